@@ -1,0 +1,67 @@
+"""Every error a user can cause. A traceback means a bug in vramplan.
+
+VramplanError
+    InputError         bad input; carries every Problem that was found; exit code 2
+        UsageError     options that contradict each other, or a value that means nothing
+        NotModelled    a configuration that the engine does not model: an error, never a guess
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with the input, where it is, and what to do about it."""
+
+    message: str
+    key: str | None = None
+    hint: str | None = None
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        place = ""
+        if self.file is not None:
+            place = self.file
+            if self.line is not None:
+                place += f":{self.line}"
+                if self.column is not None:
+                    place += f":{self.column}"
+            place += ": "
+        key = f"{self.key}: " if self.key else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{place}{key}{self.message}{hint}"
+
+
+class VramplanError(Exception):
+    """`str(error)` is the complete message shown to the user."""
+
+
+class InputError(VramplanError):
+    """Bad input. All problems of a file come at once, in the order of the file."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class UsageError(InputError):
+    """One problem with an option or with a combination of options."""
+
+    def __init__(self, message: str, *, key: str | None = None, hint: str | None = None) -> None:
+        super().__init__([Problem(message, key=key, hint=hint)])
+
+
+class NotModelled(UsageError):
+    """A known word for something that the engine does not replay yet."""
+
+
+def near_matches(word: str, known: Iterable[str]) -> str | None:
+    """A hint that names the closest known words, or None when none is close."""
+    import difflib  # only a mistake pays for it
+
+    close = difflib.get_close_matches(word.lower(), list(known), n=3, cutoff=0.6)
+    return "did you mean " + " or ".join(close) + "?" if close else None

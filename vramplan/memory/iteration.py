@@ -1,0 +1,117 @@
+"""One steady-state training iteration: forward, loss, backward, optimizer step.
+
+Steady state: optimizer states exist, gradients start as None unless earlier micro-steps of an accumulation left them,
+the caller drops the model's output before backward unless it is told to hold it.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+from vramplan.memory.optimizers import optimizer_states, step
+from vramplan.memory.precision import PRECISIONS, Precision
+from vramplan.models import family
+from vramplan.models.modules import Recipe, Segment
+from vramplan.spec import ModelShape
+from vramplan.tape.operators import mul_scalar
+from vramplan.tape.record import Record, State
+from vramplan.tape.tape import Tape, rounded
+from vramplan.tape.tensors import INT64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """All that decides an iteration, beside the micro-batch."""
+
+    model: ModelShape
+    precision: str
+    sequence_length: int
+    attention: str
+    segments: tuple[Segment, ...]
+    optimizer: str
+    optimizer_implementation: str
+    accumulating: bool  # gradients of earlier micro-steps are resident, and the loss is divided
+    hold_outputs: bool
+    dropout: float | None = None
+
+
+def replay(setup: Setup, *, batch: int = 2, direct: bool = False) -> Record:
+    """Replay one iteration.
+
+    `batch=2` gives a record that is valid for every micro-batch above 1, `batch=1` one for 1 alone. `direct=True` replays
+    every block at exactly that micro-batch, sizes rounded one by one: the reference that tests compare with.
+    """
+    enabled = gc.isenabled()
+    gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
+    try:
+        return _replay(setup, Tape(batch, direct=direct))
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _replay(setup: Setup, tape: Tape) -> Record:
+    precision = PRECISIONS[setup.precision]
+    model = family(setup.model.family)(tape, recipe_of(setup, precision))
+    tape.gradients_resident = setup.accumulating
+    input_ids, labels, inputs = _inputs(setup, tape)
+
+    tape.phase("forward")
+    tape.autocast = tape.compute_dtype = precision.autocast
+    output = model(input_ids, labels)
+    loss = mul_scalar(output.loss) if setup.accumulating else output.loss
+    tape.autocast = None
+    tape.casts.clear()
+    held = output if setup.hold_outputs else None
+    del output
+    saved_at = len(tape.events)
+
+    tape.phase("backward")
+    tape.backward(loss)
+    del loss, held
+
+    tape.phase("step")
+    step(tape, setup.optimizer, setup.optimizer_implementation, precision)
+    for parameter in tape.parameters:
+        parameter.grad = None  # zero_grad(set_to_none=True)
+
+    states = [State("weights", rounded(p.elements * p.dtype.itemsize), 0, p.copies) for p in tape.parameters]
+    states += optimizer_states(tape.parameters, setup.optimizer, setup.optimizer_implementation, precision)
+    if setup.accumulating:
+        states += [
+            State("gradients", rounded(p.elements * p.dtype.itemsize), 0, p.copies)
+            for p in tape.parameters
+            if p.node is not None
+        ]
+    states += inputs
+    states += [State("buffers", rounded(size), 0) for size in model.buffers()]
+    return Record(tape, states, saved_at)
+
+
+def recipe_of(setup: Setup, precision: Precision) -> Recipe:
+    """What the model's forward pass needs to know."""
+    model, p = setup.model, setup.dropout
+    return Recipe(
+        shape=model,
+        weight_dtype=precision.weights,
+        sequence_length=setup.sequence_length,
+        attention=setup.attention,
+        segments=setup.segments,
+        embedding_dropout=model.embedding_dropout if p is None else p,
+        attention_dropout=model.attention_dropout if p is None else p,
+        hidden_dropout=model.hidden_dropout if p is None else p,
+    )
+
+
+def _inputs(setup: Setup, tape: Tape):  # type: ignore[no-untyped-def]
+    """Token indices and labels: int64, on the device before the step begins."""
+    length = setup.sequence_length
+    label_length = 1 if setup.model.task == "cls" else length
+    ids = tape.constant((tape.batch, length), INT64, True)
+    labels = tape.constant((tape.batch,) if setup.model.task == "cls" else (tape.batch, length), INT64, True)
+    if tape.direct:
+        sizes = [State("inputs", 8 * tape.batch * n, 0) for n in (length, label_length)]
+    else:
+        sizes = [State("inputs", 0, 8 * n) for n in (length, label_length)]
+    return ids, labels, sizes

@@ -1,0 +1,117 @@
+"""Optimizer states and the scratch of a step, as torch.optim 2.13 allocates them.
+
+Sources: torch/optim/{adamw,adam,sgd,rmsprop,_adafactor}.py, functions `_multi_tensor_*` (foreach), `_fused_*` and
+`_single_tensor_*` (for-loop), each with its default arguments. With fp32 master weights ("mixed") one fused kernel
+steps the master copy: fp32 states, no scratch (ZeRO, arXiv:1910.02054 section 3.1; apex/DeepSpeed FusedAdam).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from vramplan.memory.precision import Precision
+from vramplan.tape.record import State
+from vramplan.tape.tape import Tape, rounded
+from vramplan.tape.tensors import FP32, Parameter, Shape, Tensor
+
+# states of a parameter's own shape, by optimizer
+MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "rmsprop": 1}
+HAS_FUSED = {"adamw", "adam", "sgd", "sgd-momentum"}
+STEP_COUNTER_BYTES = rounded(4)  # fused Adam keeps its step count on the device, one tensor a parameter
+
+
+def optimizer_states(
+    parameters: Sequence[Parameter], optimizer: str, implementation: str, precision: Precision
+) -> list[State]:
+    """What the optimizer holds during the whole iteration."""
+    states = []
+    for parameter in parameters:
+        if parameter.node is None:
+            continue
+        dtype = FP32 if precision.master else parameter.dtype
+        own = rounded(parameter.elements * dtype.itemsize)
+        if precision.master:
+            states.append(State("master", own, 0, parameter.copies))
+        if optimizer == "adafactor":
+            sizes = [rounded(prod(shape) * dtype.itemsize) for shape in adafactor_shapes(parameter.shape)]
+        else:
+            sizes = [own] * MOMENTS[optimizer]
+            if implementation == "fused" and optimizer in ("adamw", "adam") and not precision.master:
+                sizes.append(STEP_COUNTER_BYTES)
+        states.extend(State("optimizer", size, 0, parameter.copies) for size in sizes)
+    return states
+
+
+def adafactor_shapes(shape: Shape) -> list[Shape]:
+    """A row and a column factor of a matrix; the whole variance of a vector (arXiv:1804.04235, section 3)."""
+    if len(shape) > 1:
+        return [(*shape[:-1], 1), (*shape[:-2], 1, shape[-1])]
+    return [shape]
+
+
+def step(tape: Tape, optimizer: str, implementation: str, precision: Precision) -> None:
+    """Replay one optimizer step: births and deaths of its scratch."""
+    parameters = [parameter for parameter in tape.parameters if parameter.node is not None]
+    tape.category = "temporaries"
+    if precision.master or implementation == "fused" or optimizer in ("sgd", "sgd-momentum"):
+        return
+    if optimizer == "adafactor":
+        (_adafactor_foreach if implementation == "foreach" else _adafactor_loop)(tape, parameters)
+    elif implementation == "foreach":
+        _roots = _foreach(tape, "_foreach_sqrt", parameters)  # the square roots of the second moments, all at once
+        del _roots
+    elif optimizer == "rmsprop":
+        root: Tensor | None = None
+        for parameter in parameters:
+            root = tape.new("sqrt", parameter.shape, parameter.dtype, False)  # the previous one dies here
+        del root
+    else:
+        denominator: Tensor | None = None
+        for parameter in parameters:
+            square = tape.new("sqrt", parameter.shape, parameter.dtype, False)
+            quotient = tape.new("div", parameter.shape, parameter.dtype, False)
+            del square
+            denominator = quotient
+            del quotient
+        del denominator
+
+
+def _foreach(tape: Tape, operator: str, parameters: Sequence[Parameter], shape: Shape | None = None) -> list[Tensor]:
+    """One tensor for every parameter, each copy counted."""
+    return [
+        tape.several(operator, parameter.shape if shape is None else shape, parameter.dtype, parameter.copies)
+        for parameter in parameters
+    ]
+
+
+def _adafactor_foreach(tape: Tape, parameters: Sequence[Parameter]) -> None:
+    """`_multi_tensor_adafactor`: matrices, then vectors; the updates of the first group outlive it."""
+    matrices = [parameter for parameter in parameters if len(parameter.shape) > 1]
+    vectors = [parameter for parameter in parameters if len(parameter.shape) == 1]
+    for dim in (-1, -2):
+        means = [
+            tape.several("norm", adafactor_shapes(parameter.shape)[dim + 1], parameter.dtype, parameter.copies)
+            for parameter in matrices
+        ]
+        del means
+    updates = _foreach(tape, "mm", matrices)
+    row_means = _foreach(tape, "mean", matrices, (1, 1))
+    del row_means
+    squares = _foreach(tape, "_foreach_mul", vectors)
+    del squares
+    estimates = _foreach(tape, "clone", vectors)
+    del updates, estimates
+
+
+def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
+    """`_single_tensor_adafactor`: one update at a time; the previous one lives until the next is made."""
+    square: Tensor | None = None
+    update: Tensor | None = None
+    for parameter in parameters:
+        if len(parameter.shape) == 1:
+            square = tape.new("mul", parameter.shape, parameter.dtype, False)
+            update = tape.new("clone", parameter.shape, parameter.dtype, False)
+        else:
+            update = tape.new("mm", parameter.shape, parameter.dtype, False)
+    del square, update

@@ -1,0 +1,32 @@
+"""What each precision of the job format means: the dtypes that exist at the optimizer step, and autocast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramplan.tape.tensors import BF16, FP16, FP32, DType
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """One row of the precision table (docs/job-format.md, "Precision, spelled out")."""
+
+    name: str
+    weights: DType
+    autocast: DType | None  # torch.autocast around forward
+    master: bool  # fp32 master weights and fp32 optimizer states beside half weights, stepped by one fused kernel
+    compute: DType  # what matrix products and attention run in
+
+
+PRECISIONS = {
+    precision.name: precision
+    for precision in (
+        Precision("fp32", FP32, None, False, FP32),
+        Precision("amp-fp16", FP32, FP16, False, FP16),
+        Precision("amp-bf16", FP32, BF16, False, BF16),
+        Precision("mixed-fp16", FP16, None, True, FP16),
+        Precision("mixed-bf16", BF16, None, True, BF16),
+        Precision("pure-fp16", FP16, None, False, FP16),
+        Precision("pure-bf16", BF16, None, False, BF16),
+    )
+}

@@ -1,0 +1,160 @@
+"""GPT-2 with a language-model head, as transformers 5.23 computes it (models/gpt2/modeling_gpt2.py).
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.tape.attention import scaled_dot_product
+from vramplan.tape.operators import (
+    add,
+    contiguous,
+    dropout,
+    embedding,
+    matmul,
+    mul_scalar,
+    softmax,
+    split,
+    to,
+    transpose,
+    view,
+)
+from vramplan.tape.operators import linear as linear_operator
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import BOOL, INT64, Tensor
+
+
+class Attention:
+    """GPT2Attention: fused query/key/value projection."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.recipe = recipe
+        self.c_attn = Linear(
+            tape, "c_attn", shape.hidden_size, 3 * shape.hidden_size, dtype, bias=True, transposed=True
+        )
+        self.c_proj = Linear(tape, "c_proj", shape.hidden_size, shape.hidden_size, dtype, bias=True, transposed=True)
+
+    def __call__(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        recipe = self.recipe
+        shape = recipe.shape
+        batch, length, width = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        query, key, value = split(self.c_attn(hidden), width)
+        key = transpose(view(key, heads), 1, 2)
+        value = transpose(view(value, heads), 1, 2)
+        query = transpose(view(query, heads), 1, 2)
+        weights = None
+        if recipe.attention == "eager":
+            output, weights = eager_attention(query, key, value, mask, recipe.attention_dropout)
+        else:
+            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+            output = contiguous(transpose(output, 1, 2))
+        output = contiguous(view(output, (batch, length, width)))
+        output = self.c_proj(output)
+        output = dropout(output, recipe.hidden_dropout)
+        return output, weights
+
+
+def eager_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float
+) -> tuple[Tensor, Tensor]:
+    """eager_attention_forward of the same file; the weights keep the dtype that the mask gives them."""
+    weights = mul_scalar(matmul(query, transpose(key, -1, -2)))
+    if mask is not None:
+        weights = add(weights, mask)
+    weights = softmax(weights)
+    weights = to(weights, value.dtype)
+    weights = dropout(weights, p)
+    output = matmul(weights, value)
+    output = transpose(output, 1, 2)
+    return output, weights
+
+
+class MLP:
+    """GPT2MLP."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.p = recipe.hidden_dropout
+        self.c_fc = Linear(
+            tape, "c_fc", shape.hidden_size, shape.intermediate_size, dtype, bias=True, transposed=True
+        )
+        self.c_proj = Linear(
+            tape, "c_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=True, transposed=True
+        )
+        self.act = ACTIVATIONS[shape.activation]
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        hidden = self.c_fc(hidden)
+        hidden = self.act(hidden)
+        hidden = self.c_proj(hidden)
+        return dropout(hidden, self.p)
+
+
+class Block:
+    """GPT2Block."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.ln_1 = LayerNorm(tape, "ln_1", width, dtype)
+        self.attn = Attention(tape, recipe)
+        self.ln_2 = LayerNorm(tape, "ln_2", width, dtype)
+        self.mlp = MLP(tape, recipe)
+        self.mask = mask
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.ln_1(hidden)
+        attention, _weights = self.attn(hidden, self.mask)
+        hidden = add(attention, residual)
+        residual = hidden
+        hidden = self.ln_2(hidden)
+        feed_forward = self.mlp(hidden)
+        hidden = add(residual, feed_forward)
+        return hidden  # noqa: RET504 - the return value and the locals die in this order
+
+
+class GPT2:
+    """GPT2LMHeadModel, with its loss."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.tape, self.recipe = tape, recipe
+        self.wte = tape.parameter("wte", (shape.vocabulary_size, shape.hidden_size), dtype)
+        self.wpe = tape.parameter("wpe", (shape.max_positions, shape.hidden_size), dtype)
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers of the module."""
+        return []
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        hidden = self.transformer(input_ids)
+        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.wte))
+        loss = causal_lm_loss(logits, labels, self.recipe.shape.vocabulary_size)
+        return Output(loss, logits)
+
+    def transformer(self, input_ids: Tensor) -> Tensor:
+        """GPT2Model.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = embedding(input_ids, self.wte)
+        _position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        _position_embeds = embedding(_position_ids, self.wpe)
+        hidden = add(_embeds, _position_embeds)
+        mask = causal_mask(hidden) if recipe.attention == "eager" else None
+        hidden = dropout(hidden, recipe.embedding_dropout)
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), hidden)
+        hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden  # noqa: RET504
+
+
+def causal_mask(hidden: Tensor) -> Tensor:
+    """The additive mask of eager attention: [B, 1, S, S] in the dtype of the embeddings (masking_utils.py)."""
+    tape = hidden.tape
+    batch, length, _ = hidden.shape
+    boolean = tape.new("le", (1, 1, length, length), BOOL, False)
+    mask = tape.new("where", (batch, 1, length, length), hidden.dtype, True)
+    del boolean
+    return mask

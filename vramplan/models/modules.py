@@ -1,0 +1,174 @@
+"""The few modules that every family is written from, and the walk over its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vramplan.spec import ModelShape
+from vramplan.tape.operators import (
+    add,
+    add_scalar,
+    contiguous,
+    cross_entropy,
+    gelu,
+    layer_norm,
+    linear,
+    mean_last,
+    mul,
+    mul_scalar,
+    pow_scalar,
+    relu,
+    rsqrt,
+    silu,
+    tanh,
+    to,
+    view,
+)
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
+
+
+class Segment(NamedTuple):
+    """`count` consecutive runs of `blocks` blocks each; each run is one checkpoint if `checkpointed`."""
+
+    count: int
+    blocks: int
+    checkpointed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that a forward pass depends on beside the micro-batch."""
+
+    shape: ModelShape
+    weight_dtype: DType
+    sequence_length: int
+    attention: str  # eager | flash | efficient
+    segments: tuple[Segment, ...]
+    embedding_dropout: float
+    attention_dropout: float
+    hidden_dropout: float
+
+
+class Output(NamedTuple):
+    """What a model returns: the caller decides how long the logits live."""
+
+    loss: Tensor
+    logits: Tensor
+
+
+class Linear:
+    """`nn.Linear`, or GPT-2's Conv1D with `transposed`."""
+
+    def __init__(
+        self, tape: Tape, name: str, inputs: int, outputs: int, dtype: DType, *, bias: bool, transposed: bool = False
+    ) -> None:
+        shape = (inputs, outputs) if transposed else (outputs, inputs)
+        self.weight = tape.parameter(f"{name}.weight", shape, dtype)
+        self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
+        self.transposed = transposed
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias, transposed=self.transposed)
+
+
+class LayerNorm:
+    """`nn.LayerNorm`."""
+
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
+        self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+        self.bias = tape.parameter(f"{name}.bias", (width,), dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight, self.bias)
+
+
+class RMSNorm:
+    """Transformers' RMSNorm, as its Python code composes it (modeling_llama.py, LlamaRMSNorm.forward)."""
+
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
+        self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        dtype = hidden.dtype
+        hidden = to(hidden, FP32)
+        variance = mean_last(pow_scalar(hidden))
+        hidden = mul(hidden, rsqrt(add_scalar(variance)))
+        return mul(self.weight, to(hidden, dtype))
+
+
+def gelu_new(x: Tensor) -> Tensor:
+    """Transformers' NewGELUActivation: five unfused operators (activations.py)."""
+    return mul(mul_scalar(x), add_scalar(tanh(mul_scalar(add(x, mul_scalar(pow_scalar(x)))))))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_new": gelu_new,
+    "gelu": gelu,
+    "gelu_pytorch_tanh": gelu,
+    "relu": relu,
+    "silu": silu,
+}
+
+Block = Callable[..., Tensor]
+
+
+def run_blocks(tape: Tape, segments: Sequence[Segment], make: Callable[[int], Block], hidden: Tensor) -> Tensor:
+    """Send the hidden state through all blocks, checkpointing the segments that ask for it.
+
+    `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
+    that its parameters are counted for all of them.
+    """
+    at = 0
+    for count, size, checkpointed in segments:
+        if not checkpointed:
+            for first, _ in tape.repeat(count * size):
+                hidden = make(at + first)(hidden)
+        else:
+            for first, _ in tape.repeat(count):
+                hidden = tape.checkpoint(segment_of(tape, size, make, at + first * size), hidden)
+        at += count * size
+    return hidden
+
+
+def segment_of(tape: Tape, size: int, make: Callable[[int], Block], at: int) -> Callable[[Tensor], Tensor]:
+    """The function of one checkpoint. It runs twice, over the same blocks."""
+    blocks: dict[int, Block] = {}
+
+    def run(hidden: Tensor) -> Tensor:
+        for first, _ in tape.repeat(size):
+            block = blocks.get(first)
+            if block is None:
+                block = blocks[first] = make(at + first)
+            hidden = block(hidden)
+        return hidden
+
+    return run
+
+
+def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parameter:
+    """The head's weight: the embedding itself if tied, else one of its own."""
+    shape = recipe.shape
+    if shape.tied_embeddings:
+        return embedding
+    return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+
+
+def causal_lm_loss(logits: Tensor, labels: Tensor, vocabulary: int) -> Tensor:
+    """Transformers' ForCausalLMLoss: fp32 logits, labels padded by one and shifted (loss/loss_utils.py)."""
+    tape = logits.tape
+    logits = to(logits, FP32)
+    batch, length = labels.shape
+    padded = tape.new("constant_pad_nd", (batch, length + 1), INT64, True)
+    padded = padded.alias((batch, length), None if batch == 1 else (length + 1, 1), None)
+    shifted = contiguous(padded)
+    logits = view(logits, (batch * length, vocabulary))
+    shifted = view(shifted, (batch * length,))
+    return cross_entropy(logits, shifted)
+
+
+def count_parameters(parameters: Sequence[Parameter]) -> int:
+    """Number of elements, every copy of a repeated block counted."""
+    return sum(parameter.elements * parameter.copies for parameter in parameters)

@@ -1,0 +1,100 @@
+"""The answer as frozen values: all that a renderer may know. It describes, it never decides.
+
+Every size is integer bytes on the most loaded device. Components are what is alive at the peak and sum exactly to
+`Peak.allocated_bytes`; overheads are the steps from there to `Peak.device_bytes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vramplan.spec import Assumption
+
+FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One part of the memory at the peak; `basis` says in words where the figure comes from."""
+
+    name: str
+    bytes: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """The worst moment of one steady-state iteration."""
+
+    allocated_bytes: int  # torch.cuda.max_memory_allocated()
+    reserved_bytes: int  # torch.cuda.max_memory_reserved()
+    device_bytes: int  # what nvidia-smi shows for the process
+    low_bytes: int
+    high_bytes: int
+    phase: str  # forward | backward | step
+    operator: str
+    forward_bytes: int
+    backward_bytes: int
+    step_bytes: int
+    saved_bytes: int  # what the end of forward holds for backward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """What to run. Everything is None when no choice fits."""
+
+    micro_batch_size: int | None
+    gradient_accumulation_steps: int | None
+    global_batch_size: int | None
+    largest_micro_batch_size: int
+    activation_checkpointing: str | None
+    flags: str | None  # options of `vramplan fit` that pin this choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One row of the ladder: a checkpointing strategy judged at its own best micro-batch."""
+
+    activation_checkpointing: str
+    verdict: str
+    micro_batch_size: int
+    gradient_accumulation_steps: int | None
+    allocated_bytes: int
+    device_bytes: int
+    largest_micro_batch_size: int
+    recomputed_fraction: float  # extra forward FLOPs over the FLOPs of a step without checkpointing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A single change of job keys that would make it fit, verified by a replay."""
+
+    change: dict[str, Any]  # job keys; nested for parallel
+    saves_bytes: int  # device bytes against the judged job
+    cost: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitResult:
+    """The whole answer of `vramplan fit`."""
+
+    name: str
+    verdict: str  # fits | tight | does-not-fit
+    job: dict[str, Any]  # resolved, in the words of the job format; fed back in it gives the same answer
+    capacity_bytes: int
+    usable_bytes: int
+    headroom_bytes: int
+    utilization: float
+    total_parameters: int
+    trainable_parameters: int
+    peak: Peak
+    components: tuple[Component, ...]
+    overheads: tuple[Component, ...]
+    recommended: Recommendation
+    checkpoints: tuple[tuple[int, int], ...]  # first and last block of each segment of the judged job
+    alternatives: tuple[Alternative, ...]
+    remedies: tuple[Remedy, ...]
+    assumptions: tuple[Assumption, ...]
+    warnings: tuple[str, ...]

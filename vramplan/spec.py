@@ -1,0 +1,98 @@
+"""The frozen values that cross the rooms: what a model, a GPU and a job are once nothing is left to look up.
+
+Sizes are integer bytes with the unit in the name. Nothing here reads a file or computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """The architecture of one network: what decides the shapes of its tensors."""
+
+    name: str
+    family: str  # which forward pass: gpt2 | llama | bert
+    transformers_model_type: str  # gpt2, llama, mistral, qwen2, bert, ...
+    task: str  # lm | mlm | cls: which head and loss
+    layers: int
+    hidden_size: int
+    attention_heads: int
+    key_value_heads: int
+    head_size: int
+    intermediate_size: int
+    vocabulary_size: int
+    max_positions: int
+    tied_embeddings: bool
+    positions: str  # learned | rope
+    activation: str  # gelu_new | gelu | gelu_pytorch_tanh | relu | silu
+    gated_mlp: bool
+    qkv_bias: bool  # bias of the query, key and value projections
+    output_bias: bool  # bias of the attention's output projection
+    mlp_bias: bool
+    embedding_dropout: float
+    attention_dropout: float
+    hidden_dropout: float  # residual dropout
+    token_types: int = 0  # BERT's segment embeddings
+    classes: int = 2  # classification only
+    sliding_window: int | None = None  # Mistral: changes the mask, not the memory, while longer than the sequence
+    declared_parameters: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator. None means unknown: it never refuses a kernel, and is listed as an assumption."""
+
+    name: str
+    capacity_bytes: int  # what the framework sees, rounded down
+    capacity_basis: str  # "visible" (a source says so) | "nominal" (data sheet) | "given" (by the user)
+    title: str | None = None
+    architecture: str | None = None  # volta, turing, ampere, ...
+    compute_capability: str | None = None  # "7.0"
+    bf16: bool | None = None
+    flash_attention: bool | None = None
+    memory_bandwidth_bytes_per_s: float | None = None
+    note: str | None = None  # said with the answer: "v100 is the 32 GiB part; the other is v100-16gb"
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A default that was taken, and why."""
+
+    key: str
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training run with every default explicit, except the three things the planner chooses.
+
+    `None` in micro_batch_size, gradient_accumulation_steps or activation_checkpointing means "not pinned: recommend".
+    """
+
+    name: str
+    model: ModelShape
+    gpu: Gpu
+    sequence_length: int
+    micro_batch_size: int | None
+    global_batch_size: int
+    global_batch_given: bool  # False: the default of 512, which may move to the nearest reachable one
+    gradient_accumulation_steps: int | None
+    precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16
+    optimizer: str  # adamw | adam | sgd | sgd-momentum | rmsprop | adafactor
+    optimizer_implementation: str  # foreach | fused | for-loop
+    activation_checkpointing: str | None  # none | full | sqrt | every:K | layers:[[0,6],[7,13]]
+    attention: str  # eager | flash | efficient  (sdpa is resolved)
+    dropout: float | None  # None: the model's own
+    hold_outputs: bool
+    data_parallel_size: int
+    runtime: str  # transformers | pytorch
+    reserve_bytes: int
+    assumptions: tuple[Assumption, ...] = ()
+    warnings: tuple[str, ...] = ()
+    expect: str = "fits"  # gates only
+    max_utilization: float = 0.95  # gates only
+    case: dict[str, Any] = field(default_factory=dict)  # validation cases only: measured, use, source, trace, ...

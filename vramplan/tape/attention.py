@@ -1,0 +1,129 @@
+"""Operator rules of the fused attention kernels (scaled_dot_product_attention): flash and memory-efficient.
+
+q, k, v are [B, a, S, d]. Workspaces inside the kernels are read off their sources; they cannot be seen in a trace of
+operators, so they are agreement with the reading of a source, not with a measurement.
+"""
+
+from __future__ import annotations
+
+from vramplan.tape.operators import Grads, autocast_half, clone, expand, narrow, pad_last, view
+from vramplan.tape.tape import Saved, rounded
+from vramplan.tape.tensors import BYTE, FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
+
+FLASH_ROWS, FLASH_WIDTH = 128, 32  # flash_api.cpp, mha_bwd: seqlen_q rounded to 128, head size to 32
+FLASH_HEAD_MULTIPLE = 8  # sdp_utils.cpp / attention.cu: heads are padded to a multiple of 8 elements
+EFFICIENT_ROWS, EFFICIENT_LSE = 64, 32  # mem_eff_attention kernel_backward.h; attention.cu: logsumexp padded to 32
+
+
+def scaled_dot_product(q: Tensor, k: Tensor, v: Tensor, backend: str, dropout_p: float) -> Tensor:
+    """`F.scaled_dot_product_attention` without a mask, as the named backend runs it; [B, a, S, d]."""
+    del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
+    q, k, v = autocast_half(q), autocast_half(k), autocast_half(v)
+    head = q.shape[3]
+    if backend == "flash":
+        missing = -head % FLASH_HEAD_MULTIPLE
+        if missing:
+            q, k, v = pad_last(q, missing), pad_last(k, missing), pad_last(v, missing)
+        out = _flash(q, k, v)
+        return narrow(out, -1, head)
+    groups = q.shape[1] // k.shape[1]
+    if k.shape[1] != q.shape[1]:
+        k, v = repeat_interleave(k, groups), repeat_interleave(v, groups)
+    return _efficient(q, k, v)
+
+
+def repeat_interleave(x: Tensor, times: int) -> Tensor:
+    """`x.repeat_interleave(times, dim=1)`: always a copy, also of one head; backward sums over the copies."""
+    batch, heads, length, width = x.shape
+    strides = x.strides or contiguous_strides(x.shape)
+    shape5 = (batch, heads, 1, length, width)
+    five = view_unsqueezed(x, shape5, (*strides[:2], strides[1], *strides[2:]))
+    wide = expand(five, (batch, heads, times, length, width))
+    return view(clone(wide), (batch, heads * times, length, width))
+
+
+def view_unsqueezed(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """`x[:, :, None]`: a view with one more dimension of size 1; backward drops it again."""
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        old = grad.strides or contiguous_strides(grad.shape)
+        squeezed = (*grad.shape[:2], *grad.shape[3:])
+        return (grad.alias(squeezed, normalised(squeezed, (*old[:2], *old[3:])), None),)
+
+    node = None if x.node is None else x.tape.record("unsqueeze", (x,), backward)
+    return x.alias(shape, normalised(shape, strides), node)
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Saves q, k, v, the output, the logsumexp (fp32 per row), seed and offset.
+
+    Backward: dq, dk, dv; workspace: an fp32 dq accumulator, softmax_d, and under grouped queries dk and dv per query head.
+    The output has the memory layout of q.
+    """
+    tape = q.tape
+    batch, heads, length, width = q.shape
+    kv_heads, kv_length = k.shape[1], k.shape[2]
+    per_sample = batch // tape.batch
+    itemsize = q.dtype.itemsize
+
+    def workspace_bytes(samples: int) -> int:
+        b = per_sample * samples
+        rows = round_up(length, FLASH_ROWS)
+        size = rounded(b * rows * heads * round_up(width, FLASH_WIDTH) * 4) + rounded(b * heads * rows * 4)
+        if kv_heads != heads:
+            size += 2 * rounded(b * kv_length * heads * width * itemsize)
+        return size
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(10 * batch * heads * length * kv_length * width)  # five products: scores again, dv, dp, dq, dk
+        grads = tuple(tape.like("flash_attention_backward", x) for x in saved[:3])
+        tape.workspace("flash_attention_backward", workspace_bytes)
+        return grads
+
+    node = tape.record("flash_attention", (q, k, v), backward, (q, k, v))
+    tape.work(4 * batch * heads * length * kv_length * width)
+    strides = dense_like(q.shape, q.strides)
+    out = tape.new("flash_attention", q.shape, q.dtype, q.batched, strides, node)
+    lse = tape.new("flash_attention", (batch, heads, length), FP32, q.batched)
+    seed = tape.new("flash_attention", (2,), INT64, False)
+    offset = tape.new("flash_attention", (1,), BYTE, False)
+    tape.save(node, out, lse, seed, offset)
+    return out
+
+
+def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Saves q, k, v, the output, the logsumexp (rows padded to 32), seed and offset.
+
+    Backward: dq, dk, dv; workspace: an fp32 dq accumulator and delta. The output is [B, S, a, d] in memory.
+    """
+    tape = q.tape
+    batch, heads, length, width = q.shape
+    per_sample = batch // tape.batch
+
+    def workspace_bytes(samples: int) -> int:
+        b = per_sample * samples
+        return rounded(rounded(b * heads * round_up(length, EFFICIENT_ROWS) * width * 4) + rounded(b * heads * length * 4))
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(10 * batch * heads * length * length * width)
+        grads = tuple(_by_position(tape.new, "efficient_attention_backward", x) for x in saved[:3])
+        tape.workspace("efficient_attention_backward", workspace_bytes)
+        return grads
+
+    node = tape.record("efficient_attention", (q, k, v), backward, (q, k, v))
+    tape.work(4 * batch * heads * length * length * width)
+    out = _by_position(tape.new, "efficient_attention", q, node)
+    lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
+    seed = tape.new("efficient_attention", (1,), INT64, False)
+    offset = tape.new("efficient_attention", (1,), INT64, False)
+    tape.save(node, out, lse, seed, offset)
+    return out
+
+
+def _by_position(new, operator: str, x: Tensor, node: object = None) -> Tensor:  # type: ignore[no-untyped-def]
+    """[B, a, S, d] stored as [B, S, a, d]."""
+    batch, heads, length, width = x.shape
+    strides = normalised(x.shape, (length * heads * width, width, heads * width, 1))
+    return new(operator, x.shape, x.dtype, x.batched, strides, node)  # type: ignore[no-any-return]

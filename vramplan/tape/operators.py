@@ -1,0 +1,583 @@
+"""Operator rules: what each operator of PyTorch produces, saves for backward, and allocates there.
+
+One function per operator; nothing else in the program knows these numbers. Letters: B micro-batch, S sequence,
+H hidden size, V vocabulary, a heads, d head size; "new" is one allocation. Unless said otherwise a rule was read off
+`tools/autograd/derivatives.yaml` of PyTorch 2.13 and the kernel it names, and is checked byte by byte against traces of
+the real model code (tests/oracle). Composite functions of model libraries (gelu_new, RMSNorm, rotary embeddings, eager
+attention) are written where the models are, from these operators.
+
+Autocast casts are the lists of `aten/src/ATen/autocast_mode.h`: matrix products and attention run in the autocast
+dtype, normalisation, softmax, pow and losses in fp32, everything else promotes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from vramplan.tape.tape import Saved, rounded
+from vramplan.tape.tensors import (
+    BOOL,
+    FP16,
+    FP32,
+    DType,
+    Parameter,
+    Shape,
+    Tensor,
+    contiguous_strides,
+    dense_like,
+    normalised,
+    view_strides,
+)
+
+Grads = tuple[Tensor | None, ...]
+
+# ------------------------------------------------------------------------------------------------------------ casts
+
+
+def to(x: Tensor, dtype: DType, *, category: str | None = None) -> Tensor:
+    """`x.to(dtype)`: new, nothing saved; backward is one cast back. The same tensor if it already has the dtype."""
+    if x.dtype is dtype:
+        return x
+    source = x.dtype
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.like("to", grad, source),)
+
+    tape = x.tape
+    node = tape.record("to", (x,), backward)
+    strides = None if x.strides is None else dense_like(x.shape, x.strides)
+    return tape.new("to", x.shape, dtype, x.batched, strides, node, category)
+
+
+def autocast_half(x: Tensor) -> Tensor:
+    """The cast that autocast puts before a matrix product.
+
+    fp32 weights that need gradients are cast once per autocast context and kept until it ends (`cached_cast`); anything
+    else is cast at each use.
+    """
+    tape = x.tape
+    dtype = tape.autocast
+    if dtype is None or x.dtype is not FP32:
+        return x
+    if type(x) is Parameter and x.node is not None:
+        cast = tape.casts.get(x)
+        if cast is None:
+            cast = tape.casts[x] = to(x, dtype, category="weight_casts")
+        return cast
+    return to(x, dtype, category="weight_casts" if type(x) is Parameter else None)
+
+
+def autocast_float(x: Tensor) -> Tensor:
+    """The cast that autocast puts before an operator of its fp32 list."""
+    return x if x.tape.autocast is None else to(x, FP32)
+
+
+# ------------------------------------------------------------------------------------------------------------ views
+
+
+def view(x: Tensor, shape: Shape) -> Tensor:
+    """`x.view(shape)` where strides allow it, else `x.reshape(shape)`, which copies. Backward reshapes back."""
+    possible, strides = view_strides(x.shape, x.strides, shape)
+    if not possible:
+        x = contiguous(x)
+        strides = None
+    if x.node is None:
+        return x.alias(shape, strides, None)
+    before = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (reshape_gradient(grad, before),)
+
+    return x.alias(shape, strides, x.tape.record("view", (x,), backward))
+
+
+def reshape_gradient(grad: Tensor, shape: Shape) -> Tensor:
+    """A gradient in another shape: a view if its strides allow it, else one copy."""
+    possible, strides = view_strides(grad.shape, grad.strides, shape)
+    if possible:
+        return grad.alias(shape, strides, None)
+    return grad.tape.new("clone", shape, grad.dtype, grad.batched)
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """`x.contiguous()`: a copy if it is not; backward hands the gradient through."""
+    if x.strides is None:
+        return x
+    return clone(x)
+
+
+def clone(x: Tensor) -> Tensor:
+    """`x.clone(memory_format=torch.contiguous_format)`: new, nothing saved."""
+    node = x.tape.record("clone", (x,), _same)
+    return x.tape.new("clone", x.shape, x.dtype, x.batched, None, node)
+
+
+def _same(grad: Tensor, saved: Saved) -> Grads:
+    return (grad,)
+
+
+def transpose(x: Tensor, i: int, j: int) -> Tensor:
+    """`x.transpose(i, j)`: a view; backward is the same view of the gradient."""
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        shape, strides = _swap(grad, i, j)
+        return (grad.alias(shape, strides, None),)
+
+    shape, strides = _swap(x, i, j)
+    node = None if x.node is None else x.tape.record("transpose", (x,), backward)
+    return x.alias(shape, strides, node)
+
+
+def _swap(x: Tensor, i: int, j: int) -> tuple[Shape, Shape | None]:
+    shape, strides = list(x.shape), list(x.strides or contiguous_strides(x.shape))
+    shape[i], shape[j] = shape[j], shape[i]
+    strides[i], strides[j] = strides[j], strides[i]
+    return tuple(shape), normalised(tuple(shape), tuple(strides))
+
+
+def narrow(x: Tensor, dim: int, length: int) -> Tensor:
+    """`x[..., :length]` along a dimension: a view; backward is a zero-filled tensor of the whole (`slice_backward`)."""
+    dim %= len(x.shape)
+    if x.shape[dim] == length:
+        return x
+    whole = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("slice_backward", whole, grad.dtype, grad.batched),)
+
+    shape = (*whole[:dim], length, *whole[dim + 1 :])
+    strides = normalised(shape, x.strides or contiguous_strides(whole))
+    return x.alias(shape, strides, x.tape.record("slice", (x,), backward))
+
+
+def select(x: Tensor, dim: int) -> Tensor:
+    """`x[:, 0]`: a view without the dimension; backward is a zero-filled tensor of the whole (`select_backward`)."""
+    whole = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("select_backward", whole, grad.dtype, grad.batched),)
+
+    strides = x.strides or contiguous_strides(whole)
+    shape = (*whole[:dim], *whole[dim + 1 :])
+    left = (*strides[:dim], *strides[dim + 1 :])
+    return x.alias(shape, normalised(shape, left), x.tape.record("select", (x,), backward))
+
+
+def split(x: Tensor, size: int) -> list[Tensor]:
+    """`x.split(size, dim=-1)`: views; backward is one `cat` of the whole."""
+    whole = x.shape
+    parts = whole[-1] // size
+    shape = (*whole[:-1], size)
+
+    def backward(grads: Any, saved: Saved) -> Grads:
+        # parts that got no gradient are filled with zeros first, then everything is concatenated
+        full = grads if isinstance(grads, list) else [grads]
+        full = full + [None] * (parts - len(full))
+        some = next(grad for grad in full if grad is not None)
+        tape, dtype, batched = some.tape, some.dtype, some.batched
+        zeros = [tape.new("zeros", shape, dtype, batched) for grad in full if grad is None]
+        whole_gradient = tape.new("cat", whole, dtype, batched)
+        del zeros
+        return (whole_gradient,)
+
+    node = x.tape.record("split", (x,), backward)
+    strides = normalised(shape, x.strides or contiguous_strides(whole))
+    return [x.alias(shape, strides, node, i) for i in range(parts)]
+
+
+def cat(tensors: list[Tensor], dim: int) -> Tensor:
+    """`torch.cat`: new, contiguous; backward hands out views of the gradient."""
+    dim %= len(tensors[0].shape)
+    sizes = [x.shape[dim] for x in tensors]
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        strides = grad.strides or contiguous_strides(grad.shape)
+        shapes = [(*grad.shape[:dim], size, *grad.shape[dim + 1 :]) for size in sizes]
+        return tuple(grad.alias(shape, normalised(shape, strides), None) for shape in shapes)
+
+    first = tensors[0]
+    shape = (*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :])
+    node = first.tape.record("cat", tensors, backward)
+    return first.tape.new("cat", shape, first.dtype, first.batched, None, node)
+
+
+def expand(x: Tensor, shape: Shape) -> Tensor:
+    """`x.expand(shape)`: a view with stride 0; backward sums over the expanded dimensions (new)."""
+    if x.shape == shape:
+        return x
+    before, batched = x.shape, x.batched
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("sum", before, grad.dtype, batched),)
+
+    old = x.strides or contiguous_strides(before)
+    strides = tuple(0 if b == 1 and a != 1 else s for a, b, s in zip(shape, before, old, strict=True))
+    return x.alias(shape, normalised(shape, strides), x.tape.record("expand", (x,), backward))
+
+
+def pad_last(x: Tensor, amount: int) -> Tensor:
+    """`F.pad(x, (0, amount))`: new, contiguous in the logical order; backward is a copy of the unpadded part (new)."""
+    before = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("constant_pad_nd_backward", before, grad.dtype, grad.batched),)
+
+    node = x.tape.record("constant_pad_nd", (x,), backward)
+    return x.tape.new("constant_pad_nd", (*before[:-1], before[-1] + amount), x.dtype, x.batched, None, node)
+
+
+# ------------------------------------------------------------------------------------------------------ elementwise
+
+
+def add(a: Tensor, b: Tensor) -> Tensor:
+    """a + b with promotion: new, nothing saved. Both inputs get the SAME gradient tensor; the engine casts and sums."""
+    wide = len(a.shape) > len(b.shape) or prod(a.shape) >= prod(b.shape)
+    shape = a.shape if wide else b.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad, grad)
+
+    node = a.tape.record("add", (a, b), backward)
+    dtype = a.dtype if a.dtype.itemsize >= b.dtype.itemsize else b.dtype
+    lead = a if wide else b
+    strides = None if lead.strides is None else dense_like(lead.shape, lead.strides)
+    return a.tape.new("add", shape, dtype, a.batched or b.batched, strides, node)
+
+
+def add_scalar(x: Tensor) -> Tensor:
+    """x + number: new; backward hands the gradient through."""
+    return x.tape.like("add", x, None, x.tape.record("add", (x,), _same))
+
+
+def mul_scalar(x: Tensor) -> Tensor:
+    """x * number (also / number, and -x): new, nothing saved; backward new."""
+    return x.tape.like("mul", x, None, x.tape.record("mul", (x,), _scaled))
+
+
+neg = mul_scalar
+
+
+def _scaled(grad: Tensor, saved: Saved) -> Grads:
+    return (grad.tape.like("mul", grad),)
+
+
+def mul(a: Tensor, b: Tensor) -> Tensor:
+    """a * b: new; each operand is saved only if the other needs a gradient. Backward: full-size products, both first."""
+    wide = prod(a.shape) >= prod(b.shape)
+    shape = a.shape if wide else b.shape
+    need_a, need_b = a.node is not None, b.node is not None
+    dtype = a.dtype if a.dtype.itemsize >= b.dtype.itemsize else b.dtype
+    batched = a.batched or b.batched
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        def product() -> Tensor:
+            return grad.tape.like("mul", grad)
+
+        return (product() if need_a else None, product() if need_b else None)
+
+    saves = [x for x, other in ((a, need_b), (b, need_a)) if other]
+    node = a.tape.record("mul", (a, b), backward, saves)
+    lead = a if wide else b
+    strides = None if lead.strides is None else dense_like(lead.shape, lead.strides)
+    return a.tape.new("mul", shape, dtype, batched, strides, node)
+
+
+def pow_scalar(x: Tensor) -> Tensor:
+    """x ** n: autocast to fp32; saves x. Backward: x**(n-1), n * that, and the product with the gradient are alive together."""
+    x = autocast_float(x)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape, source = grad.tape, saved[0]
+        power = tape.like("pow", source)
+        scaled = tape.like("mul", source)
+        result = tape.like("mul", source)
+        del power, scaled
+        return (result,)
+
+    return x.tape.like("pow", x, None, x.tape.record("pow", (x,), backward, (x,)))
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    """1 / sqrt(x): saves its result. Backward: -grad/2, result**3 and their product are alive together."""
+    node = x.tape.record("rsqrt", (x,), _rsqrt_backward)
+    out = x.tape.like("rsqrt", x, None, node)
+    x.tape.save(node, out)
+    return out
+
+
+def _rsqrt_backward(grad: Tensor, saved: Saved) -> Grads:
+    tape, result = grad.tape, saved[0]
+    scaled = tape.like("mul", grad)
+    cube = tape.like("pow", result)
+    out = tape.like("mul", result)
+    del scaled, cube
+    return (out,)
+
+
+def mean_last(x: Tensor) -> Tensor:
+    """x.mean(-1, keepdim=True): nothing saved; backward is one full-size tensor (the expanded gradient divided)."""
+    shape = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("div", shape, grad.dtype, grad.batched),)
+
+    node = x.tape.record("mean", (x,), backward)
+    return x.tape.new("mean", (*shape[:-1], 1), x.dtype, x.batched, None, node)
+
+
+def _from_saved(operator: str) -> Callable[[Tensor, Saved], Grads]:
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.like(operator, grad),)
+
+    return backward
+
+
+_TANH, _GELU, _SILU = _from_saved("tanh_backward"), _from_saved("gelu_backward"), _from_saved("silu_backward")
+_RELU, _DROPOUT = _from_saved("threshold_backward"), _from_saved("native_dropout_backward")
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Saves its result; backward 1 new."""
+    return _saving_result("tanh", x, _TANH)
+
+
+def relu(x: Tensor) -> Tensor:
+    """Saves its result; backward 1 new."""
+    return _saving_result("relu", x, _RELU)
+
+
+def _saving_result(operator: str, x: Tensor, backward: Callable[[Tensor, Saved], Grads]) -> Tensor:
+    node = x.tape.record(operator, (x,), backward)
+    out = x.tape.like(operator, x, None, node)
+    x.tape.save(node, out)
+    return out
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The fused kernel (exact or tanh): saves x; backward 1 new."""
+    return x.tape.like("gelu", x, None, x.tape.record("gelu", (x,), _GELU, (x,)))
+
+
+def silu(x: Tensor) -> Tensor:
+    """Saves x; backward 1 new."""
+    return x.tape.like("silu", x, None, x.tape.record("silu", (x,), _SILU, (x,)))
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """`native_dropout`: saves a mask of one byte per element; backward 1 new. p = 0 is no operator at all."""
+    if p == 0:
+        return x
+    tape = x.tape
+    node = tape.record("native_dropout", (x,), _DROPOUT)
+    out = tape.like("native_dropout", x, None, node)
+    mask = tape.like("native_dropout", x, BOOL)
+    tape.save(node, mask)
+    return out
+
+
+# --------------------------------------------------------------------------------------------------- linear algebra
+
+
+def linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
+    """`F.linear` (weight [out, in]) or GPT-2's Conv1D (`transposed`: weight [in, out]).
+
+    Saves x and the weight, each only if the other needs a gradient. Without bias (mm) backward makes the weight's gradient
+    first, with bias (addmm) the input's; the bias gradient is the engine's sum. Autocast casts bias, weight, x (Conv1D:
+    weight, x, bias), each a node of its own.
+    """
+    tape = x.tape
+    out_features = weight.shape[1 if transposed else 0]
+    in_features = weight.shape[0 if transposed else 1]
+    lead = x.shape[:-1]
+    rows = prod(lead)
+    b: Tensor | None = bias
+    if transposed:
+        x = view(x, (rows, in_features))  # Conv1D flattens before it multiplies, and so before autocast casts
+        w = autocast_half(weight)
+        x = autocast_half(x)
+        b = autocast_half(bias) if bias is not None else None
+    else:
+        b = autocast_half(bias) if bias is not None else None
+        w = autocast_half(weight)
+        x = autocast_half(x)
+        if x.strides is not None:
+            x = view(x, (rows, in_features))
+    need_x, need_w = x.node is not None, w.node is not None
+    x_shape, w_shape, g_shape, batched = x.shape, weight.shape, (rows, out_features), x.batched
+    work = 2 * rows * in_features * out_features
+    bias_first = bias is not None
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        flat = reshape_gradient(grad, g_shape)
+        del grad
+
+        def gx() -> Tensor | None:
+            return tape.new("mm", x_shape, flat.dtype, batched) if need_x else None
+
+        def gw() -> Tensor | None:
+            return tape.new("mm", w_shape, flat.dtype, False) if need_w else None
+
+        tape.work(work * (need_x + need_w))
+        if bias_first:
+            first = gx()
+            return (first, gw(), flat)
+        second = gw()
+        return (gx(), second)
+
+    saves = [t for t, other in ((x, need_w), (w, need_x)) if other]
+    inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (x, w, b)
+    node = tape.record("addmm" if bias_first else "mm", inputs, backward, saves)
+    tape.work(work)
+    return tape.new("addmm" if bias_first else "mm", (*lead, out_features), x.dtype, x.batched, None, node)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Batched product of two 4-D tensors [B, a, m, k] x [B, a, k, n].
+
+    Operands that cannot be seen as [B*a, m, k] are copied and the copies saved; backward makes the second operand's
+    gradient first.
+    """
+    a, b = autocast_half(a), autocast_half(b)
+    batch, heads, m, k = a.shape
+    n = b.shape[3]
+    a3, b3 = view(a, (batch * heads, m, k)), view(b, (batch * heads, k, n))
+    del a, b
+    tape = a3.tape
+    need_a, need_b = a3.node is not None, b3.node is not None
+    a_shape, b_shape, batched = a3.shape, b3.shape, a3.batched
+    work = 2 * batch * heads * m * k * n
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(work * (need_a + need_b))
+        second = tape.new("bmm", b_shape, grad.dtype, batched) if need_b else None
+        first = tape.new("bmm", a_shape, grad.dtype, batched) if need_a else None
+        return (first, second)
+
+    saves = [t for t, other in ((a3, need_b), (b3, need_a)) if other]
+    node = tape.record("bmm", (a3, b3), backward, saves)
+    tape.work(work)
+    out = tape.new("bmm", (batch * heads, m, n), a3.dtype, batched, None, node)
+    return view(out, (batch, heads, m, n))
+
+
+# ---------------------------------------------------------------------------------------- normalisation and softmax
+
+
+def layer_norm(x: Tensor, weight: Parameter, bias: Parameter) -> Tensor:
+    """`native_layer_norm`: autocast to fp32; saves x and the fp32 mean and 1/std per row.
+
+    Backward makes the three gradients at once.
+    """
+    x = autocast_float(x)
+    tape = x.tape
+    need_x = x.node is not None
+    need_w = weight.node is not None
+    w_shape, w_dtype = weight.shape, weight.dtype
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape, source = grad.tape, saved[0]
+        gx = tape.new("native_layer_norm_backward", source.shape, source.dtype, source.batched) if need_x else None
+        gw = tape.new("native_layer_norm_backward", w_shape, w_dtype, False) if need_w else None
+        gb = tape.new("native_layer_norm_backward", w_shape, w_dtype, False) if need_w else None
+        return (gx, gw, gb)
+
+    node = tape.record("native_layer_norm", (x, weight, bias), backward, (x,))
+    out = tape.new("native_layer_norm", x.shape, x.dtype, x.batched, None, node)
+    rows = (*x.shape[:-1], 1)
+    mean = tape.new("native_layer_norm", rows, FP32, x.batched)
+    rstd = tape.new("native_layer_norm", rows, FP32, x.batched)
+    tape.save(node, mean, rstd)
+    return out
+
+
+def softmax(x: Tensor, dtype: DType | None = None) -> Tensor:
+    """`F.softmax(x, -1)`, optionally in fp32: saves its result; backward 1 new.
+
+    To fp32 from fp16 it is one kernel, whose gradient comes out in fp16; from bf16 it is a cast and a softmax.
+    """
+    target = dtype or (FP32 if x.tape.autocast is not None else x.dtype)
+    return _normalised_exponential("_softmax", x, target)
+
+
+def log_softmax(x: Tensor) -> Tensor:
+    """`F.log_softmax(x, -1)` inside `cross_entropy`, which asks for the dtype of x: saves its result; backward 1 new."""
+    return _normalised_exponential("_log_softmax", x, x.dtype)
+
+
+def _normalised_exponential(operator: str, x: Tensor, target: DType) -> Tensor:
+    tape = x.tape
+    if x.dtype is not target and x.dtype is not FP16:
+        x = to(x, target)
+    source = x.dtype
+    name = operator + "_backward_data"
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.like(name, saved[0], source),)
+
+    node = tape.record(operator, (x,), backward)
+    out = tape.like(operator, x, target, node)
+    tape.save(node, out)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ embedding and loss
+
+SORTED_INDICES = 3072  # above so many indices the embedding gradient sorts them (aten/src/ATen/native/cuda/Embedding.cu)
+
+
+def embedding(ids: Tensor, weight: Parameter) -> Tensor:
+    """`F.embedding`: saves the indices. Backward: a dense V*H gradient, and above 3072 indices a workspace.
+
+    The workspace holds sorted and original indices, segment offsets and fp32 partial sums; the number of partial
+    segments is n // 10 + min(n, V) (aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu).
+    """
+    tape = weight.tape
+    vocabulary, width = weight.shape
+    dtype, batched = weight.dtype, ids.batched
+    per_sample = prod(ids.shape) // (tape.batch if batched else 1)
+
+    def workspace_bytes(batch: int) -> int:
+        n = per_sample * (batch if batched else 1)
+        if n <= SORTED_INDICES:
+            return 0
+        segments = min(n, vocabulary)
+        partial = n // 10 + segments
+        scratch = rounded(partial * width * 4) + rounded(8 * partial) + 3 * rounded(8 * n) + 2 * rounded(8 * segments)
+        return rounded(scratch)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        out = tape.new("embedding_dense_backward", (vocabulary, width), dtype, False)
+        tape.workspace("embedding_dense_backward", workspace_bytes)
+        return (out,)
+
+    node = tape.record("embedding", (weight,), backward, (ids,))
+    return tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
+
+
+def nll_loss(log_probabilities: Tensor, target: Tensor) -> Tensor:
+    """`F.nll_loss` with mean reduction: autocast to fp32; saves its input, the targets and the total weight.
+
+    Backward: one gradient as large as the input.
+    """
+    x = autocast_float(log_probabilities)
+    tape = x.tape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        source = saved[0]
+        return (source.tape.like("nll_loss_backward", source),)
+
+    node = tape.record("nll_loss", (x,), backward, (x, target))
+    loss = tape.new("nll_loss", (), x.dtype, False, None, node)
+    total_weight = tape.new("nll_loss", (), x.dtype, False)
+    tape.save(node, total_weight)
+    return loss
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """`F.cross_entropy`: log_softmax, then nll_loss."""
+    return nll_loss(log_softmax(logits), target)

@@ -1,0 +1,312 @@
+"""The finished record: levels, peaks and components at any micro-batch, and the envelope over all of them.
+
+The list of events is a tree: a repeated unit is played once and counts for `copies` identical ones. Its levels are
+linear in the copy index, so the first and the last copy bound all in between. A death outside the unit that saw the
+birth counts for as many copies as are alive there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from vramplan.tape.tape import Path, Tape
+from vramplan.tape.tensors import ALLOCATOR_BLOCK_BYTES
+
+PHASES = ("forward", "backward", "step")
+
+
+class State(NamedTuple):
+    """Memory that is alive during the whole iteration: a component, bytes that are fixed, bytes per sample."""
+
+    category: str
+    fixed_bytes: int
+    per_sample_bytes: int
+    copies: int = 1
+
+    def at(self, batch: int) -> int:
+        """Bytes at a micro-batch, in allocator blocks."""
+        size = self.fixed_bytes + self.per_sample_bytes * batch
+        return self.copies * (-(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES)
+
+
+class Moment(NamedTuple):
+    """The worst moment of a phase."""
+
+    bytes: int
+    position: int  # event that reached it
+    last_copies: tuple[bool, ...]  # for each repeated unit around it: the last copy instead of the first
+
+
+class Repeat(NamedTuple):
+    """A unit that counts `copies` times."""
+
+    copies: int
+    items: list[Item]
+
+
+Run = list[tuple[int, int, int]]  # (position, storage, signed copies)
+Item = Run | Repeat
+
+
+class Record:
+    """One iteration, ready to be asked. Valid for every micro-batch above 1, or for 1 alone (or for one, if direct)."""
+
+    def __init__(self, tape: Tape, states: list[State], saved_at: int) -> None:
+        self.states = states
+        self.fixed = tape.fixed
+        self.per_sample = tape.per_sample
+        self.sized: dict[int, Callable[[int], int]] = tape.sized
+        self.operators = tape.operators
+        self.categories = tape.categories
+        self.flops = dict(tape.flops)
+        self.events = list(tape.events)
+        self.phases = [(position, name) for position, name in tape.phases]
+        self.saved_at = saved_at
+        self._weights = _copies_of_deaths(self.events, tape.marks)
+        self.trees = self._grow(tape.marks)
+        self._sizes: dict[int, list[int]] = {}
+
+    # -------------------------------------------------------------------------------------------------- numbers
+    def sizes(self, batch: int) -> list[int]:
+        """Rounded bytes of every storage at a micro-batch."""
+        found = self._sizes.get(batch)
+        if found is None:
+            block = ALLOCATOR_BLOCK_BYTES
+            found = [
+                f if not p else f - (-p * batch // block) * block
+                for f, p in zip(self.fixed, self.per_sample, strict=True)
+            ]
+            for index, size in self.sized.items():
+                found[index] = size(batch)
+            self._sizes = {batch: found}
+        return found
+
+    def static_bytes(self, batch: int) -> int:
+        """Bytes that are alive during the whole iteration."""
+        return sum(state.at(batch) for state in self.states)
+
+    def peaks(self, batch: int) -> dict[str, int]:
+        """Peak bytes of each phase."""
+        sizes = self.sizes(batch)
+        level = self.static_bytes(batch)
+        result = {}
+        for name, items in self.trees:
+            net, top = _climb(items, sizes)
+            result[name] = level + top
+            level += net
+        return result
+
+    def peak_bytes(self, batch: int) -> int:
+        """Peak bytes of the iteration."""
+        return max(self.peaks(batch).values())
+
+    def saved_bytes(self, batch: int) -> int:
+        """What the end of forward holds for backward: all that was born in forward and still lives."""
+        sizes = self.sizes(batch)
+        total = 0
+        for position, storage, copies in _flat(self.trees[0][1]):
+            if position >= self.saved_at:
+                break
+            total += sizes[storage] * copies
+        return total
+
+    # ----------------------------------------------------------------------------------------------- the moment
+    def worst(self, batch: int) -> tuple[str, Moment]:
+        """The phase with the highest level, and the moment in it."""
+        peaks = self.peaks(batch)
+        phase = max(peaks, key=lambda name: peaks[name])
+        items = next(items for name, items in self.trees if name == phase)
+        top, position, last = _locate(items, self.sizes(batch))
+        return phase, Moment(peaks[phase], position, last)
+
+    def components(self, batch: int, phase: str, moment: Moment) -> dict[str, int]:
+        """Bytes by component that are alive at a moment; they sum exactly to its level."""
+        totals: dict[str, int] = {}
+        for state in self.states:
+            totals[state.category] = totals.get(state.category, 0) + state.at(batch)
+        sizes = self.sizes(batch)
+        for name, items in self.trees:
+            if name == phase:
+                _tally(items, sizes, self.categories, totals, moment, 0)
+                break
+            for _, storage, copies in _flat(items):
+                category = self.categories[storage]
+                totals[category] = totals.get(category, 0) + sizes[storage] * copies
+        return {name: size for name, size in totals.items() if size}
+
+    def operator_at(self, moment: Moment) -> str:
+        """The operator whose allocation reached the moment."""
+        if moment.position < 0:
+            return "start of the phase"
+        index = self.events[moment.position]
+        return self.operators[index if index >= 0 else ~index]
+
+    def end_bytes(self, batch: int) -> int:
+        """Bytes alive when the iteration is over; equals the states if nothing leaked."""
+        sizes = self.sizes(batch)
+        return self.static_bytes(batch) + sum(
+            sizes[storage] * copies for _, items in self.trees for _, storage, copies in _flat(items)
+        )
+
+    # ------------------------------------------------------------------------------------------------- building
+    def _grow(self, marks: list[tuple[int, Path]]) -> list[tuple[str, list[Item]]]:
+        ends = [position for position, _ in self.phases[1:]] + [len(self.events)]
+        trees = []
+        for (start, name), end in zip(self.phases, ends, strict=True):
+            pieces = []
+            for k, (position, path) in enumerate(marks):
+                until = marks[k + 1][0] if k + 1 < len(marks) else len(self.events)
+                low, high = max(position, start), min(until, end)
+                if low < high:
+                    pieces.append((low, high, path))
+            trees.append((name, self._nest(pieces, 0)))
+        return trees
+
+    def _nest(self, pieces: list[tuple[int, int, Path]], depth: int) -> list[Item]:
+        items: list[Item] = []
+        k = 0
+        while k < len(pieces):
+            low, high, path = pieces[k]
+            if len(path) <= depth or path[depth][1] == 1 and len(path) == depth + 1:
+                run = self._run(low, high)
+                if items and isinstance(items[-1], list):
+                    items[-1].extend(run)
+                else:
+                    items.append(run)
+                k += 1
+                continue
+            unit = path[depth]
+            j = k
+            while j < len(pieces) and len(pieces[j][2]) > depth and pieces[j][2][depth] == unit:
+                j += 1
+            inner = self._nest(pieces[k:j], depth + 1)
+            if unit[1] == 1:
+                items.extend(inner)
+            else:
+                items.append(Repeat(unit[1], inner))
+            k = j
+        return items
+
+    def _run(self, low: int, high: int) -> Run:
+        events, weights = self.events, self._weights
+        run = []
+        for position in range(low, high):
+            index = events[position]
+            if index >= 0:
+                run.append((position, index, 1))
+            else:
+                run.append((position, ~index, -weights.get(position, 1)))
+        return run
+
+
+def _copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[int, int]:
+    """For deaths that count more than once: how many copies of the dying storage are alive there."""
+    born: dict[int, Path] = {}
+    weights: dict[int, int] = {}
+    memo: dict[tuple[Path, Path], int] = {}
+    ends = [position for position, _ in marks[1:]] + [len(events)]
+    for (start, path), end in zip(marks, ends, strict=True):
+        for position in range(start, end):
+            index = events[position]
+            if index >= 0:
+                born[index] = path
+                continue
+            birth = born.pop(~index)
+            if birth is path:
+                continue
+            key = (birth, path)
+            copies = memo.get(key)
+            if copies is None:
+                copies = memo[key] = _copies_alive(birth, path)
+            if copies != 1:
+                weights[position] = copies
+    return weights
+
+
+def _copies_alive(birth: Path, death: Path) -> int:
+    """Copies of a storage born in the unit `birth` that die by one death in `death`.
+
+    Inside the same unit each copy kills its own. In a neighbour at the same depth it is the tensor handed over from the
+    unit next to it, of which one is alive. Outside, all copies die.
+    """
+    copies = 1
+    same = True
+    for depth, (unit, count) in enumerate(birth):
+        if same and depth < len(death):
+            if death[depth][0] != unit:
+                same = False
+            continue
+        copies *= count
+    return copies
+
+
+def _climb(items: list[Item], sizes: list[int]) -> tuple[int, int]:
+    """(change of the level, highest level), both against the level before."""
+    level, top = 0, 0
+    for item in items:
+        if isinstance(item, Repeat):
+            net, high = _climb(item.items, sizes)
+            first, last = level + high, level + (item.copies - 1) * net + high
+            top = max(top, first, last)
+            level += item.copies * net
+        else:
+            for _, storage, copies in item:
+                level += sizes[storage] * copies
+                if level > top:
+                    top = level
+    return level, top
+
+
+def _locate(items: list[Item], sizes: list[int]) -> tuple[int, int, tuple[bool, ...]]:
+    """(highest level, event that reached it, for each repeated unit around it: last copy?)."""
+    level = 0
+    best: tuple[int, int, tuple[bool, ...]] = (0, -1, ())
+    for item in items:
+        if isinstance(item, Repeat):
+            net, _ = _climb(item.items, sizes)
+            high, position, inner = _locate(item.items, sizes)
+            for last in (False, True):
+                reached = level + high + (item.copies - 1) * net * last
+                if reached > best[0]:
+                    best = (reached, position, (last, *inner))
+            level += item.copies * net
+        else:
+            for position, storage, copies in item:
+                level += sizes[storage] * copies
+                if level > best[0]:
+                    best = (level, position, ())
+    return best
+
+
+def _flat(items: list[Item], times: int = 1) -> Run:
+    run: Run = []
+    for item in items:
+        if isinstance(item, Repeat):
+            run += [(position, storage, copies * times) for position, storage, copies in _flat(item.items, item.copies)]
+        else:
+            run += [(position, storage, copies * times) for position, storage, copies in item]
+    return run
+
+
+def _tally(
+    items: list[Item], sizes: list[int], categories: list[str], totals: dict[str, int], moment: Moment, depth: int
+) -> bool:
+    """Add what is alive at the moment; true once it is reached."""
+    for item in items:
+        if isinstance(item, Repeat):
+            flat = _flat(item.items)
+            inside = any(position == moment.position for position, _, _ in flat)
+            before = item.copies if not inside else (item.copies - 1 if moment.last_copies[depth] else 0)
+            for _, storage, copies in flat:
+                totals[categories[storage]] = totals.get(categories[storage], 0) + sizes[storage] * copies * before
+            if inside:
+                return _tally(item.items, sizes, categories, totals, moment, depth + 1)
+        else:
+            for position, storage, copies in item:
+                if moment.position < 0:
+                    return True
+                totals[categories[storage]] = totals.get(categories[storage], 0) + sizes[storage] * copies
+                if position == moment.position:
+                    return True
+    return moment.position < 0

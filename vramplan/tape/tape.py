@@ -1,0 +1,423 @@
+"""The record of one training iteration: who is born and dies when, and the graph that backward walks.
+
+Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `accumulate_grad.h`, `input_buffer.cpp`):
+
+1. Nodes run in the reverse order of recording; one that no gradient reaches is skipped.
+2. While a node runs, its incoming gradients, its saved tensors and its results are alive together. Then, input by
+   input, a result of another shape is summed and one of another dtype is cast (`validate_outputs`); only then the saved
+   tensors and the incoming gradients go. Under a checkpoint the unpacked tensors go when the formula returns.
+3. Two gradients that meet are added in place if nobody else holds the first, else out of place.
+4. A parameter's gradient is the produced tensor itself; where one is already there, it is added and freed. A
+   parameter used twice waits for both.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+from vramplan.tape.tensors import (
+    ALLOCATOR_BLOCK_BYTES,
+    FP32,
+    DType,
+    Parameter,
+    Shape,
+    Storage,
+    Tensor,
+    dense_like,
+    round_up,
+)
+
+if sys.implementation.name != "cpython":  # pragma: no cover
+    raise RuntimeError("vramplan follows lifetimes by CPython's reference counts; other interpreters free late")
+
+Path = tuple[tuple[int, int], ...]  # the repeated units around an event: (identity, copies), outermost first
+Saved = Sequence[Any]
+Backward = Callable[[Any, Saved], Sequence[Tensor | None]]
+
+
+class Node:
+    """One recorded operator: where its gradients go, what it saved, and how it makes them.
+
+    `fn(grad, saved)` returns one gradient per input. It closes over specifications only, never over tensors.
+    """
+
+    __slots__ = ("edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "width")
+
+    def __init__(self, operator: str, fn: Backward, edges: list[tuple[Any, int, Shape, bool, DType]], path: Path) -> None:
+        self.operator = operator
+        self.fn = fn
+        self.edges = edges
+        self.path = path
+        self.saved: list[Any] | None = None
+        self.frame: Frame | None = None
+        self.slot = 0
+        self.width = 0
+        self.grads: list[Tensor | None] | None = None
+
+
+class Recomputed:
+    """Stands for the node of a tensor that is recomputed: such tensors need gradients, but nobody walks their graph."""
+
+
+RECOMPUTED = Recomputed()
+
+
+class StopRecomputation(Exception):
+    """Everything that backward will ask for has been recomputed."""
+
+
+class Frame:
+    """One non-reentrant checkpoint: how to compute again, and what that gave.
+
+    It lives as long as a node of its segment that saved something has not run: so long its inputs stay alive.
+    Source: torch/utils/checkpoint.py, _CheckpointFrame.
+    """
+
+    __slots__ = ("__weakref__", "function", "inputs", "path", "saves", "taken")
+
+    def __init__(self, function: Callable[..., Tensor], inputs: tuple[Any, ...], path: Path) -> None:
+        self.function = function
+        self.inputs = inputs
+        self.path = path
+        self.saves = 0
+        self.taken: list[Any] | None = None
+
+
+class Tape:
+    """Records births, deaths, phases and repeated units of one iteration.
+
+    `batch` is the representative micro-batch: 2 for every batch above 1, or 1. With `direct=True` it is the real one and
+    all sizes are plain rounded bytes: the slow, literal replay that tests compare with.
+    """
+
+    def __init__(self, batch: int, *, direct: bool = False) -> None:
+        self.batch = batch
+        self.direct = direct
+        self.events: list[int] = []  # index: birth, ~index: death
+        self.fixed: list[int] = []  # bytes that do not depend on the batch, rounded to allocator blocks
+        self.per_sample: list[int] = []  # bytes per sample, unrounded
+        self.sized: dict[int, Callable[[int], int]] = {}  # the rare sizes that are not affine, as functions of the batch
+        self.operators: list[str] = []  # what made each storage
+        self.categories: list[str] = []
+        self.marks: list[tuple[int, Path]] = [(0, ())]  # from this event on, inside these repeated units
+        self.phases: list[tuple[int, str]] = []  # from this event on, this phase
+        self.path: Path = ()
+        self.copies = 1  # product of the copies of the path
+        self.units = 0
+        self.nodes: list[Node] = []
+        self.category = "activations"
+        self.frame: Frame | None = None  # the checkpoint whose forward runs now
+        self.recomputing: Frame | None = None
+        self.autocast: DType | None = None
+        self.casts: dict[Parameter, Tensor] = {}
+        self.parameters: list[Parameter] = []
+        self.gradients_resident = False
+        self.flops: dict[str, int] = {"forward": 0, "recompute": 0, "backward": 0}
+        self.flop_phase = "forward"
+
+    # ------------------------------------------------------------------------------------------------ storages
+    def new(
+        self,
+        operator: str,
+        shape: Shape,
+        dtype: DType,
+        batched: bool,
+        strides: Shape | None = None,
+        node: Any = None,
+        category: str | None = None,
+    ) -> Tensor:
+        """Allocate a tensor."""
+        size = prod(shape) * dtype.itemsize
+        index = len(self.fixed)
+        if batched and not self.direct:
+            self.fixed.append(0)
+            self.per_sample.append(size // self.batch)
+        else:
+            self.fixed.append(-(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES)
+            self.per_sample.append(0)
+        self.operators.append(operator)
+        self.categories.append(category or self.category)
+        return Tensor(self, Storage(self.events, index), shape, dtype, batched, strides, node)
+
+    def several(self, operator: str, shape: Shape, dtype: DType, copies: int) -> Tensor:
+        """Allocate one tensor for each of several identical parameters, as foreach kernels do."""
+        tensor = self.new(operator, shape, dtype, False)
+        self.fixed[-1] *= copies
+        return tensor
+
+    def like(self, operator: str, source: Tensor, dtype: DType | None = None, node: Any = None) -> Tensor:
+        """Allocate a tensor of the shape and dimension order of another."""
+        strides = None if source.strides is None else dense_like(source.shape, source.strides)
+        return self.new(operator, source.shape, dtype or source.dtype, source.batched, strides, node)
+
+    def workspace(self, operator: str, size: Callable[[int], int]) -> None:
+        """Scratch of one kernel: `size` gives its bytes (already rounded) at a micro-batch; it dies at once."""
+        index = len(self.fixed)
+        self.fixed.append(size(self.batch) if self.direct else 0)
+        self.per_sample.append(0)
+        if not self.direct:
+            self.sized[index] = size
+        self.operators.append(operator)
+        self.categories.append("workspace")
+        Storage(self.events, index)
+
+    def relabel(self, tensor: Tensor, category: str) -> None:
+        """Count a living storage under another component from now on."""
+        storage = tensor.storage
+        assert storage is not None
+        old = storage.index
+        if self.categories[old] == category:
+            return
+        self.events.append(~old)
+        storage.index = len(self.fixed)
+        self.fixed.append(self.fixed[old])
+        self.per_sample.append(self.per_sample[old])
+        self.operators.append(self.operators[old])
+        self.categories.append(category)
+        self.events.append(storage.index)
+
+    def parameter(self, name: str, shape: Shape, dtype: DType, *, trainable: bool = True) -> Parameter:
+        """A weight of the model, standing for one in each copy of the current unit."""
+        parameter = Parameter(self, name, shape, dtype, self.copies, trainable)
+        self.parameters.append(parameter)
+        return parameter
+
+    def constant(self, shape: Shape, dtype: DType, batched: bool) -> Tensor:
+        """A tensor that is alive before the iteration begins (inputs, buffers): counted as a state."""
+        return Tensor(self, None, shape, dtype, batched)
+
+    # --------------------------------------------------------------------------------------------------- units
+    def repeat(self, count: int) -> Iterator[tuple[int, int]]:
+        """Walk `count` identical items, replaying the first, one inner and the last one; yields (first index, copies).
+
+        The inner item stands for all inner ones. It is exact because inner items only differ in what they are called:
+        the first and the last copy of its slice bound every level in between (levels are linear in the copy index).
+        """
+        outer, copies = self.path, self.copies
+        if count <= 3 or self.direct:
+            plan = [(i, 1) for i in range(count)]
+        else:
+            plan = [(0, 1), (1, count - 2), (count - 1, 1)]
+        for first, times in plan:
+            self.units += 1
+            self.enter((*outer, (self.units, times)))
+            yield first, times
+        self.enter(outer)
+        assert self.copies == copies
+
+    def enter(self, path: Path) -> None:
+        """Go on inside these repeated units."""
+        if path != self.path:
+            self.path = path
+            self.marks.append((len(self.events), path))
+            copies = 1
+            for _, times in path:
+                copies *= times
+            self.copies = copies
+
+    def phase(self, name: str) -> None:
+        """From here on it is this phase: forward, backward or step."""
+        self.phases.append((len(self.events), name))
+
+    def work(self, flops: int) -> None:
+        """Count floating-point operations of the representative batch."""
+        self.flops[self.flop_phase] += flops * self.copies
+
+    # --------------------------------------------------------------------------------------------------- graph
+    def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
+        """Make the node of an operator before its kernel runs; None if no input needs a gradient.
+
+        Saved inputs are packed here, saved outputs by `save` afterwards: the order in which a checkpoint stops early.
+        """
+        for tensor in inputs:
+            if tensor is not None and tensor.node is not None:
+                break
+        else:
+            return None
+        if self.recomputing is not None:
+            if saves:
+                self._pack(self.recomputing, saves)
+            return RECOMPUTED
+        edges = []
+        for tensor in inputs:
+            if tensor is None or tensor.node is None:
+                edges.append((None, 0, (), False, FP32))
+                continue
+            target = tensor.node
+            if type(target) is Parameter:
+                target.pending += 1
+            edges.append((target, tensor.output_index, tensor.shape, tensor.batched, tensor.dtype))
+        node = Node(operator, fn, edges, self.path)
+        self.nodes.append(node)
+        if saves:
+            self.save(node, *saves)
+        return node
+
+    def save(self, node: Any, *tensors: Any) -> None:
+        """Keep tensors for backward (outputs, or further inputs)."""
+        if node is None:
+            return
+        if node is RECOMPUTED:
+            assert self.recomputing is not None
+            self._pack(self.recomputing, tensors)
+        elif self.frame is not None:
+            frame = self.frame
+            if node.frame is None:
+                node.frame, node.slot = frame, frame.saves
+            frame.saves += len(tensors)
+            node.width += len(tensors)
+        elif node.saved is None:
+            node.saved = list(tensors)
+        else:
+            node.saved.extend(tensors)
+
+    def _pack(self, frame: Frame, tensors: Saved) -> None:
+        taken = frame.taken
+        assert taken is not None
+        for tensor in tensors:
+            taken.append(tensor)
+            if len(taken) == frame.saves:
+                raise StopRecomputation
+
+    # ------------------------------------------------------------------------------------------- checkpointing
+    def checkpoint(self, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+        """Run a segment without keeping what it saves; backward computes it again.
+
+        Source: torch.utils.checkpoint.checkpoint(use_reentrant=False), the default of Transformers.
+        """
+        frame = Frame(function, inputs, self.path)
+        self.frame = frame
+        try:
+            return function(*inputs)
+        finally:
+            self.frame = None
+
+    def _recompute(self, frame: Frame) -> None:
+        frame.taken = []
+        path, category, autocast = self.path, self.category, self.autocast
+        casts, self.casts = self.casts, {}
+        self.enter(frame.path)
+        self.recomputing, self.category, self.autocast = frame, "activations", self.compute_dtype
+        phase, self.flop_phase = self.flop_phase, "recompute"
+        try:
+            frame.function(*frame.inputs)
+        except StopRecomputation:
+            pass
+        finally:
+            self.recomputing, self.category, self.autocast = None, category, autocast
+            self.flop_phase = phase
+            self.enter(frame.path)
+            self.casts.clear()  # the recomputation's own autocast context ends
+            self.casts = casts
+            self.enter(path)
+
+    compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
+
+    # ------------------------------------------------------------------------------------------------ backward
+    def backward(self, loss: Tensor) -> None:
+        """Walk the graph from the loss; leave the gradients on the parameters."""
+        self.category, self.flop_phase = "temporaries", "backward"
+        root: Tensor | None = self.new("ones_like", (), loss.dtype, False)
+        loss.node.grads = [root]
+        nodes = self.nodes
+        while nodes:
+            node = nodes.pop()
+            if node.grads is not None:
+                self._run(node)
+            node.saved = None
+            node.frame = None
+        del root
+        self.enter(())
+
+    def _run(self, node: Node) -> None:
+        grads = node.grads
+        assert grads is not None
+        node.grads = None
+        self.enter(node.path)
+        grad: Any = grads[0] if len(grads) == 1 else grads
+        if node.frame is not None:
+            frame = node.frame
+            if frame.taken is None:
+                self._recompute(frame)
+            taken = frame.taken
+            assert taken is not None
+            start, end = node.slot, node.slot + node.width
+            saved = taken[start:end]
+            taken[start:end] = [None] * node.width
+            results = list(node.fn(grad, saved))
+            del saved
+        else:
+            results = list(node.fn(grad, node.saved or ()))
+        self._validate(node, results)
+        node.saved = None
+        node.frame = None
+        del grads, grad
+        results.reverse()
+        ready: list[Parameter] = []
+        for target, output_index, _, _, _ in node.edges:
+            result = results.pop()
+            if result is None or target is None:
+                continue
+            if type(target) is Parameter:
+                self._receive(target, result, ready)
+                del result
+                continue
+            buffers = target.grads
+            if buffers is None:
+                target.grads = buffers = [None]
+            while len(buffers) <= output_index:
+                buffers.append(None)
+            if buffers[output_index] is None:
+                buffers[output_index] = result
+            else:
+                buffers[output_index] = self._sum(buffers, output_index, result)
+            del result
+        for parameter in ready:
+            self._accumulate(parameter)
+
+    def _validate(self, node: Node, results: list[Tensor | None]) -> None:
+        for i, (target, _, shape, batched, dtype) in enumerate(node.edges):
+            result = results[i]
+            if result is None or target is None:
+                results[i] = None
+                continue
+            if result.shape != shape:
+                results[i] = result = self.new("sum", shape, result.dtype, batched)
+            if result.dtype is not dtype:
+                results[i] = self.like("to", result, dtype)
+            del result
+
+    def _sum(self, buffers: list[Tensor | None], i: int, other: Tensor) -> Tensor:
+        """Rule 3: dropping the first before allocating the sum is the same in both cases."""
+        old = buffers[i]
+        assert old is not None
+        shape, strides, dtype, batched = old.shape, old.strides, old.dtype, old.batched
+        buffers[i] = None
+        del old
+        return self.new("add", shape, dtype, batched, None if strides is None else dense_like(shape, strides))
+
+    def _receive(self, parameter: Parameter, gradient: Tensor, ready: list[Parameter]) -> None:
+        parameter.pending -= 1
+        if parameter.waiting is None:
+            parameter.waiting = gradient
+        else:
+            buffers: list[Tensor | None] = [parameter.waiting]
+            parameter.waiting = None
+            parameter.waiting = self._sum(buffers, 0, gradient)
+        if parameter.pending == 0:
+            ready.append(parameter)
+
+    def _accumulate(self, parameter: Parameter) -> None:
+        total, parameter.waiting = parameter.waiting, None
+        assert total is not None
+        if not self.gradients_resident:  # rule 4: it becomes .grad; else it is added in place and freed here
+            self.relabel(total, "gradients")
+            parameter.grad = total
+
+
+def rounded(size: int) -> int:
+    """Bytes as the caching allocator hands them out: multiples of 512."""
+    return round_up(size, ALLOCATOR_BLOCK_BYTES)
