@@ -63,6 +63,8 @@ class Record:
         self.events = list(tape.events)
         self.phases = [(position, name) for position, name in tape.phases]
         self.saved_at = saved_at
+        self.parameters = sum(p.elements * p.copies for p in tape.parameters)
+        self.trainable_parameters = sum(p.elements * p.copies for p in tape.parameters if p.node is not None)
         self._weights = _copies_of_deaths(self.events, tape.marks)
         self.trees = self._grow(tape.marks)
         self._sizes: dict[int, list[int]] = {}

@@ -1,0 +1,184 @@
+"""Hugging Face configurations: the published ones, and the switches that change the forward pass."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramplan.catalog import models
+from vramplan.catalog.hf_config import read_hf_config
+from vramplan.errors import InputError
+
+GPT2_XL = {
+    "activation_function": "gelu_new",
+    "architectures": ["GPT2LMHeadModel"],
+    "attn_pdrop": 0.1,
+    "embd_pdrop": 0.1,
+    "layer_norm_epsilon": 1e-05,
+    "model_type": "gpt2",
+    "n_ctx": 1024,
+    "n_embd": 1600,
+    "n_head": 25,
+    "n_layer": 48,
+    "n_positions": 1024,
+    "resid_pdrop": 0.1,
+    "vocab_size": 50257,
+    "task_specific_params": {"a": {"b": 1}},
+}
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {"factor": 8.0},
+    "tie_word_embeddings": False,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+    "eos_token_id": [128001, 128008],
+}
+BERT = {
+    "architectures": ["BertForMaskedLM"],
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "max_position_embeddings": 512,
+    "model_type": "bert",
+    "num_attention_heads": 16,
+    "num_hidden_layers": 24,
+    "type_vocab_size": 2,
+    "vocab_size": 30522,
+    "position_embedding_type": "absolute",
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    folder = tmp_path / "some-model"
+    folder.mkdir()
+
+    def write(config: dict[str, Any]) -> Path:
+        path = folder / "config.json"
+        path.write_text(json.dumps(config, indent=2))
+        return path
+
+    return write
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        read_hf_config(path)
+    return str(caught.value)
+
+
+def test_gpt2_xl(write) -> None:
+    shape, assumptions = read_hf_config(write(GPT2_XL))
+    assert (shape.layers, shape.hidden_size, shape.attention_heads, shape.intermediate_size) == (48, 1600, 25, 6400)
+    assert (shape.tied_embeddings, shape.task, shape.name) == (True, "lm", "some-model")
+    assert assumptions == ()
+
+
+def test_llama(write) -> None:
+    shape, _ = read_hf_config(write(LLAMA))
+    assert (shape.key_value_heads, shape.head_size, shape.max_positions, shape.tied_embeddings) == (
+        8,
+        128,
+        131072,
+        False,
+    )
+    shape, _ = read_hf_config(write({**LLAMA, "attention_bias": True, "mlp_bias": True, "head_dim": 64}))
+    assert (shape.qkv_bias, shape.output_bias, shape.mlp_bias, shape.head_size) == (True, True, True, 64)
+
+
+def test_null_key_value_heads_are_all_heads(write) -> None:
+    config = {"model_type": "mistral", "num_attention_heads": 16, "hidden_size": 1024, "num_key_value_heads": None}
+    assert read_hf_config(write(config))[0].key_value_heads == 16
+    assert read_hf_config(write({**config, "num_key_value_heads": 4}))[0].key_value_heads == 4
+    del config["num_key_value_heads"]
+    assert read_hf_config(write(config))[0].key_value_heads == 8
+
+
+def test_sliding_windows(write) -> None:
+    def window(**config: Any) -> int | None:
+        return read_hf_config(write(config))[0].sliding_window
+
+    assert window(model_type="mistral") == 4096
+    assert window(model_type="mistral", sliding_window=None) is None
+    assert window(model_type="qwen2", sliding_window=131072, use_sliding_window=False) is None
+    assert window(model_type="qwen2", sliding_window=131072, use_sliding_window=True) == 131072
+    assert window(model_type="qwen2", use_sliding_window=True) == 4096
+
+
+def test_bert_heads(write) -> None:
+    assert read_hf_config(write(BERT))[0].task == "mlm"
+    assert read_hf_config(write({**BERT, "architectures": None}))[0].task == "mlm"
+    assert read_hf_config(write({**BERT, "architectures": ["BertModel"]}))[0].task == "mlm"
+    shape, assumptions = read_hf_config(write({**BERT, "architectures": ["BertForPreTraining"]}))
+    assert (shape.task, assumptions[0].key) == ("mlm", "model.task")
+    classes = {"id2label": {"0": "a", "1": "b", "2": "c"}, "architectures": ["BertForSequenceClassification"]}
+    shape, _ = read_hf_config(write({**BERT, **classes}))
+    assert (shape.task, shape.classes) == ("cls", 3)
+    shape, _ = read_hf_config(write({**BERT, "architectures": classes["architectures"], "num_labels": 5}))
+    assert shape.classes == 5
+    assert "the head of 'BertForTokenClassification' is not modelled" in refused(
+        write({**BERT, "architectures": ["BertForTokenClassification"]})
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "model_type: required key is missing (is this a Hugging Face config.json?)"),
+        ({"model_type": "lama"}, "did you mean llama"),
+        (
+            {"model_type": "t5"},
+            "config.json:2:17: model_type: 't5' is not modelled (modelled: gpt2, llama, mistral, qwen2, bert)",
+        ),
+        ({**GPT2_XL, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: true is not modelled"),
+        ({**GPT2_XL, "add_cross_attention": True}, "add_cross_attention: true is not modelled"),
+        ({**GPT2_XL, "n_layer": "48"}, "n_layer: expected a whole number, not '48'"),
+        ({**GPT2_XL, "n_layer": -1}, "n_layer: -1 is too small"),
+        ({**GPT2_XL, "n_head": 24}, "n_embd: 1600 is not a multiple of the 24 attention heads"),
+        ({**GPT2_XL, "attn_pdrop": 1.5}, "attn_pdrop: 1.5 is too large"),
+        ({**GPT2_XL, "activation_function": "tanh"}, "activation_function: tanh is not modelled"),
+        ({**LLAMA, "pretraining_tp": 2}, "pretraining_tp"),
+        ({**LLAMA, "num_key_value_heads": 5}, "num_key_value_heads: 32 attention heads cannot share 5"),
+        ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config: quantised weights are not modelled"),
+        ({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}, "architectures: cls is not modelled"),
+        ({**LLAMA, "architectures": "LlamaForQuestionAnswering"}, "the head of"),
+        ({**LLAMA, "architectures": [1, 2]}, "the head of"),
+        ({**BERT, "is_decoder": True}, "is_decoder: true is not modelled"),
+        ({**BERT, "position_embedding_type": "relative_key"}, "'relative_key' is not modelled"),
+        ({**LLAMA, "vocab_size": float("inf")}, "is not a finite number"),
+        ({**LLAMA, "something": float("nan")}, "is not a finite number"),
+    ],
+)
+def test_what_is_refused_names_the_key_of_the_file(write, config: dict[str, Any], message: str) -> None:
+    assert message in refused(write(config))
+
+
+def test_what_the_class_adds_is_told(write) -> None:
+    _, assumptions = read_hf_config(write({"model_type": "llama", "hidden_size": 2048}))
+    assert ("model.vocabulary_size", 32000, "the default of LlamaConfig") in {
+        (one.key, one.value, one.why) for one in assumptions
+    }
+
+
+def test_a_path_a_folder_and_a_hub_name_are_accepted_as_a_model(write, tmp_path: Path) -> None:
+    path = write({**LLAMA, "_name_or_path": "meta-llama/Llama-3.1-8B"})
+    assert models.find_model(str(path))[0] == models.find_model(str(path.parent))[0]
+    assert models.find_model(str(path))[0].name == "Llama-3.1-8B"
+    assert models.find_model("config.json", base_dir=path.parent)[0].layers == 32
+    with pytest.raises(InputError, match="no such file"):
+        models.find_model(str(tmp_path))

@@ -1,0 +1,238 @@
+"""Profiles: lookup by name, alias and path; sources; and what a broken one says."""
+
+import builtins
+from pathlib import Path
+
+import pytest
+
+from vramplan.catalog import document, gpus, locate, models
+from vramplan.errors import InputError
+
+GPU = """\
+kind: gpu
+name: {name}
+title: A card
+aliases: [{name}-alias, Tesla {name}]
+note: >
+  only a
+  fixture
+sources:
+  sheet: {{title: A sheet, url: https://example.org, accessed: "2026-11-20"}}
+fields:
+  vendor: {{value: nvidia, source: sheet}}
+  architecture: {{value: volta, source: sheet}}
+  memory: {{value: 32 GiB, source: sheet}}
+  visible_memory: {{value: null, reason: not published}}
+  compute_capability: {{value: 7.0, source: sheet}}
+  bf16: {{value: false, source: sheet}}
+  memory_bandwidth: {{value: 900 GB/s, source: sheet}}
+  link_bandwidth: {{value: 300 GB/s, source: sheet, direction: bidirectional_total, note: all links}}
+  tdp: {{value: 300 W, source: sheet}}
+"""
+MODEL = """\
+kind: model
+name: {name}
+sources: {{paper: {{title: A paper, url: https://example.org, accessed: "2026-11-20"}}}}
+fields:
+  family: {{value: gpt2, source: paper}}
+  layers: {{value: {layers}, unit: blocks, source: paper}}
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of profiles in place of the shipped ones."""
+    for kind in ("gpus", "models"):
+        (tmp_path / "shipped" / kind).mkdir(parents=True)
+        (tmp_path / "mine" / kind).mkdir(parents=True)
+    for name in ("card", "other", "third"):
+        (tmp_path / "shipped/gpus" / f"{name}.yaml").write_text(GPU.format(name=name))
+    (tmp_path / "shipped/models/net.yaml").write_text(MODEL.format(name="net", layers=3))
+    monkeypatch.setattr(locate, "shipped_dirs", lambda: [tmp_path / "shipped"])
+    return tmp_path
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are opened."""
+    seen: list[str] = []
+    real = builtins.open
+    monkeypatch.setattr(
+        builtins, "open", lambda file, *rest, **more: (seen.append(str(file)), real(file, *rest, **more))[1]
+    )
+    return seen
+
+
+def test_a_name_reads_one_file(tree: Path, opened: list[str]) -> None:
+    for spelling in ("card", "CARD", " Card "):
+        opened.clear()
+        assert gpus.find_gpu(spelling).name == "card"
+        assert [Path(file).name for file in opened if file.endswith(".yaml")] == ["card.yaml"]
+
+
+@pytest.mark.parametrize("alias", ["card-alias", "Card_Alias", "tesla card", "Tesla-CARD"])
+def test_an_alias_finds_the_profile(tree: Path, alias: str) -> None:
+    assert gpus.find_gpu(alias).name == "card"
+
+
+def test_an_unknown_name_names_the_nearest(tree: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        gpus.find_gpu("crad")
+    assert str(caught.value) == "gpu: there is no GPU profile 'crad' (did you mean card?)"
+    with pytest.raises(InputError, match="known: card, other, third"):
+        gpus.find_gpu("zzzzzz")
+    with pytest.raises(InputError, match="tesla-card"):
+        gpus.find_gpu("tesla_cord")
+
+
+@pytest.mark.parametrize("name", ["../card", "card/../card", "", " ", "\0", "x" * 5000, "*", "card.", "-card", "\n"])
+def test_odd_names_are_unknown_and_no_paths(tree: Path, name: str) -> None:
+    with pytest.raises(InputError):
+        gpus.find_gpu(name)
+
+
+def test_the_fields_of_a_gpu(tree: Path) -> None:
+    profile = gpus.find_gpu("card")
+    assert profile.sources["sheet"].url == "https://example.org"
+    assert profile.fields["memory"].text == "32 GiB"
+    assert profile.fields["link_bandwidth"].direction == "bidirectional_total"
+    assert profile.fields["visible_memory"].reason == "not published"
+    assert (profile.fields["tdp"].value, profile.fields["tdp"].source) == (300.0, "sheet")
+    gpu = profile.gpu()
+    assert (gpu.capacity_bytes, gpu.capacity_basis) == (32 * 2**30, "nominal")
+    assert (gpu.compute_capability, gpu.bf16, gpu.flash_attention) == ("7.0", False, None)
+    assert gpu.note == "only a fixture"
+    assert gpu.memory_bandwidth_bytes_per_s == 900e9
+
+
+def test_capacity_is_what_the_framework_sees_where_a_source_says_so(tree: Path) -> None:
+    path = tree / "shipped/gpus/card.yaml"
+    path.write_text(
+        path.read_text().replace("{value: null, reason: not published}", "{value: 31.74 GiB, source: sheet}")
+    )
+    gpu = gpus.find_gpu("card").gpu()
+    assert (gpu.capacity_bytes, gpu.capacity_basis) == (34080565493, "visible")  # rounded down
+
+
+def test_the_users_folder_adds_and_shadows(tree: Path) -> None:
+    mine = tree / "mine"
+    (mine / "gpus/card.yaml").write_text(GPU.format(name="card").replace("32 GiB", "8 GiB"))
+    (mine / "gpus/new.yaml").write_text(GPU.format(name="new"))
+    assert gpus.find_gpu("card", [mine]).gpu().capacity_bytes == 8 * 2**30
+    assert gpus.find_gpu("new-alias", [mine]).name == "new"
+    assert [profile.name for profile in gpus.list_gpus([mine])] == ["card", "new", "other", "third"]
+    assert locate.check_profile_dirs([mine]) == (mine,)
+
+
+def test_folders_that_hold_no_profiles_are_refused(tree: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        locate.check_profile_dirs([tree / "nowhere", tree])
+    assert len(caught.value.problems) == 2
+
+
+def test_a_path_is_read_as_it_is(tree: Path, tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "special.yaml"
+    path.write_text(GPU.format(name="card").replace("32 GiB", "9 GiB"))
+    assert gpus.find_gpu(str(path)).gpu().capacity_bytes == 9 * 2**30
+    monkeypatch.chdir(tmp_path)
+    assert gpus.find_gpu("special.yaml").name == "card"
+    with pytest.raises(InputError, match=r"nope.yaml: no such file"):
+        gpus.find_gpu("nope.yaml")
+
+
+def test_every_problem_of_a_profile_comes_at_once(tree: Path) -> None:
+    path = tree / "shipped/gpus/card.yaml"
+    path.write_text(
+        "kind: gpuu\nname: card\nsources:\n  s: {title: t, url: u}\n"
+        "fields:\n  memory: 32 GiB\n  bf16: {value: nope, source: x}\n"
+        "  memori: {value: 1, source: s}\n  tdp: {value: 300}\n  fp8: {value: null}\n  fp16: {value: 5 GB, source: s}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        gpus.find_gpu("card")
+    text = str(caught.value)
+    for part in (
+        "card.yaml:1:7: kind: this is a profile of kind 'gpuu', not 'gpu'",
+        "card.yaml:4:6: sources.s.accessed: required key is missing",
+        "card.yaml:6:11: fields.memory: a value needs its source (memory: {value: 32 GiB, source: ID})",
+        "card.yaml:7:17: fields.bf16.value: expected true or false, not 'nope'",
+        "card.yaml:7:31: fields.bf16.source: 'x' is not among the sources of this file",
+        "card.yaml:8:3: fields.memori: unknown key (did you mean memory",
+        "fields.tdp: a value needs its source",
+        "fields.fp8: an unknown value needs a reason",
+        "fields.fp16.value: '5 GB': 'GB' is not a unit of FLOP per time",
+    ):
+        assert part in text, part
+
+
+def test_a_profile_without_memory_is_refused(tree: Path) -> None:
+    path = tree / "shipped/gpus/card.yaml"
+    path.write_text(path.read_text().replace("{value: 32 GiB, source: sheet}", "{value: null, reason: unknown}"))
+    with pytest.raises(InputError, match="memory is missing"):
+        gpus.find_gpu("card")
+
+
+def test_a_broken_profile_does_not_hide_the_others(tree: Path) -> None:
+    (tree / "shipped/gpus/abroken.yaml").write_text("aliases: [tesla card, lost]\n kind: [")
+    assert gpus.find_gpu("tesla card").name == "card"
+    with pytest.raises(InputError, match=r"abroken\.yaml"):
+        gpus.find_gpu("lost")
+    with pytest.raises(InputError, match=r"abroken\.yaml"):
+        gpus.list_gpus()
+    with pytest.raises(InputError, match="did you mean card"):
+        gpus.find_gpu("cardd")
+
+
+def test_a_model_profile_may_leave_out_what_has_a_default(tree: Path) -> None:
+    shape, assumptions = models.find_model("net")
+    assert (shape.layers, shape.hidden_size, shape.vocabulary_size, shape.name) == (3, 768, 50257, "net")
+    assert {assumption.key for assumption in assumptions} == {
+        *("model.hidden_size", "model.attention_heads", "model.vocabulary_size"),
+    }
+    assert models.find_model_profile("net").fields["layers"].unit == "blocks"
+
+
+def test_a_model_profile_that_makes_no_network_is_refused_where_it_says_so(tree: Path) -> None:
+    path = tree / "shipped/models/net.yaml"
+    path.write_text(MODEL.format(name="net", layers=3) + "  attention_heads: {value: 7, source: paper}\n")
+    with pytest.raises(InputError, match="hidden_size: 768 is not a multiple of the 7 attention heads"):
+        models.find_model("net")
+    path.write_text(MODEL.format(name="net", layers=3).replace("gpt2", "t5"))
+    with pytest.raises(InputError, match=r"net.yaml:5:11: fields.family: t5 is not modelled"):
+        models.find_model("net")
+
+
+def test_an_alias_may_have_the_form_of_the_hub(tree: Path) -> None:
+    path = tree / "shipped/models/net.yaml"
+    path.write_text(path.read_text() + "aliases: [Someone/Net-3B]\n")
+    assert models.find_model("someone/net-3b")[0].name == "net"
+    with pytest.raises(InputError, match="Hugging Face hub are not looked up"):
+        models.find_model("nobody/such-a-thing")
+
+
+def test_a_file_in_the_current_folder_is_pointed_at(tree: Path, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"write \./checkpoint"):
+        models.find_model("checkpoint")
+
+
+def test_listing_reads_every_shipped_profile() -> None:
+    for profile in gpus.list_gpus():
+        assert profile.gpu().capacity_bytes > 2**30
+        assert profile.name == Path(profile.file).stem
+    for model in models.list_models():
+        assert model.shape().layers > 0
+        assert model.name == Path(model.file).stem
+        assert set(model.fields) >= set(models.FIELDS) - {"classes", "sliding_window"}
+
+
+def test_names_are_sorted_as_people_count(tree: Path) -> None:
+    for name in ("a10", "a9"):
+        (tree / "shipped/gpus" / f"{name}.yaml").write_text(GPU.format(name=name))
+    assert [profile.name for profile in gpus.list_gpus()][:2] == ["a9", "a10"]
+
+
+def test_stdin_is_no_profile() -> None:
+    assert "-" in document.STDIN_NAMES
+    with pytest.raises(InputError):
+        gpus.find_gpu("-")

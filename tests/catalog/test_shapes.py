@@ -1,0 +1,197 @@
+"""Fields of a model to its shape: the defaults of the configuration classes, and what is refused."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramplan.catalog import shapes
+from vramplan.catalog.shapes import shape_from_fields
+from vramplan.errors import InputError
+
+# the dataclass fields of transformers 5.23.0, configuration_<type>.py
+CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        "vocabulary_size": 50257,
+        "max_positions": 1024,
+        "hidden_size": 768,
+        "layers": 12,
+        "attention_heads": 12,
+        "key_value_heads": 12,
+        "head_size": 64,
+        "intermediate_size": 3072,
+        "activation": "gelu_new",
+        "tied_embeddings": True,
+        "qkv_bias": True,
+        "output_bias": True,
+        "mlp_bias": True,
+        "gated_mlp": False,
+        "embedding_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "hidden_dropout": 0.1,
+        "positions": "learned",
+        "token_types": 0,
+        "task": "lm",
+        "sliding_window": None,
+        "classes": 2,
+        "family": "gpt2",
+    },
+    "llama": {
+        "vocabulary_size": 32000,
+        "max_positions": 2048,
+        "hidden_size": 4096,
+        "layers": 32,
+        "attention_heads": 32,
+        "key_value_heads": 32,
+        "head_size": 128,
+        "intermediate_size": 11008,
+        "activation": "silu",
+        "tied_embeddings": False,
+        "qkv_bias": False,
+        "output_bias": False,
+        "mlp_bias": False,
+        "gated_mlp": True,
+        "embedding_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "hidden_dropout": 0.0,
+        "positions": "rope",
+        "token_types": 0,
+        "task": "lm",
+        "sliding_window": None,
+        "family": "llama",
+    },
+    "mistral": {
+        "key_value_heads": 8,
+        "intermediate_size": 14336,
+        "max_positions": 131072,
+        "sliding_window": 4096,
+        "vocabulary_size": 32000,
+        "qkv_bias": False,
+        "family": "llama",
+    },
+    "qwen2": {
+        "vocabulary_size": 151936,
+        "hidden_size": 4096,
+        "intermediate_size": 22016,
+        "key_value_heads": 32,
+        "max_positions": 32768,
+        "qkv_bias": True,
+        "output_bias": False,
+        "sliding_window": None,
+        "family": "llama",
+    },
+    "bert": {
+        "vocabulary_size": 30522,
+        "max_positions": 512,
+        "hidden_size": 768,
+        "layers": 12,
+        "attention_heads": 12,
+        "intermediate_size": 3072,
+        "activation": "gelu",
+        "token_types": 2,
+        "tied_embeddings": True,
+        "task": "mlm",
+        "embedding_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "hidden_dropout": 0.1,
+        "qkv_bias": True,
+        "family": "bert",
+    },
+}
+
+
+def problems_of(**fields: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        shape_from_fields(fields)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("model_type", sorted(CONFIG_DEFAULTS))
+def test_what_is_absent_has_the_default_of_the_configuration_class(model_type: str) -> None:
+    shape = shape_from_fields({"transformers_model_type": model_type})
+    for field, value in CONFIG_DEFAULTS[model_type].items():
+        assert getattr(shape, field) == value, field
+
+
+def test_a_model_type_is_also_a_family() -> None:
+    assert shape_from_fields({"family": "mistral"}).transformers_model_type == "mistral"
+    assert shape_from_fields({"family": "llama", "transformers_model_type": "qwen2"}).qkv_bias is True
+
+
+def test_derived_defaults_follow_what_is_given() -> None:
+    assert shape_from_fields({"family": "gpt2", "hidden_size": 1600, "attention_heads": 25}).intermediate_size == 6400
+    assert shape_from_fields({"family": "llama", "attention_heads": 16, "hidden_size": 1024}).key_value_heads == 16
+    assert shape_from_fields({"family": "bert", "hidden_dropout": 0.2}).embedding_dropout == 0.2
+    assert shape_from_fields({"family": "bert", "hidden_size": 1024, "attention_heads": 16}).intermediate_size == 3072
+    assert shape_from_fields({"family": "mistral", "sliding_window": None}).sliding_window is None
+    assert shape_from_fields({"family": "llama", "head_size": 256}).head_size == 256
+    assert shape_from_fields({"family": "llama", "activation": "swish"}).activation == "silu"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "family: required key is missing"),
+        ({"parameters": 10**9}, "family: required key is missing"),
+        ({"family": "t5"}, "family: t5 is not modelled (modelled: gpt2, llama, bert)"),
+        ({"family": "lama"}, "did you mean llama"),
+        ({"family": "llama", "transformers_model_type": "gemma2"}, "transformers_model_type: gemma2 is not modelled"),
+        ({"family": "llama", "transformers_model_type": "gpt2"}, "family: 'llama' contradicts transformers_model_type"),
+        ({"family": "llama", "experts": {"count": 8}}, "experts: mixtures of experts are not modelled"),
+        ({"family": "llama", "qk_norm": True}, "qk_norm: normalised queries and keys are not modelled"),
+        ({"family": "llama", "decoder_layers": 12}, "decoder_layers: encoder-decoder models are not modelled"),
+        ({"family": "llama", "positions": "alibi"}, "positions: alibi is not modelled (a llama model has rope)"),
+        ({"family": "gpt2", "gated_mlp": True}, "gated_mlp: true is not modelled (a gpt2 model has false)"),
+        ({"family": "gpt2", "qkv_bias": False}, "qkv_bias: false is not modelled"),
+        ({"family": "gpt2", "key_value_heads": 4}, "key_value_heads: 4 is not modelled"),
+        ({"family": "gpt2", "head_size": 128}, "head_size: 128 is not modelled"),
+        ({"family": "gpt2", "task": "cls"}, "task: cls is not modelled (modelled for gpt2: lm)"),
+        ({"family": "bert", "task": "lm"}, "task: lm is not modelled (modelled for bert: mlm, cls)"),
+        ({"family": "bert", "task": "clss"}, "did you mean cls"),
+        ({"family": "bert", "task": "cls", "classes": 1}, "classes: 1 is not modelled"),
+        ({"family": "llama", "activation": "relu2"}, "activation: relu2 is not modelled"),
+        ({"family": "llama", "activation": "sliu"}, "did you mean silu"),
+        ({"family": "llama", "hidden_size": 100, "attention_heads": 7}, "hidden_size: 100 is not a multiple of the 7"),
+        ({"family": "llama", "key_value_heads": 5}, "32 attention heads cannot share 5 key-value heads evenly"),
+        ({"family": "llama", "head_size": 127}, "an even head size"),
+        ({"family": "llama", "layers": 10_001}, "layers: 10001 is out of range, 1 to 10000"),
+        ({"family": "llama", "hidden_size": 2**31 + 1}, "hidden_size: 2147483649 is out of range"),
+        ({"family": "llama", "layers": 0}, "layers: 0 is out of range"),
+    ],
+)
+def test_what_is_refused_names_the_field(fields: dict[str, Any], message: str) -> None:
+    assert message in problems_of(**fields)
+
+
+def test_all_problems_come_at_once() -> None:
+    text = problems_of(family="llama", qk_norm=True, activation="relu6", layers=0, positions="learned")
+    assert len(text.splitlines()) == 4
+
+
+def test_switches_that_are_off_are_no_technique() -> None:
+    assert shape_from_fields({"family": "llama", "qk_norm": False, "experts": None, "decoder_layers": None})
+
+
+counts = st.integers(1, 2**40)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"family": st.sampled_from(["gpt2", "llama", "bert", "mistral", "t5", "x"])},
+        optional={
+            **{key: counts for key, kind in shapes.FIELDS.items() if kind == shapes.COUNT},
+            **{key: st.booleans() for key, kind in shapes.FIELDS.items() if kind == shapes.FLAG},
+        },
+    )
+)
+def test_a_shape_is_consistent_or_refused(fields: dict[str, Any]) -> None:
+    try:
+        shape = shape_from_fields(fields)
+    except InputError as error:
+        refused = {problem.key for problem in error.problems}
+    else:
+        refused = set()
+        assert shape.attention_heads % shape.key_value_heads == 0
+        assert shape.head_size >= 1
+    assert refused <= set(shapes.FIELDS)

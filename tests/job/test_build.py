@@ -1,0 +1,335 @@
+"""One job: defaults and what is said about them, and every refusal."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramplan.errors import InputError
+from vramplan.job import build_job
+from vramplan.spec import Job
+
+MODERN = {"name": "m", "memory": "80 GiB", "bf16": True, "flash_attention": True}
+OLD = {"name": "v", "memory": "32 GiB", "bf16": False, "flash_attention": False, "compute_capability": "7.0"}
+LABEL = {"name": "some label", "memory": "24 GiB"}
+GPT2 = {"family": "gpt2"}
+LLAMA = {"family": "llama", "layers": 4, "hidden_size": 256, "attention_heads": 4, "vocabulary_size": 1000}
+BERT = {"family": "bert"}
+
+
+def job(**keys: Any) -> Job:
+    return build_job({"model": GPT2, "gpu": MODERN, **keys})
+
+
+def refused(**keys: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        job(**keys)
+    return str(caught.value)
+
+
+def told(one: Job) -> dict[str, Any]:
+    return {assumption.key: assumption.value for assumption in one.assumptions}
+
+
+def test_defaults_are_those_of_the_job_format() -> None:
+    one = job()
+    assert (one.runtime, one.precision, one.optimizer, one.optimizer_implementation) == (
+        *("transformers", "amp-bf16", "adamw", "fused"),
+    )
+    assert (one.attention, one.sequence_length, one.global_batch_size, one.global_batch_given) == (
+        "flash",
+        1024,
+        512,
+        False,
+    )
+    assert (one.micro_batch_size, one.gradient_accumulation_steps, one.activation_checkpointing) == (None, None, None)
+    assert (one.dropout, one.hold_outputs, one.data_parallel_size, one.reserve_bytes) == (None, False, 1, 0)
+    assert (one.expect, one.max_utilization, one.name) == ("fits", 0.95, "inline gpt2 on m")
+    assert set(told(one)) >= {
+        *("runtime", "precision", "optimizer", "optimizer_implementation", "attention", "sequence_length"),
+        *("global_batch_size", "dropout", "model.layers", "model.hidden_size"),
+    }
+
+
+def test_what_is_given_is_no_assumption() -> None:
+    given = {
+        "runtime": "pytorch",
+        "precision": "fp32",
+        "optimizer": "sgd",
+        "optimizer_implementation": "foreach",
+        "attention": "eager",
+        "sequence_length": 128,
+        "global_batch_size": 8,
+        "dropout": 0.0,
+    }
+    assert {key for key in told(job(**given)) if not key.startswith("model.")} == set()
+
+
+def test_an_old_gpu_gets_fp16_and_efficient_attention() -> None:
+    one = job(gpu=OLD)
+    assert (one.precision, one.attention) == ("amp-fp16", "efficient")
+
+
+def test_an_unknown_gpu_counts_as_able_and_this_is_told() -> None:
+    one = job(gpu=LABEL)
+    assert (one.precision, one.attention, one.gpu.capacity_basis) == ("amp-bf16", "flash", "given")
+    whys = " ".join(assumption.why for assumption in one.assumptions)
+    assert whys.count("unknown, which counts as able") == 2
+    explicit = told(job(gpu=LABEL, precision="pure-bf16", attention="flash"))
+    assert (explicit["gpu.bf16"], explicit["gpu.flash_attention"]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "resolved"),
+    [
+        *[("bf16", "amp-bf16"), ("fp16", "amp-fp16"), ("tf32", "fp32"), ("auto", "amp-bf16"), (None, "amp-bf16")],
+        *[(name, name) for name in ("fp32", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")],
+    ],
+)
+def test_precisions(given: str | None, resolved: str) -> None:
+    assert job(precision=given).precision == resolved
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, "fused"),
+        ({"runtime": "pytorch"}, "foreach"),
+        ({"optimizer": "adam"}, "fused"),
+        ({"optimizer": "sgd"}, "foreach"),
+        ({"optimizer": "rmsprop"}, "foreach"),
+        ({"optimizer": "adafactor"}, "foreach"),
+        ({"precision": "mixed-fp16"}, "fused"),
+        ({"precision": "mixed-fp16", "runtime": "pytorch", "optimizer": "sgd-momentum"}, "fused"),
+        ({"optimizer_implementation": "for-loop"}, "for-loop"),
+    ],
+)
+def test_optimizer_implementations(keys: dict[str, Any], expected: str) -> None:
+    assert job(**keys).optimizer_implementation == expected
+
+
+def test_flash_has_no_fp32_kernels_and_no_large_heads() -> None:
+    assert job(precision="fp32").attention == "efficient"
+    assert job(attention="sdpa", precision="fp32").attention == "efficient"
+    large = {**LLAMA, "head_size": 512}
+    assert job(model=large).attention == "efficient"
+    assert "at most 256 elements, not 512 (use efficient)" in refused(model=large, attention="flash")
+
+
+def test_steps_without_a_global_batch_leave_it_to_the_planner() -> None:
+    one = job(gradient_accumulation_steps=4)
+    assert (one.global_batch_size, one.global_batch_given, one.gradient_accumulation_steps) == (0, False, 4)
+    assert "global_batch_size" not in told(one)
+
+
+def test_the_sequence_length_of_a_long_model_is_2048() -> None:
+    assert job(model={**LLAMA, "max_positions": 131072}).sequence_length == 2048
+    assert job(model={**LLAMA, "max_positions": 512}).sequence_length == 512
+
+
+def test_warnings() -> None:
+    assert "more than the max_positions 2048" in job(model=LLAMA, sequence_length=4096).warnings[0]
+    assert "sliding window" in job(model={**LLAMA, "sliding_window": 64}, sequence_length=128).warnings[0]
+    assert "communication buffers" in job(parallel={"data": 8}).warnings[0]
+    assert job().warnings == ()
+
+
+def test_checkpoint_segments() -> None:
+    for given, resolved in [
+        ("full", "full"),
+        ("every:12", "every:12"),
+        ("layers: [[0, 6], [7, 11]]", "layers:[[0,6],[7,11]]"),
+        ({"layers": [[0, 0], [2, 3]]}, "layers:[[0,0],[2,3]]"),
+    ]:
+        assert job(activation_checkpointing=given).activation_checkpointing == resolved
+
+
+def test_sizes_and_rates() -> None:
+    one = job(reserve="1.5 GiB", gpu={"name": "x", "memory": "31.74 GiB"})
+    assert (one.reserve_bytes, one.gpu.capacity_bytes) == (3 * 2**29, 34080565493)
+    assert job(reserve="0 GiB").reserve_bytes == 0
+
+
+def test_a_classification_loss_makes_bert_a_classifier() -> None:
+    one = job(model=BERT, loss="classification")
+    assert one.model.task == "cls"
+    assert told(one)["model.task"] == "cls"
+    assert "loss: classification is not modelled" in refused(model={**BERT, "task": "mlm"}, loss="classification")
+
+
+def test_a_loss_that_the_runtime_has_anyway() -> None:
+    assert job(loss="fp32-logits")
+    assert job(loss="fp32-logits", runtime="pytorch", precision="fp32")
+    assert "loss: fp32-logits" in refused(loss="fp32-logits", runtime="pytorch")
+
+
+def test_every_technique_at_its_default_is_accepted() -> None:
+    assert job(
+        compile=False,
+        adapter=None,
+        quantization=None,
+        frozen=[],
+        offload=[],
+        optimizer_in_backward=False,
+        every_second_matmul=False,
+        loss="standard",
+        parallel={
+            "data": 1,
+            "tensor": 1,
+            "pipeline": 1,
+            "context": 1,
+            "expert": 1,
+            "sequence_parallel": False,
+            "sharding": "none",
+            "shards": None,
+            "schedule": "1f1b",
+        },
+        weight_dtype="fp32",
+        compute_dtype="bf16",
+        image_size=None,
+    )
+
+
+def test_options_may_come_as_text() -> None:
+    one = job(micro_batch_size="4", dropout="0.1", hold_outputs="true", parallel={"data": "2"})
+    assert (one.micro_batch_size, one.dropout, one.hold_outputs, one.data_parallel_size) == (4, 0.1, True, 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"model": None}, "model: required key is missing"),
+        ({"gpu": None}, "gpu: required key is missing"),
+        ({"model": "gpt2-xxl"}, "model: there is no model profile 'gpt2-xxl' (did you mean gpt2-xl"),
+        ({"gpu": "v1000"}, "gpu: there is no GPU profile 'v1000' (did you mean v100"),
+        ({"gpu": {"name": "label"}}, "gpu.memory: required key is missing (no profile is called 'label'"),
+        ({"gpu": {"memory": "32"}}, "gpu.memory: '32' has no unit of bytes (write 32 GB for powers of 1000 or 32 GiB"),
+        ({"gpu": {"name": "x", "memory": "8 GiB", "memmory": "x"}}, "gpu.memmory: unknown key (did you mean memory"),
+        ({"modle": "x"}, "modle: unknown key (did you mean model?)"),
+        ({"measured": {}}, "measured: unknown key"),
+        ({"micro_batch_size": 0}, "micro_batch_size: 0 is too small; the least is 1"),
+        ({"micro_batch_size": 1.5}, "micro_batch_size: expected a whole number, not 1.5"),
+        ({"micro_batch_size": True}, "micro_batch_size: expected a whole number, not 'true'"),
+        ({"micro_batch_size": float("nan")}, "not a finite number"),
+        ({"micro_batch_size": 10**30}, "too large"),
+        ({"dropout": 1}, "dropout: 1 is too large; it is less than 1"),
+        ({"dropout": -0.1}, "dropout: -0.1 is too small"),
+        ({"precision": "fp61"}, "precision: 'fp61' is not a known value (did you mean fp16"),
+        ({"precision": "fp8"}, "precision: fp8 is not modelled"),
+        ({"precision": "fsdp-bf16"}, "precision: fsdp-bf16 is not modelled"),
+        ({"gpu": OLD, "precision": "bf16"}, "precision: v has no bf16, which bf16 needs (use amp-fp16)"),
+        ({"gpu": OLD, "precision": "mixed-bf16"}, "(use mixed-fp16)"),
+        ({"gpu": OLD, "precision": "pure-bf16"}, "(use pure-fp16)"),
+        (
+            {"gpu": OLD, "attention": "flash"},
+            "flash cannot run: v (compute capability 7.0) has no flash attention (use eff",
+        ),
+        (
+            {"precision": "fp32", "attention": "flash"},
+            "attention: flash cannot run: it has no fp32 kernels (use efficient)",
+        ),
+        ({"optimizer": "adamw8bit"}, "(did you mean adamw-8bit"),
+        ({"optimizer": "adamw-8bit"}, "optimizer: adamw-8bit is not modelled"),
+        ({"optimizer": "galore-adamw:128"}, "optimizer: galore-adamw:128 is not modelled"),
+        ({"optimizer": "galore-adamw:x"}, "is not of the form galore-adamw:RANK"),
+        ({"optimizer": "rmsprop", "optimizer_implementation": "fused"}, "PyTorch has no fused rmsprop (use foreach)"),
+        ({"optimizer": "sgd", "optimizer_implementation": "fused"}, "fused sgd is not modelled (use foreach)"),
+        ({"precision": "mixed-fp16", "optimizer_implementation": "foreach"}, "foreach contradicts mixed-fp16"),
+        ({"precision": "mixed-fp16", "optimizer": "adafactor"}, "adafactor over a master copy"),
+        (
+            {"sequence_length": 1025},
+            "sequence_length: 1025 is more than the 1024 positions that inline gpt2 has learned",
+        ),
+        ({"activation_checkpointing": "every:13"}, "every:13 is more than the 12 blocks"),
+        ({"activation_checkpointing": "every:0"}, "is not of the form every:K"),
+        ({"activation_checkpointing": "every"}, "is not a known value"),
+        ({"activation_checkpointing": "selective"}, "selective is not modelled"),
+        ({"activation_checkpointing": "selective-layer:2"}, "selective-layer:2 is not modelled"),
+        ({"activation_checkpointing": "layers:[[0,12]]"}, "the segment [0,12] is out of range"),
+        ({"activation_checkpointing": "layers:[[3,2]]"}, "the segment [3,2] ends before it begins"),
+        ({"activation_checkpointing": "layers:[[0,5],[5,6]]"}, "the segment [5,6] begins before the one before it"),
+        ({"activation_checkpointing": "layers:[]"}, "is not a list of segments"),
+        ({"activation_checkpointing": "layers:[[0,1]"}, "is not a list of segments"),
+        ({"activation_checkpointing": {"layers": "x"}}, "expected a list of segments"),
+        ({"loss": "chunked:8"}, "loss: chunked:8 is not modelled"),
+        ({"loss": "chunked:0"}, "is not of the form chunked:N"),
+        ({"compile": True}, "compile: true is not modelled"),
+        ({"adapter": {"kind": "lora", "rank": 8, "targets": ["q_proj"]}}, "adapter: lora is not modelled"),
+        ({"adapter": {"kind": "loar"}}, "adapter.kind: 'loar' is not a known value (did you mean lora"),
+        ({"quantization": "nf4"}, "quantization: nf4 is not modelled"),
+        ({"frozen": ["embeddings"]}, "frozen: frozen parts are not modelled"),
+        ({"offload": ["optimizer"]}, "offload: optimizer: offloading is not modelled"),
+        ({"offload": ["optimiser"]}, "did you mean optimizer"),
+        ({"optimizer_in_backward": True}, "optimizer_in_backward: true is not modelled"),
+        ({"weight_dtype": "bf16"}, "weight_dtype: bf16 is not modelled (amp-bf16 has fp32)"),
+        ({"gradient_dtype": "none"}, "belongs to the runtime textbook"),
+        ({"checkpoint_factor": 4}, "checkpoint_factor: belongs to the runtime textbook"),
+        ({"image_size": 224}, "image_size: belongs to vision models"),
+        ({"parallel": {"tensor": 2}}, "parallel.tensor: 2 is not modelled"),
+        ({"parallel": {"sharding": "fsdp"}}, "parallel.sharding: fsdp is not modelled"),
+        ({"parallel": {"sharding": "hsdp:4"}}, "parallel.sharding: hsdp:4 is not modelled"),
+        ({"parallel": {"sharding": "zero4"}}, "did you mean zero"),
+        ({"parallel": 8}, "parallel: expected keys and values, not '8'"),
+        ({"runtime": "torchtune"}, "runtime: torchtune is not modelled (modelled: transformers, pytorch)"),
+        ({"runtime": "transfomers"}, "did you mean transformers"),
+        ({"reserve": "2"}, "reserve: '2' has no unit of bytes"),
+        ({"reserve": "80 GiB"}, "reserve: leaves nothing of the 80.00 GiB of m"),
+        ({"expect": "fit"}, "did you mean fits"),
+        ({"max_utilization": 0}, "max_utilization: 0 lets nothing pass"),
+        ({"max_utilization": 95}, "max_utilization: 95 is too large; the most is 1"),
+        (
+            {"micro_batch_size": 4, "gradient_accumulation_steps": 100, "global_batch_size": 512},
+            "micro_batch_size 4 * gradient_accumulation_steps 100 * data 1 = 400, not 512",
+        ),
+        ({"model": {**LLAMA, "qk_norm": True}}, "model.qk_norm: normalised queries and keys are not modelled"),
+        ({"model": {**LLAMA, "layers": "four"}}, "model.layers: expected a whole number, not 'four'"),
+        ({"model": {**LLAMA, "leyers": 4}}, "model.leyers: unknown key (did you mean layers?)"),
+        ({"model": {"parameters": 1500000000}}, "model.family: required key is missing"),
+        ({"name": "a\nb"}, "name: expected one line"),
+        ({"frozen": object()}, "a value cannot be a object"),
+    ],
+)
+def test_refusals_name_the_key_the_value_and_the_way_out(keys: dict[str, Any], message: str) -> None:
+    assert message in refused(**keys)
+
+
+def test_all_problems_come_at_once() -> None:
+    text = refused(precision="fp61", optimizer="lion", dropout=2, parallel={"tensor": 2}, gpu="v1000", modle=1)
+    assert len(text.splitlines()) == 6
+
+
+def test_where_names_the_source_of_the_keys() -> None:
+    with pytest.raises(InputError, match=r"^options: model"):
+        build_job({"gpu": MODERN}, where="options")
+
+
+class TestGpuMapping:
+    def test_a_name_that_matches_a_profile_takes_its_other_fields(self) -> None:
+        one = job(gpu={"name": "Tesla V100", "memory": "31 GiB"})
+        assert (one.gpu.name, one.gpu.capacity_bytes, one.gpu.capacity_basis) == ("v100", 31 * 2**30, "given")
+        assert (one.gpu.bf16, one.precision, one.attention) == (False, "amp-fp16", "efficient")
+
+    def test_without_memory_the_profile_decides(self) -> None:
+        assert job(gpu={"name": "v100"}).gpu == job(gpu="v100").gpu
+
+    def test_what_is_explicit_wins_over_the_profile(self) -> None:
+        one = job(gpu={"name": "v100", "bf16": True, "flash_attention": None})
+        assert (one.gpu.bf16, one.gpu.flash_attention, one.gpu.compute_capability) == (True, None, "7.0")
+
+    def test_without_a_name_it_is_a_label(self) -> None:
+        assert job(gpu={"memory": "32 GiB"}).gpu.name == "GPU"
+
+
+def test_paths_are_read_from_the_folder_of_the_job_first(tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text('{"model_type": "gpt2", "n_layer": 5}')
+    one = build_job({"model": "net.json", "gpu": MODERN}, base_dir=tmp_path)
+    assert one.model.layers == 5
+    assert build_job({"model": str(tmp_path / "net.json"), "gpu": MODERN}).model.layers == 5
+
+
+def test_the_problems_of_a_profile_keep_their_place(tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text('{\n"model_type": "gpt2",\n"n_layer": "x"}')
+    with pytest.raises(InputError, match=r"net\.json:3:12: n_layer"):
+        build_job({"model": str(tmp_path / "net.json"), "gpu": MODERN})
+    with pytest.raises(InputError, match="no such directory"):
+        build_job({"model": GPT2, "gpu": MODERN}, profile_dirs=[tmp_path / "nowhere"])

@@ -1,0 +1,102 @@
+"""A resolved job fed back in gives the same job."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramplan.errors import InputError
+from vramplan.job import build_job, job_to_dict
+from vramplan.job import vocabulary as words
+from vramplan.spec import Job
+
+HISTORY = {"assumptions", "global_batch_given", "case"}  # how the job came about, not what it is
+
+
+def same(job: Job) -> None:
+    echoed = json.loads(json.dumps(job_to_dict(job), allow_nan=False))
+    again = build_job(echoed)
+    for field in dataclasses.fields(Job):
+        if field.name not in HISTORY:
+            assert getattr(again, field.name) == getattr(job, field.name), field.name
+    assert job_to_dict(again) == job_to_dict(job)
+
+
+@pytest.mark.parametrize(
+    "gpu", ["v100", "h100", {"name": "label", "memory": "24 GB"}, {"name": "v100", "memory": "8 GiB"}]
+)
+@pytest.mark.parametrize(
+    "model", ["gpt2-xl", "mistral-7b", "qwen2-7b", {"family": "bert", "task": "cls", "classes": 5}]
+)
+def test_round_trip(model: Any, gpu: Any) -> None:
+    same(build_job({"model": model, "gpu": gpu}))
+
+
+def test_round_trip_of_a_gpu_that_no_profile_has(tmp_path: Path) -> None:
+    path = tmp_path / "v100.yaml"  # the name of a shipped one, with other values
+    path.write_text(
+        "kind: gpu\nname: v100\ntitle: T\nnote: N\nsources: {s: {title: t, url: u, accessed: d}}\nfields:\n"
+        "  memory: {value: 7 GB, source: s}\n  bf16: {value: true, source: s}\n"
+        "  memory_bandwidth: {value: 123.456 GB/s, source: s}\n  architecture: {value: x, source: s}\n"
+    )
+    job = build_job({"model": "gpt2", "gpu": str(path)})
+    assert (job.gpu.bf16, job.gpu.flash_attention, job.gpu.capacity_bytes) == (True, None, 7 * 10**9)
+    same(job)
+
+
+def test_every_key_is_known_and_every_default_explicit() -> None:
+    echoed = job_to_dict(build_job({"model": "gpt2", "gpu": "v100"}))
+    left_out = {"image_size", "every_second_matmul", *words.CELLS, *words.TEXTBOOK_KEYS}
+    assert set(echoed) == set(words.JOB_KEYS) - left_out
+    assert echoed["global_batch_size"] == 512
+    assert echoed["gpu"]["memory"] == "34080565493 B"
+
+
+def test_a_global_batch_that_follows_from_the_steps_is_null() -> None:
+    job = build_job({"model": "gpt2", "gpu": "v100", "gradient_accumulation_steps": 4})
+    assert job_to_dict(job)["global_batch_size"] is None
+    same(job)
+
+
+def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+@settings(deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {
+            "model": pinned(["gpt2", "llama-2-7b", "bert-base-uncased", {"family": "mistral", "sliding_window": None}]),
+            "gpu": pinned(["v100", "a100", "mi300x", {"name": "x", "memory": "123456789 B"}]),
+        },
+        optional={
+            "name": pinned(["a job", "no", "017"]),
+            "sequence_length": st.integers(1, 1024),
+            "micro_batch_size": st.integers(1, 64),
+            "global_batch_size": st.integers(1, 4096),
+            "gradient_accumulation_steps": st.integers(1, 64),
+            "precision": pinned(list(words.KNOWN_PRECISIONS)),
+            "optimizer": pinned(list(words.OPTIMIZERS)),
+            "optimizer_implementation": pinned(list(words.IMPLEMENTATIONS)),
+            "activation_checkpointing": pinned(["none", "full", "sqrt", "every:3", "layers:[[0,1],[3,5]]"]),
+            "attention": pinned(list(words.ATTENTIONS)),
+            "dropout": st.none() | st.floats(0, 0.99),
+            "hold_outputs": st.booleans(),
+            "parallel": st.fixed_dictionaries({"data": st.integers(1, 8)}),
+            "runtime": pinned(list(words.RUNTIMES)),
+            "reserve": pinned(["0 GiB", "1 MB", "0.3 KiB"]),
+            "expect": pinned(list(words.EXPECTATIONS)),
+            "max_utilization": st.floats(0.01, 1),
+        },
+    )
+)
+def test_round_trip_of_anything(raw: dict[str, Any]) -> None:
+    try:
+        job = build_job(raw)
+    except InputError:
+        return
+    same(job)

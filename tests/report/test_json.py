@@ -1,0 +1,183 @@
+"""The JSON documents: every key, in order, valid against schemas that would notice a missing one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from vramplan.errors import Problem, UsageError
+from vramplan.report.json import (
+    SCHEMAS,
+    check_document,
+    dumps,
+    error_document,
+    fit_document,
+    gpus_document,
+    models_document,
+    profile_document,
+    schema,
+    validate_document,
+)
+from vramplan.report.select import select
+from vramplan.results import FitResult
+
+# In the order of docs/job-format.md.
+KEYS = [
+    "schema_version",
+    "vramplan_version",
+    "name",
+    "verdict",
+    "job",
+    "exit_code",
+    "capacity_bytes",
+    "usable_bytes",
+    "headroom_bytes",
+    "utilization",
+    "parameters",
+    "peak",
+    "components",
+    "overheads",
+    "recommended",
+    "checkpoints",
+    "alternatives",
+    "remedies",
+    "assumptions",
+    "warnings",
+]
+
+
+def errors_of(name: str, document: dict[str, Any]) -> list[str]:
+    return [error.message for error in Draft202012Validator(schema(name)).iter_errors(json.loads(dumps(document)))]
+
+
+@pytest.fixture
+def documents(
+    examples: dict[str, FitResult], check_rows: Any, validate_rows: Any, gpu_rows: Any, model_rows: Any, profile: Any
+) -> dict[str, dict[str, Any]]:
+    return {
+        "fit": fit_document(examples["does not fit"], exit_code=3),
+        "check": check_document(check_rows),
+        "validate": validate_document(validate_rows),
+        "gpus": gpus_document(gpu_rows),
+        "models": models_document(model_rows),
+        "gpu-profile": profile_document(profile),
+        "model-profile": profile_document(replace(profile, kind="model")),
+        "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
+    }
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schemas_are_schemas_and_accept_the_documents(name: str, documents: dict[str, Any]) -> None:
+    Draft202012Validator.check_schema(schema(name))
+    assert errors_of(name, documents[name]) == []
+
+
+def test_every_answer_is_valid(example: FitResult) -> None:
+    assert errors_of("fit", fit_document(example, exit_code=0)) == []
+
+
+def test_every_key_is_there_in_the_order_of_the_contract(example: FitResult) -> None:
+    document = fit_document(example, exit_code=0)
+    assert list(document) == KEYS
+    assert list(json.loads(dumps(document))) == KEYS
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every key of every object that the contract fixes (not the job, the change, and the fields of a profile)."""
+    if isinstance(value, dict):
+        found = [(*path, key) for key in value]
+        return found + [
+            deeper
+            for key, inner in value.items()
+            if key not in ("job", "change", "fields", "per_metric", "per_runtime")
+            for deeper in paths(inner, (*path, key))
+        ]
+    if isinstance(value, list) and value:
+        return paths(value[0], (*path, 0))
+    return []
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_missing_key_is_noticed(name: str, documents: dict[str, Any]) -> None:
+    for path in paths(documents[name]):
+        broken = copy.deepcopy(documents[name])
+        holder: Any = broken
+        for step in path[:-1]:
+            holder = holder[step]
+        del holder[path[-1]]
+        assert errors_of(name, broken), path
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("utilization", "0.9"),
+        ("capacity_bytes", 1.5),
+        ("verdict", "maybe"),
+        ("peak.phase", "loss"),
+        ("checkpoints", None),
+    ],
+)
+def test_a_wrong_type_is_noticed(path: str, value: Any, documents: dict[str, Any]) -> None:
+    broken = copy.deepcopy(documents["fit"])
+    *outer, last = path.split(".")
+    holder = broken
+    for step in outer:
+        holder = holder[step]
+    holder[last] = value
+    assert errors_of("fit", broken)
+
+
+def test_components_sum_to_allocated(example: FitResult) -> None:
+    document = fit_document(example, exit_code=0)
+    assert sum(part["bytes"] for part in document["components"]) == document["peak"]["allocated_bytes"]
+
+
+def test_a_job_that_cannot_be_computed_has_an_error_instead_of_a_verdict(check_rows: Any, validate_rows: Any) -> None:
+    last = check_document(check_rows)["results"][-1]
+    assert "verdict" not in last
+    assert (last["name"], last["passed"], last["exit_code"]) == ("a typing error", False, 2)
+    assert last["error"]["problems"][0]["line"] == 12
+    assert last["error"]["message"].startswith("jobs.yaml:12:5: model: unknown model")
+    last = validate_document(validate_rows)["results"][-1]
+    assert (last["exit_code"], last["predicted_bytes"]) == (2, None)
+
+
+def test_not_a_number_is_refused(examples: dict[str, FitResult]) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        dumps(fit_document(replace(examples["fits"], utilization=float("nan")), exit_code=0))
+
+
+def test_print_gives_bare_scalars_and_compact_json(examples: dict[str, FitResult]) -> None:
+    document = fit_document(examples["fits"], exit_code=0)
+    assert select(document, "verdict") == "fits"
+    assert select(document, "checkpoints.0.first") == "0"
+    assert select(document, "checkpoints.0") == '{"first":0,"last":6}'
+    assert select(document, "recommended.micro_batch_size") == "2"
+    assert select({"a": None, "b": True, "c": [False]}, "a") == "null"
+    assert select({"a": None, "b": True, "c": [False]}, "b") == "true"
+    assert select({"a": None, "b": True, "c": [False]}, "c.0") == "false"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("verdikt", "no key 'verdikt' .did you mean verdict"),
+        ("peak.device", "no key 'device' under peak .did you mean device_bytes"),
+        ("parameters.xyz", "known here: total, trainable"),
+        ("checkpoints.7", "no item '7' in the list checkpoints .it has the items 0 to 6"),
+        ("checkpoints.-1", "no item '-1'"),
+        ("checkpoints.first", "no item 'first'"),
+        ("verdict.0", "verdict is a single value"),
+        ("remedies.0", "it is empty"),
+        ("", "no key ''"),
+    ],
+)
+def test_an_unknown_key_is_an_error_that_helps(path: str, message: str, examples: dict[str, FitResult]) -> None:
+    with pytest.raises(UsageError, match=message):
+        select(fit_document(examples["fits"], exit_code=0), path)

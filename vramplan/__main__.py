@@ -1,0 +1,5 @@
+"""`python -m vramplan`."""
+
+from vramplan.cli.app import main
+
+main()

@@ -1,0 +1,206 @@
+"""The whole answer about one job: what `fit` prints, `check` gates and `validate` compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from vramplan.flags import flags_of
+from vramplan.job.echo import job_to_dict
+from vramplan.memory.budget import RESERVED_PERCENT, Footprint
+from vramplan.memory.precision import PRECISIONS
+from vramplan.memory.runtime import Runtime
+from vramplan.planner.accumulation import DEFAULT_GLOBAL_BATCH_SIZE
+from vramplan.planner.checkpoints import checkpoint_ranges
+from vramplan.planner.choose import Choice, Rung, choose
+from vramplan.planner.judge import Judge
+from vramplan.planner.remedies import remedies_for
+from vramplan.results import (
+    DOES_NOT_FIT,
+    TIGHT,
+    Alternative,
+    Component,
+    FitResult,
+    Peak,
+    Recommendation,
+)
+from vramplan.spec import Assumption, Gpu, Job
+from vramplan.tape.record import Record
+
+COMPONENTS = (
+    "weights",
+    "master",
+    "optimizer",
+    "gradients",
+    "activations",
+    "weight_casts",
+    "temporaries",
+    "workspace",
+    "buffers",
+    "inputs",
+)
+
+
+def no_gpus() -> Iterable[Gpu]:
+    """No catalogue at hand: no larger card is proposed."""
+    return ()
+
+
+def answer(job: Job, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
+    """Judge one job, choosing what it leaves open.
+
+    `larger_gpus` gives the known cards; it is called only on a no. Raises UsageError if the batch keys contradict each
+    other.
+    """
+    judge = Judge(job, runtime)
+    choice = choose(job, judge)
+    rung, schedule = choice.rung, choice.rung.schedule
+    judged = replace(
+        job,
+        micro_batch_size=schedule.micro_batch_size,
+        gradient_accumulation_steps=schedule.gradient_accumulation_steps,
+        global_batch_size=schedule.global_batch_size,
+        activation_checkpointing=rung.strategy,
+    )
+    record = judge.record(rung.strategy, schedule.accumulates, schedule.micro_batch_size == 1)
+    total, trainable = record.parameters, record.trainable_parameters
+    remedies = remedies_for(choice, judge, runtime, larger_gpus) if rung.verdict == DOES_NOT_FIT else ()
+    usable = judge.usable_bytes
+    return FitResult(
+        name=job.name,
+        verdict=rung.verdict,
+        job=job_to_dict(judged),
+        capacity_bytes=job.gpu.capacity_bytes,
+        usable_bytes=usable,
+        headroom_bytes=usable - rung.peak.device,
+        utilization=round(rung.peak.device / usable, 6) if usable > 0 else float(rung.peak.device),
+        total_parameters=total,
+        trainable_parameters=trainable,
+        peak=_peak(record, rung),
+        components=_components(record, judged, rung, total, trainable),
+        overheads=_overheads(rung.peak, judge.context_bytes, runtime),
+        recommended=_recommended(rung, job),
+        checkpoints=checkpoint_ranges(rung.strategy, job.model.layers),
+        alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
+        remedies=remedies,
+        assumptions=(*job.assumptions, *_choices(job, choice)),
+        warnings=(*job.warnings, *_warnings(job, rung, usable)),
+    )
+
+
+def _peak(record: Record, rung: Rung) -> Peak:
+    micro = rung.schedule.micro_batch_size
+    phases = record.peaks(micro)
+    phase, moment = record.worst(micro)
+    return Peak(
+        allocated_bytes=rung.peak.allocated,
+        reserved_bytes=rung.peak.reserved,
+        device_bytes=rung.peak.device,
+        low_bytes=rung.peak.low,
+        high_bytes=rung.peak.high,
+        phase=phase,
+        operator=record.operator_at(moment),
+        forward_bytes=phases["forward"],
+        backward_bytes=phases["backward"],
+        step_bytes=phases["step"],
+        saved_bytes=record.saved_bytes(micro),
+    )
+
+
+def _components(record: Record, job: Job, rung: Rung, total: int, trainable: int) -> tuple[Component, ...]:
+    micro = rung.schedule.micro_batch_size
+    phase, moment = record.worst(micro)
+    sizes = record.components(micro, phase, moment)
+    precision = PRECISIONS[job.precision]
+    width = precision.weights.itemsize
+    accumulates = rung.schedule.accumulates
+    basis = {
+        "weights": f"{total:,} x {width} B",
+        "master": "fp32 copy of the weights",
+        "optimizer": f"{job.optimizer}, {job.optimizer_implementation}",
+        "gradients": f"{trainable:,} x {width} B, resident" if accumulates else "those made so far",
+        "activations": f"micro-batch {micro} x {job.sequence_length} tokens",
+        "weight_casts": "16-bit copies that autocast keeps",
+        "temporaries": f"alive in {record.operator_at(moment)}",
+        "workspace": "scratch inside the kernel",
+        "buffers": "of the model",
+        "inputs": "token ids and labels",
+    }
+    return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
+
+
+def _overheads(peak: Footprint, context_bytes: int, runtime: Runtime) -> tuple[Component, ...]:
+    factor = RESERVED_PERCENT / 100
+    return (
+        Component("allocator", peak.reserved - peak.allocated, f"reserved is {factor:.2f} x allocated"),
+        Component("context", context_bytes, f"CUDA context, {runtime.name} runtime profile"),
+    )
+
+
+def _recommended(rung: Rung, job: Job) -> Recommendation:
+    if rung.verdict == DOES_NOT_FIT:
+        return Recommendation(
+            micro_batch_size=None,
+            gradient_accumulation_steps=None,
+            global_batch_size=None,
+            largest_micro_batch_size=rung.largest_micro_batch_size,
+            activation_checkpointing=None,
+            flags=None,
+        )
+    schedule = rung.schedule
+    pins = {
+        "micro_batch_size": schedule.micro_batch_size,
+        "gradient_accumulation_steps": schedule.gradient_accumulation_steps,
+        "activation_checkpointing": rung.strategy,
+    }
+    return Recommendation(
+        micro_batch_size=schedule.micro_batch_size,
+        gradient_accumulation_steps=schedule.gradient_accumulation_steps,
+        global_batch_size=schedule.global_batch_size,
+        largest_micro_batch_size=rung.largest_micro_batch_size,
+        activation_checkpointing=rung.strategy,
+        flags=flags_of(pins),
+    )
+
+
+def _alternative(rung: Rung, judge: Judge) -> Alternative:
+    return Alternative(
+        activation_checkpointing=rung.strategy,
+        verdict=rung.verdict,
+        micro_batch_size=rung.schedule.micro_batch_size,
+        gradient_accumulation_steps=rung.schedule.gradient_accumulation_steps,
+        allocated_bytes=rung.peak.allocated,
+        device_bytes=rung.peak.device,
+        largest_micro_batch_size=rung.largest_micro_batch_size,
+        recomputed_fraction=round(judge.recomputed_fraction(rung.strategy), 4),
+    )
+
+
+def _choices(job: Job, choice: Choice) -> list[Assumption]:
+    """What the planner chose, and why."""
+    made = []
+    rung = choice.rung
+    if not job.global_batch_given and job.gradient_accumulation_steps is None:
+        reached = rung.schedule.global_batch_size
+        why = "the default"
+        if choice.accumulation.moved_from is not None:
+            why = f"the nearest to the default of {DEFAULT_GLOBAL_BATCH_SIZE} that can be reached exactly"
+        made.append(Assumption("global_batch_size", reached, why))
+    if job.activation_checkpointing is None:
+        why = "smallest peak of none, sqrt, full; none of them fits" if rung.verdict == DOES_NOT_FIT else (
+            f"the first of none, sqrt, full that {'fits' if rung.verdict != TIGHT else 'may fit'}"
+        )
+        made.append(Assumption("activation_checkpointing", rung.strategy, why))
+    if job.micro_batch_size is None:
+        why = "the largest that fits" if rung.verdict != DOES_NOT_FIT else "the smallest; not even it fits"
+        made.append(Assumption("micro_batch_size", rung.schedule.micro_batch_size, why))
+    return made
+
+
+def _warnings(job: Job, rung: Rung, usable_bytes: int) -> list[str]:
+    said = []
+    if job.gpu.note:
+        said.append(job.gpu.note)
+    if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
+        said.append("tight with no headroom: more likely not")
+    return said

@@ -1,0 +1,182 @@
+"""Find a profile by name: in the folders that the user names, then in the wheel, then in the checkout.
+
+`find` reads at most one file when the name is the file's own: a hundred profiles cost nothing. Only a name that no
+file has is looked for among the `aliases`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from vramplan.catalog.fields import shown
+from vramplan.errors import InputError, Problem, near_matches
+
+Kind = Literal["gpus", "models", "runtimes"]
+
+SUFFIXES = (".yaml", ".yml", ".json")
+_LABELS = {"gpus": "GPU", "models": "model", "runtimes": "runtime"}
+
+
+class Named(Protocol):
+    """What every profile has."""
+
+    @property
+    def name(self) -> str:
+        """The name of the file without its suffix."""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Other names, as written."""
+
+
+P = TypeVar("P", bound=Named)
+
+
+def slug(name: str) -> str:
+    """The form in which names are compared: lower case, dashes for spaces and underscores."""
+    return re.sub(r"[\s_]+", "-", name.strip()).lower()
+
+
+def is_path(text: str) -> bool:
+    """Whether `text` names a file and not a profile: `meta-llama/Llama-3.1-8B` is a name unless that folder exists."""
+    if text.lower().endswith(SUFFIXES) or text.startswith(("./", "../", "/", "~/")) or text in {".", ".."}:
+        return True
+    return (os.sep in text or "/" in text) and os.path.exists(text)
+
+
+def resolve_path(text: str, base_dir: Path | None) -> Path:
+    """The path that `text` means: from the folder of the job file if it is there, else from the current one."""
+    path = Path(os.path.expanduser(text) if text.startswith("~/") else text)
+    if base_dir is not None and not path.is_absolute():
+        beside = base_dir / path
+        if os.path.exists(beside):
+            return beside
+    return path
+
+
+def shipped_dirs() -> list[Path]:
+    """The trees that come with vramplan: the wheel's, else the checkout's.
+
+    An editable install copies the wheel's tree once and never refreshes it, but then beside the package's metadata, not
+    in the package, so that the checkout's is found.
+    """
+    package = Path(__file__).resolve().parents[1]
+    return [tree for tree in (package / "_profiles", package.parent / "profiles") if tree.is_dir()][:1]
+
+
+def check_profile_dirs(dirs: Iterable[Path | str]) -> tuple[Path, ...]:
+    """The user's folders, each with a subfolder `gpus` or `models`; InputError for those that have none."""
+    problems, result = [], []
+    for directory in map(Path, dirs):
+        if not os.path.isdir(directory):
+            problems.append(Problem("no such directory", "profiles", file=str(directory)))
+        elif not any(os.path.isdir(directory / kind) for kind in ("gpus", "models")):
+            hint = "profiles are DIR/gpus/NAME.yaml and DIR/models/NAME.yaml"
+            problems.append(Problem("has neither a folder gpus nor models", "profiles", hint, str(directory)))
+        result.append(directory)
+    if problems:
+        raise InputError(problems)
+    return tuple(result)
+
+
+def files(kind: Kind, dirs: Sequence[Path]) -> dict[str, Path]:
+    """Every profile file by name; where two folders have the name, the earlier folder's."""
+    found: dict[str, Path] = {}
+    for directory in (*dirs, *shipped_dirs()):
+        try:
+            entries = sorted(os.listdir(directory / kind))
+        except OSError:
+            continue
+        for entry in entries:
+            stem, suffix = os.path.splitext(entry)
+            if suffix in SUFFIXES and not stem.startswith("."):
+                found.setdefault(slug(stem), directory / kind / entry)
+    return found
+
+
+def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P]) -> P | None:
+    """The profile called `name`, by its file name or by an alias; None if there is none. InputError if it is broken."""
+    wanted = slug(name)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.+/-]*", wanted):
+        return None
+    if "/" not in wanted:
+        for directory in (*dirs, *shipped_dirs()):
+            for suffix in SUFFIXES:
+                path = directory / kind / f"{wanted}{suffix}"
+                if os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
+                    return load(path)
+    by_name = files(kind, dirs)
+    if wanted in by_name:  # spelt with capitals or underscores on the disk
+        return load(by_name[wanted])
+    broken: InputError | None = None
+    # as it may be spelt in the file; to search the text is a hundred times cheaper than to parse it
+    spelling = re.compile(re.escape(wanted).replace("\\-", r"[\s_-]+"), re.IGNORECASE)
+    for path in by_name.values():
+        if not spelling.search(_text(path)):
+            continue
+        try:
+            profile = load(path)
+        except InputError as error:
+            broken = broken or error
+            continue
+        if wanted in map(slug, profile.aliases):
+            return profile
+    if broken is not None:
+        raise broken
+    return None
+
+
+def unknown(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P]) -> Problem:
+    """The problem of a name that nothing has, with the nearest names and aliases as a hint."""
+    by_name = files(kind, dirs)
+    names = list(by_name)
+    label = _LABELS[kind]
+    hint = None
+    if len(name) <= 60:
+        hint = near_matches(slug(name), names) or near_matches(slug(name), _aliases(by_name.values(), load))
+    if "\0" not in name and len(name) < 256 and os.path.exists(name):
+        hint = f"for the file of that name write ./{name}"
+    if hint is None and "/" in name:
+        hint = "no such file, and names of the Hugging Face hub are not looked up: give its config.json"
+    if hint is None:
+        few = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        hint = f"known: {few}" if names else "no profiles are installed; name a folder with --profiles"
+    return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
+
+
+def load_all(kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P]) -> list[P]:
+    """Every profile, by name. InputError with the problems of all broken ones."""
+    profiles: list[P] = []
+    problems: list[Problem] = []
+    for path in files(kind, dirs).values():
+        try:
+            profiles.append(load(path))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return sorted(profiles, key=lambda profile: _natural(profile.name))
+
+
+def _natural(name: str) -> list[Any]:
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def _aliases(paths: Iterable[Path], load: Callable[[Path], P]) -> list[str]:
+    aliases: list[str] = []
+    for path in paths:
+        with contextlib.suppress(InputError):  # a broken file is not what this error is about
+            aliases += map(slug, load(path).aliases)
+    return aliases
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8") if os.path.isfile(path) else ""
+    except (OSError, ValueError):
+        return ""

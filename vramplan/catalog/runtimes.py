@@ -1,0 +1,67 @@
+"""Runtime profiles: what a framework does where the job leaves it open, each figure with a source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vramplan.catalog import locate, profile
+from vramplan.catalog.fields import Fields
+from vramplan.catalog.profile import Profile, Read
+from vramplan.errors import InputError
+from vramplan.memory.runtime import Runtime
+from vramplan.units import parse_size_bytes
+
+CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by architecture
+
+
+def _text(fields: Fields, name: str) -> str | None:
+    return fields.text(name)
+
+
+def _context(fields: Fields, name: str) -> int | None:
+    return fields.parsed(name, lambda text: parse_size_bytes(text, rounding="up"))
+
+
+_READERS: dict[str, Read] = {
+    "optimizer_implementation": _text,
+    "loss": _text,
+    "gradients": _text,
+    "context": _context,
+    **{
+        CONTEXT + architecture: _context
+        for architecture in ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3")
+    },
+}
+
+
+def load_runtime_profile(path: Path | str) -> Profile:
+    """Read one runtime profile. Raises InputError with every problem of the file."""
+    fields = profile.open_profile(Path(path))
+    common = profile.read(fields, "runtime", _READERS)
+    missing = [key for key in _READERS if not key.startswith(CONTEXT) and common.value(key) is None]
+    if missing and not fields.sink.problems:
+        fields.problem("fields", f"{', '.join(missing)} missing")
+    fields.sink.raise_all()
+    return common
+
+
+def find_runtime(name: str, dirs: Sequence[Path] = ()) -> Runtime:
+    """The runtime of that name as a policy. Raises InputError, with near matches."""
+    found = locate.find("runtimes", name, dirs, load_runtime_profile)
+    if found is None:
+        raise InputError([locate.unknown("runtimes", name, dirs, load_runtime_profile)._replace(key="runtime")])
+    exceptions = {
+        key.removeprefix(CONTEXT): value.value
+        for key, value in found.fields.items()
+        if key.startswith(CONTEXT) and value.value is not None
+    }
+    return Runtime(
+        name=found.name,
+        title=found.title or found.name,
+        optimizer_implementation=found.value("optimizer_implementation"),
+        loss=found.value("loss"),
+        gradients=found.value("gradients"),
+        context_bytes=found.value("context"),
+        context_by_architecture=exceptions,
+    )

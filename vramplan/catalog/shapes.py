@@ -1,0 +1,244 @@
+"""From the fields of a model to its `ModelShape`: the one place for defaults and for what makes no network.
+
+What is absent has the default of the Transformers configuration class of that model type (transformers 5.23.0,
+`models/<type>/configuration_<type>.py`). Inline models, profiles and Hugging Face configurations all end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.catalog.config_classes import MODEL_TYPES, ModelType
+from vramplan.catalog.fields import nearest
+from vramplan.errors import InputError, Problem
+from vramplan.spec import ModelShape
+
+MAX_DIMENSION = 2**31
+MAX_LAYERS = 10_000
+
+TEXT, COUNT, RATIO, FLAG, ANY = "text", "count", "ratio", "flag", "any"
+
+FIELDS: dict[str, str] = {
+    "family": TEXT,
+    "transformers_model_type": TEXT,
+    "task": TEXT,
+    "layers": COUNT,
+    "hidden_size": COUNT,
+    "attention_heads": COUNT,
+    "key_value_heads": COUNT,
+    "head_size": COUNT,
+    "intermediate_size": COUNT,
+    "vocabulary_size": COUNT,
+    "max_positions": COUNT,
+    "tied_embeddings": FLAG,
+    "positions": TEXT,
+    "activation": TEXT,
+    "gated_mlp": FLAG,
+    "qkv_bias": FLAG,
+    "output_bias": FLAG,
+    "mlp_bias": FLAG,
+    "token_types": COUNT,
+    "embedding_dropout": RATIO,
+    "attention_dropout": RATIO,
+    "hidden_dropout": RATIO,
+    "classes": COUNT,
+    "sliding_window": COUNT,
+    "parameters": COUNT,
+}
+"""Every modelled field and the kind of its value. Counts are whole numbers, ratios at least 0 and below 1."""
+
+UNMODELLED_FIELDS: dict[str, str] = {
+    "experts": "mixtures of experts",
+    "qk_norm": "normalised queries and keys",
+    "decoder_layers": "encoder-decoder models",
+    "depths": "convolutional networks",
+    "widths": "convolutional networks",
+    "image_size": "vision models",
+    "patch_size": "vision models",
+}
+"""Fields that the job format knows and the engine does not: refused unless null or false."""
+
+SIZE_FIELDS = (
+    "layers",
+    "hidden_size",
+    "attention_heads",
+    "key_value_heads",
+    "intermediate_size",
+    "vocabulary_size",
+)
+"""The fields whose default is worth telling: each of them moves the answer."""
+
+
+FAMILIES = ("gpt2", "llama", "bert")
+"""The forward passes that exist."""
+
+KNOWN_FAMILIES = (
+    *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
+    *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "qwen3", "gemma3", "olmo", "olmo2", "stablelm", "starcoder2"),
+    *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "distilbert", "electra", "albert", "deberta"),
+    *("deberta-v2", "modernbert", "bart", "mt5", "whisper", "clip", "swin", "convnext", "mamba", "cohere", "gpt_oss"),
+)
+"""Families and model types that people ask for and that have no forward pass here."""
+
+TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
+ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu")
+_ACTIVATION_ALIASES = {"swish": "silu"}
+_KNOWN_ACTIVATIONS = ("gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_10", "quick_gelu", "relu2", "relu6", "mish")
+
+
+def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> ModelShape:
+    """The shape of the model that `fields` describes; the keys are those of `FIELDS` and `UNMODELLED_FIELDS`.
+
+    Values have their Python types; None is the same as absent, but for `sliding_window`, where it means no window.
+    Raises InputError with a problem per field: contradictions, sizes that make no network, and what is not modelled.
+    """
+    problems: list[Problem] = []
+    model_type = _model_type(fields, problems)
+    if model_type is None:
+        raise InputError(problems)
+    problems += _unmodelled(fields)
+    kind = MODEL_TYPES[model_type]
+    values = _with_defaults(fields, kind)
+    for key, fixed in kind.fixed.items():
+        given = fields.get(key)
+        if given is not None and given != fixed:
+            problems.append(_not_modelled(key, given, f"a {model_type} model has {_word(fixed)}"))
+        values[key] = fixed
+    activation = _ACTIVATION_ALIASES.get(values["activation"], values["activation"])
+    if activation not in ACTIVATIONS:
+        known = (*ACTIVATIONS, *_KNOWN_ACTIVATIONS)
+        hint = None if activation in known else nearest(activation, known)
+        problems.append(_not_modelled("activation", activation, f"modelled: {', '.join(ACTIVATIONS)}", hint))
+    task = fields.get("task") or kind.tasks[0]
+    if task not in kind.tasks:
+        hint = nearest(task, TASKS) if task not in TASKS else None
+        problems.append(_not_modelled("task", task, f"modelled for {model_type}: {', '.join(kind.tasks)}", hint))
+    if task == "cls" and fields.get("classes") == 1:
+        problems.append(_not_modelled("classes", 1, "one class is a regression with another loss"))
+    problems += _sizes(values, model_type)
+    if problems:
+        raise InputError(problems)
+    return ModelShape(
+        name=name or f"inline {model_type}",
+        family=kind.family,
+        transformers_model_type=model_type,
+        task=task,
+        layers=values["layers"],
+        hidden_size=values["hidden_size"],
+        attention_heads=values["attention_heads"],
+        key_value_heads=values["key_value_heads"],
+        head_size=values["head_size"],
+        intermediate_size=values["intermediate_size"],
+        vocabulary_size=values["vocabulary_size"],
+        max_positions=values["max_positions"],
+        tied_embeddings=values["tied_embeddings"],
+        positions=values["positions"],
+        activation=activation,
+        gated_mlp=values["gated_mlp"],
+        qkv_bias=values["qkv_bias"],
+        output_bias=values["output_bias"],
+        mlp_bias=values["mlp_bias"],
+        embedding_dropout=float(values["embedding_dropout"]),
+        attention_dropout=float(values["attention_dropout"]),
+        hidden_dropout=float(values["hidden_dropout"]),
+        token_types=values["token_types"],
+        classes=fields.get("classes") or 2,  # PreTrainedConfig.num_labels
+        sliding_window=values["sliding_window"],
+        declared_parameters=fields.get("parameters"),
+    )
+
+
+def defaulted_sizes(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, int]:
+    """The sizes that `fields` left to the configuration class, with the values that `shape` has for them."""
+    derived = {"key_value_heads"} if shape.key_value_heads == shape.attention_heads else set()
+    if shape.family == "gpt2":
+        derived.add("intermediate_size")
+    return {key: getattr(shape, key) for key in SIZE_FIELDS if fields.get(key) is None and key not in derived}
+
+
+def _model_type(fields: Mapping[str, Any], problems: list[Problem]) -> str | None:
+    """The Transformers model type, from `transformers_model_type` or, where that is absent, the family."""
+    family, model_type = fields.get("family"), fields.get("transformers_model_type")
+    if family is None and model_type is None:
+        hint = f"one of {', '.join(FAMILIES)}"
+        problems.append(Problem("required key is missing", "family", hint))
+        return None
+    for key, word in (("transformers_model_type", model_type), ("family", family)):
+        if word is not None and word not in MODEL_TYPES:
+            problems.append(_unknown_type(key, word))
+            return None
+    chosen = str(model_type or family)
+    if family is not None and model_type is not None and family != model_type:
+        expected = MODEL_TYPES[chosen].family
+        if family != expected:
+            message = f"{family!r} contradicts transformers_model_type {model_type!r}, whose family is {expected!r}"
+            problems.append(Problem(message, "family"))
+            return None
+    return chosen
+
+
+def _unknown_type(key: str, word: str) -> Problem:
+    supported = FAMILIES if key == "family" else tuple(MODEL_TYPES)
+    hint = None if word in KNOWN_FAMILIES else nearest(word, (*supported, *KNOWN_FAMILIES))
+    return _not_modelled(key, word, f"modelled: {', '.join(supported)}", hint)
+
+
+def _not_modelled(key: str, value: Any, why: str, hint: str | None = None) -> Problem:
+    return Problem(f"{_word(value)} is not modelled ({why})", key, hint)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    text = str(value)
+    return text if len(text) <= 40 and text.isprintable() else repr(text[:40] + "...")
+
+
+def _unmodelled(fields: Mapping[str, Any]) -> list[Problem]:
+    return [
+        Problem(f"{what} are not modelled (modelled families: {', '.join(FAMILIES)})", key)
+        for key, what in UNMODELLED_FIELDS.items()
+        if fields.get(key) not in (None, False)
+    ]
+
+
+def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, default in kind.defaults.items():
+        given = fields.get(key)
+        if given is None and not (key == "sliding_window" and key in fields):
+            given = default(values) if callable(default) else default
+        values[key] = given
+    values["head_size"] = fields.get("head_size")
+    return values
+
+
+def _sizes(values: dict[str, Any], model_type: str) -> list[Problem]:
+    """Check the sizes against each other, and fill in the head size."""
+    problems = []
+    for key in (*SIZE_FIELDS, "max_positions", "head_size"):
+        most = MAX_LAYERS if key == "layers" else MAX_DIMENSION
+        if values[key] is not None and not 1 <= values[key] <= most:
+            problems.append(Problem(f"{values[key]} is out of range, 1 to {most}", key))
+    if problems:
+        return problems
+    hidden, heads, groups = values["hidden_size"], values["attention_heads"], values["key_value_heads"]
+    if heads % groups:
+        problems.append(
+            Problem(f"{heads} attention heads cannot share {groups} key-value heads evenly", "key_value_heads")
+        )
+    if values["head_size"] is None:
+        if hidden % heads:
+            hint = "give head_size" if values["positions"] == "rope" else None
+            problems.append(Problem(f"{hidden} is not a multiple of the {heads} attention heads", "hidden_size", hint))
+        values["head_size"] = max(1, hidden // heads)
+    elif values["positions"] == "learned" and values["head_size"] * heads != hidden:
+        message = f"{values['head_size']} is not modelled (a {model_type} model has hidden_size / attention_heads)"
+        problems.append(Problem(message, "head_size"))
+    if values["positions"] == "learned" and groups != heads:
+        message = f"{groups} is not modelled (a {model_type} model has as many as attention heads)"
+        problems.append(Problem(message, "key_value_heads"))
+    if values["positions"] == "rope" and values["head_size"] % 2:
+        problems.append(Problem(f"rotary positions need an even head size, not {values['head_size']}", "head_size"))
+    return problems

@@ -1,0 +1,135 @@
+"""The Typer app, and `main`: the only place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from vramplan import __version__
+from vramplan.cli import catalogue, files
+from vramplan.cli.fit import fit
+
+app = typer.Typer(
+    name="vramplan",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+app.command("fit")(fit)
+app.command("check")(files.check)
+app.command("validate")(files.validate)
+app.add_typer(catalogue.gpus, name="gpus", help="List the known GPUs, or show one.")
+app.add_typer(catalogue.models, name="models", help="List the known models, or show one.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vramplan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Says before a training run starts whether it fits in GPU memory, what fills it, and how to run it.
+
+    \b
+    Examples:
+      vramplan fit --model gpt2-xl --gpu v100
+      vramplan check training.yaml --strict
+      vramplan gpus
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Console-script entry point."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader of our output went away: nothing to say, and nothing may be flushed at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    from vramplan.errors import InputError
+
+    try:
+        result = typer.main.get_command(app).main(args=words, prog_name="vramplan", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except InputError as error:
+        return _refuse(words, error.problems)
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        from vramplan.errors import Problem
+
+        if isinstance(error, typer.Exit):
+            return error.exit_code
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(str(error))
+            return 0
+        if isinstance(error, typer.Abort):
+            return 130
+        if hasattr(error, "format_message"):  # a usage error of the command line
+            context = getattr(error, "ctx", None)
+            hint = f"see {context.command_path} --help" if context is not None else None
+            return _refuse(words, (Problem(error.format_message(), hint=hint),))
+        if isinstance(error, OSError) and error.errno is not None:
+            return _refuse(words, (Problem(f"{error.strerror}: {error.filename}"),))
+        return _bug(error)
+
+
+def _refuse(words: list[str], problems: tuple[object, ...]) -> int:
+    """Bad input: the message on stderr, and in JSON mode the error object on stdout."""
+    if _wants_json(words):
+        from vramplan.report.json import dumps, error_document
+
+        sys.stdout.write(dumps(error_document(problems)))  # type: ignore[arg-type]
+    for problem in problems:
+        _say(f"error: {problem}")
+    return 2
+
+
+def _bug(error: Exception) -> int:
+    _say(f"internal error: {type(error).__name__}: {error}")
+    _say("This is a bug in vramplan. Set VRAMPLAN_TRACEBACK=1 to see where, and please report it.")
+    if os.environ.get("VRAMPLAN_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+    return 1
+
+
+def _say(text: str) -> None:
+    encoding = sys.stderr.encoding or "utf-8"
+    sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def _wants_json(words: list[str]) -> bool:
+    """Whether the last `--format` asks for JSON and nothing wins over it; read from the words, as parsing may have failed."""
+    asked = "text"
+    for i, word in enumerate(words):
+        if word == "--format" and i + 1 < len(words):
+            asked = words[i + 1]
+        elif word.startswith("--format="):
+            asked = word.removeprefix("--format=")
+        elif word == "--print" or word.startswith("--print=") or word in ("--quiet", "-q"):
+            return False
+    return asked == "json"
+
+
+if __name__ == "__main__":
+    main()

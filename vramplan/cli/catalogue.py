@@ -1,0 +1,210 @@
+"""`vramplan gpus` and `vramplan models`: list, filter, show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vramplan.cli.options import Format, Print, Profiles, Quiet
+
+gpus = typer.Typer(rich_markup_mode=None, add_completion=False, invoke_without_command=True)
+models = typer.Typer(rich_markup_mode=None, add_completion=False, invoke_without_command=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A profile name, an alias or a file.")]
+
+
+@gpus.callback()
+def list_gpus(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Only names and aliases with this text.")] = None,
+    min_memory: Annotated[str | None, typer.Option("--min-memory", metavar="SIZE", help="At least this capacity, as in '40 GiB'.")] = None,
+    architecture: Annotated[str | None, typer.Option("--architecture", metavar="NAME", help="volta, ampere, ada, hopper, ...")] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Only GPUs with bf16.")] = False,
+    flash: Annotated[bool, typer.Option("--flash", help="Only GPUs that run flash attention.")] = False,
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+) -> None:
+    """List the known GPUs, or show one with the source of every field.
+
+    \b
+    Examples:
+      vramplan gpus --min-memory '40 GiB' --bf16
+      vramplan gpus show v100
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from vramplan.catalog import gpus as catalog
+    from vramplan.cli.output import check_options, emit
+    from vramplan.rows import GpuRow
+    from vramplan.units import parse_size_bytes
+
+    check_options(output_format, key, quiet)
+    least = parse_size_bytes(min_memory, rounding="up") if min_memory else 0
+    rows = []
+    for profile in catalog.list_gpus(_folders(profiles)):
+        gpu = profile.gpu()
+        if (
+            gpu.capacity_bytes < least
+            or (name and not _named(profile, name))
+            or (architecture and gpu.architecture != architecture.lower())
+            or (bf16 and not gpu.bf16)
+            or (flash and not gpu.flash_attention)
+        ):
+            continue
+        rows.append(
+            GpuRow(
+                name=gpu.name,
+                capacity_bytes=gpu.capacity_bytes,
+                capacity_basis=gpu.capacity_basis,
+                title=gpu.title,
+                architecture=gpu.architecture,
+                compute_capability=gpu.compute_capability,
+                bf16=gpu.bf16,
+                flash_attention=gpu.flash_attention,
+                aliases=profile.aliases,
+            )
+        )
+
+    def document() -> Any:
+        from vramplan.report.json import gpus_document
+
+        return gpus_document(rows)
+
+    def lines(width: int | None) -> Any:
+        from vramplan.report.lists import render_gpus
+
+        return render_gpus(rows, width=width)
+
+    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+
+
+@models.callback()
+def list_models(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Only names and aliases with this text.")] = None,
+    family: Annotated[str | None, typer.Option("--family", metavar="NAME", help="gpt2, llama, bert.")] = None,
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+) -> None:
+    """List the known models, or show one with the source of every field.
+
+    \b
+    Examples:
+      vramplan models --family llama
+      vramplan models show gpt2-xl
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from vramplan.catalog import models as catalog
+    from vramplan.cli.output import check_options, emit
+    from vramplan.rows import ModelRow
+
+    check_options(output_format, key, quiet)
+    rows = []
+    for profile in catalog.list_models(_folders(profiles)):
+        shape = profile.shape()
+        if (name and not _named(profile, name)) or (family and shape.family != family.lower()):
+            continue
+        rows.append(
+            ModelRow(
+                name=profile.name,
+                family=shape.family,
+                parameters=shape.declared_parameters,
+                layers=shape.layers,
+                hidden_size=shape.hidden_size,
+                attention_heads=shape.attention_heads,
+                key_value_heads=shape.key_value_heads,
+                vocabulary_size=shape.vocabulary_size,
+                max_positions=shape.max_positions,
+                title=profile.title,
+                aliases=profile.aliases,
+            )
+        )
+
+    def document() -> Any:
+        from vramplan.report.json import models_document
+
+        return models_document(rows)
+
+    def lines(width: int | None) -> Any:
+        from vramplan.report.lists import render_models
+
+        return render_models(rows, width=width)
+
+    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+
+
+@gpus.command("show")
+def show_gpu(
+    name: Name, profiles: Profiles = None, output_format: Format = "text", key: Print = None, quiet: Quiet = False
+) -> None:
+    """Show a GPU: every field with its unit and source."""
+    from vramplan.catalog.gpus import find_gpu
+
+    _show("gpu", find_gpu(name, _folders(profiles)), output_format, key, quiet)
+
+
+@models.command("show")
+def show_model(
+    name: Name, profiles: Profiles = None, output_format: Format = "text", key: Print = None, quiet: Quiet = False
+) -> None:
+    """Show a model: every field with its unit and source."""
+    from vramplan.catalog.models import find_model_profile
+
+    _show("model", find_model_profile(name, _folders(profiles)), output_format, key, quiet)
+
+
+def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: bool) -> None:
+    from vramplan.cli.output import check_options, emit
+    from vramplan.rows import FieldRow, ProfileView, SourceRow
+
+    check_options(output_format, key, quiet)
+    fields = []
+    for name, field in profile.fields.items():
+        source = profile.sources.get(field.source)
+        value = field.text if field.unit is None and isinstance(field.value, (int, float)) and not isinstance(field.value, bool) else field.value
+        fields.append(
+            FieldRow(
+                key=name,
+                value=value,
+                unit=field.unit,
+                source=None if source is None else SourceRow(title=source.title, url=source.url, date=source.accessed),
+                reason=field.reason,
+                note=field.note,
+            )
+        )
+    view = ProfileView(
+        kind=kind,
+        name=profile.name,
+        fields=tuple(fields),
+        title=profile.title,
+        aliases=profile.aliases,
+        file=Path(profile.file).name,
+        notes=(profile.note,) if profile.note else (),
+    )
+
+    def document() -> Any:
+        from vramplan.report.json import profile_document
+
+        return profile_document(view)
+
+    def lines(width: int | None) -> Any:
+        from vramplan.report.lists import render_profile
+
+        return render_profile(view, width=width)
+
+    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+
+
+def _folders(profiles: list[str] | None) -> list[Path]:
+    return [Path(folder) for folder in profiles or ()]
+
+
+def _named(profile: Any, text: str) -> bool:
+    return any(text.lower() in name.lower() for name in (profile.name, *profile.aliases))

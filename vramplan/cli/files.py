@@ -1,0 +1,150 @@
+"""`vramplan check` and `vramplan validate`: all jobs of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vramplan.cli.options import File, Format, Jobs, Print, Profiles, Quiet, Strict
+
+
+def check(
+    file: File,
+    jobs: Jobs = None,
+    strict: Strict = False,
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+) -> None:
+    """A gate for CI: every job of FILE must have the verdict it expects. Fails closed.
+
+    \b
+    Examples:
+      vramplan check training.yaml --strict
+      vramplan check training.yaml --job 'llama-*' --format json
+
+    \b
+    Exit codes: 0 all passed, 2 bad input or a job that cannot be computed, 3 a gate failed,
+    4 tight (with --strict).
+    """
+    from vramplan.cli.output import check_options, emit
+    from vramplan.exit_codes import ExitCode
+    from vramplan.gate import exit_code, gate
+    from vramplan.rows import CheckRow
+
+    check_options(output_format, key, quiet)
+    rows = []
+    for entry, outcome in _outcomes(file, jobs, profiles):
+        if isinstance(outcome, tuple):
+            rows.append(
+                CheckRow(name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=outcome)
+            )
+        else:
+            rows.append(gate(outcome, entry.job, strict=strict))
+    _complain(rows)
+
+    def document() -> Any:
+        from vramplan.report.json import check_document
+
+        return check_document(rows)
+
+    def lines(width: int | None) -> Any:
+        from vramplan.report.lists import render_check
+
+        return render_check(rows, width=width)
+
+    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+    raise typer.Exit(exit_code(rows))
+
+
+def validate(
+    file: File,
+    jobs: Jobs = None,
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare predictions with the measured cases of FILE, like with like.
+
+    \b
+    Examples:
+      vramplan validate measured.yaml
+      vramplan validate measured.yaml --print summary.per_metric.allocated.median
+
+    \b
+    Exit codes: 0 all were computed, 2 bad input or a case that cannot be computed.
+    """
+    from vramplan.cli.output import check_options, emit
+    from vramplan.exit_codes import ExitCode
+    from vramplan.rows import ValidateRow
+    from vramplan.validation import compare
+
+    check_options(output_format, key, quiet)
+    rows = []
+    for entry, outcome in _outcomes(file, jobs, profiles):
+        if isinstance(outcome, tuple):
+            rows.append(ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=outcome))
+        else:
+            rows.append(compare(outcome, entry.job))
+    _complain(rows)
+
+    def document() -> Any:
+        from vramplan.report.json import validate_document
+
+        return validate_document(rows)
+
+    def lines(width: int | None) -> Any:
+        from vramplan.report.lists import render_validate
+
+        return render_validate(rows, width=width)
+
+    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+    raise typer.Exit(ExitCode.BAD_INPUT if any(row.result is None for row in rows) else ExitCode.OK)
+
+
+def _outcomes(file: str, wanted: list[str] | None, profiles: list[str] | None) -> Any:
+    """(entry, result or problems) for every selected job, in the order of the file."""
+    from vramplan.answer import answer
+    from vramplan.catalog.runtimes import find_runtime
+    from vramplan.errors import InputError
+    from vramplan.job import read_job_file
+
+    folders = [Path(folder) for folder in profiles or ()]
+    runtimes: dict[str, Any] = {}
+    for entry in _selected(read_job_file(file, folders), wanted):
+        if entry.job is None:
+            yield entry, tuple(entry.problems)
+            continue
+        try:
+            name = entry.job.runtime
+            if name not in runtimes:
+                runtimes[name] = find_runtime(name, folders)
+            yield entry, answer(entry.job, runtimes[name])
+        except InputError as error:
+            place = {"file": None if file == "-" else file, "line": entry.line}
+            yield entry, tuple(p._replace(**place) if p.file is None else p for p in error.problems)
+
+
+def _selected(entries: list[Any], wanted: list[str] | None) -> list[Any]:
+    from fnmatch import fnmatchcase
+
+    from vramplan.errors import UsageError, near_matches
+
+    if not wanted:
+        return entries
+    for pattern in wanted:
+        if not any(fnmatchcase(entry.name, pattern) for entry in entries):
+            hint = near_matches(pattern, [entry.name for entry in entries]) or "the names are in the file"
+            raise UsageError(f"no job is called {pattern!r}", key="--job", hint=hint)
+    return [entry for entry in entries if any(fnmatchcase(entry.name, pattern) for pattern in wanted)]
+
+
+def _complain(rows: list[Any]) -> None:
+    """Problems of single jobs on stderr, as those of a whole file are."""
+    for row in rows:
+        for problem in row.problems:
+            typer.echo(f"error: {row.name}: {problem}", err=True)

@@ -1,0 +1,24 @@
+"""Options that several commands share, so that a word means the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Format = Annotated[str, typer.Option("--format", metavar="text|json", help="How to print the answer.")]
+Print = Annotated[
+    str | None,
+    typer.Option("--print", metavar="KEY", help="Print one value of the JSON answer, e.g. peak.device_bytes."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on stdout; only the exit code speaks.")]
+Strict = Annotated[bool, typer.Option("--strict", help="A tight verdict fails (exit 4).")]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Option("--profiles", metavar="DIR", help="Folder with gpus/ and models/ that adds to the shipped ones."),
+]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Option("--job", metavar="NAME", help="Only this job; * and ? are wildcards. Repeatable."),
+]
+File = Annotated[str, typer.Argument(metavar="FILE", help="A job file in YAML or JSON; - is standard input.")]

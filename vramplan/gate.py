@@ -1,0 +1,44 @@
+"""Gates: whether the verdict of a job is the expected one. It fails closed: what cannot be computed did not pass."""
+
+from __future__ import annotations
+
+from vramplan.exit_codes import ExitCode
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
+from vramplan.rows import CheckRow
+from vramplan.spec import Job
+
+
+def gate(result: FitResult, job: Job, *, strict: bool) -> CheckRow:
+    """Judge a result against `expect` and `max_utilization` (docs/job-format.md, "Gates")."""
+    passed, code, reasons = _judge(result, job, strict)
+    return CheckRow(name=job.name, result=result, passed=passed, exit_code=code, reasons=tuple(reasons))
+
+
+def _judge(result: FitResult, job: Job, strict: bool) -> tuple[bool, int, list[str]]:
+    verdict = result.verdict
+    if job.expect != FITS:
+        if verdict == job.expect:
+            return True, ExitCode.OK, []
+        return False, ExitCode.DOES_NOT_FIT, [f"expected {job.expect}, but it is {verdict}"]
+    if verdict == DOES_NOT_FIT:
+        return False, ExitCode.DOES_NOT_FIT, ["does not fit"]
+    if verdict == TIGHT:
+        reason = "tight: the band crosses the capacity"
+        if result.headroom_bytes < 0:
+            reason += ", more likely not"
+        if strict:
+            return False, ExitCode.TIGHT, [reason]
+        return True, ExitCode.OK, [reason]
+    if result.utilization > job.max_utilization:
+        reason = f"utilization {result.utilization:.1%} is above max_utilization {job.max_utilization:.1%}"
+        return False, ExitCode.DOES_NOT_FIT, [reason]
+    return True, ExitCode.OK, []
+
+
+def exit_code(rows: list[CheckRow]) -> int:
+    """Bad input outranks a failed gate, which outranks a tight one."""
+    codes = {row.exit_code for row in rows}
+    for code in (ExitCode.BAD_INPUT, ExitCode.DOES_NOT_FIT, ExitCode.TIGHT):
+        if code in codes:
+            return code
+    return ExitCode.OK

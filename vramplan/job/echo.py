@@ -1,0 +1,104 @@
+"""A resolved job in the words of the job format: every default explicit, so that it can be fed back in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.spec import Gpu, Job, ModelShape
+
+
+def job_to_dict(job: Job) -> dict[str, Any]:
+    """The job as JSON-ready values, for `build_job`: it gives an equal job, but for what records how it came about.
+
+    That is `assumptions` (nothing is assumed any more), `global_batch_given` and `case`. A global batch that follows
+    from the steps is null; None, "to be recommended", is null too.
+    """
+    return {
+        "name": job.name,
+        "model": model_to_dict(job.model),
+        "gpu": gpu_to_dict(job.gpu),
+        "sequence_length": job.sequence_length,
+        "micro_batch_size": job.micro_batch_size,
+        "global_batch_size": job.global_batch_size or None,
+        "gradient_accumulation_steps": job.gradient_accumulation_steps,
+        "precision": job.precision,
+        "optimizer": job.optimizer,
+        "optimizer_implementation": job.optimizer_implementation,
+        "optimizer_in_backward": False,
+        "activation_checkpointing": job.activation_checkpointing,
+        "attention": job.attention,
+        "loss": "standard",
+        "compile": False,
+        "dropout": job.dropout,
+        "hold_outputs": job.hold_outputs,
+        "adapter": None,
+        "quantization": None,
+        "frozen": [],
+        "offload": [],
+        "parallel": {
+            "data": job.data_parallel_size,
+            "tensor": 1,
+            "pipeline": 1,
+            "context": 1,
+            "expert": 1,
+            "sequence_parallel": False,
+            "sharding": "none",
+            "shards": None,
+        },
+        "runtime": job.runtime,
+        "reserve": f"{job.reserve_bytes} B",
+        "expect": job.expect,
+        "max_utilization": job.max_utilization,
+    }
+
+
+def model_to_dict(model: ModelShape) -> dict[str, Any]:
+    """An inline model with every key."""
+    return {
+        "name": model.name,
+        "family": model.family,
+        "transformers_model_type": model.transformers_model_type,
+        "task": model.task,
+        "layers": model.layers,
+        "hidden_size": model.hidden_size,
+        "attention_heads": model.attention_heads,
+        "key_value_heads": model.key_value_heads,
+        "head_size": model.head_size,
+        "intermediate_size": model.intermediate_size,
+        "vocabulary_size": model.vocabulary_size,
+        "max_positions": model.max_positions,
+        "tied_embeddings": model.tied_embeddings,
+        "parameters": model.declared_parameters,
+        "experts": None,
+        "qkv_bias": model.qkv_bias,
+        "output_bias": model.output_bias,
+        "mlp_bias": model.mlp_bias,
+        "qk_norm": False,
+        "positions": model.positions,
+        "activation": model.activation,
+        "gated_mlp": model.gated_mlp,
+        "decoder_layers": None,
+        "classes": model.classes,
+        "token_types": model.token_types,
+        "embedding_dropout": model.embedding_dropout,
+        "attention_dropout": model.attention_dropout,
+        "hidden_dropout": model.hidden_dropout,
+        "sliding_window": model.sliding_window,
+    }
+
+
+def gpu_to_dict(gpu: Gpu) -> dict[str, Any]:
+    """A GPU with everything that the planner knows of it, so that it does not depend on a profile."""
+    bandwidth = gpu.memory_bandwidth_bytes_per_s
+    return {
+        "name": gpu.name,
+        "memory": f"{gpu.capacity_bytes} B",
+        "capacity_basis": gpu.capacity_basis,
+        "title": gpu.title,
+        "architecture": gpu.architecture,
+        "compute_capability": gpu.compute_capability,
+        "bf16": gpu.bf16,
+        "flash_attention": gpu.flash_attention,
+        "memory_bandwidth": None if bandwidth is None else f"{bandwidth!r} B/s",
+        "note": gpu.note,
+    }

@@ -1,0 +1,120 @@
+"""Gate files and validation files: `version`, `defaults` and `jobs`; and a single job from options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from collections.abc import Sequence as SequenceABC
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vramplan.catalog import document
+from vramplan.catalog.document import Mapping
+from vramplan.catalog.fields import Fields, Sink, ordered
+from vramplan.errors import Problem
+from vramplan.job.lookup import Catalog
+from vramplan.job.read import RawJob, read_job
+from vramplan.job.resolve import resolve
+from vramplan.spec import Job
+
+VERSION = 1
+_TOP = ("version", "defaults", "jobs")
+
+
+class JobEntry(NamedTuple):
+    """One job of a file: either `job`, or the problems for which it cannot be computed."""
+
+    name: str
+    job: Job | None
+    problems: tuple[Problem, ...]
+    line: int | None
+
+
+def build_job(
+    raw: MappingABC[str, Any],
+    *,
+    where: str | None = None,
+    profile_dirs: SequenceABC[Path] = (),
+    base_dir: Path | None = None,
+) -> Job:
+    """The job that the keys of `raw` describe, in the words of the job format.
+
+    Values have their Python types or are text as an option has it ("4" is a number where a number is due).
+    `where`: what the problems name as their file; `base_dir`: from where relative paths are read first. Raises
+    InputError with every problem.
+    """
+    root = document.from_value(raw)
+    assert isinstance(root, Mapping)
+    sink = Sink(where)
+    job = resolve(read_job(Fields(root, sink), in_file=False), Catalog(profile_dirs, base_dir))
+    sink.raise_all()
+    assert job is not None
+    return job
+
+
+def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> list[JobEntry]:
+    """The jobs of a file, in its order. `-` and `/dev/stdin` are standard input.
+
+    Raises InputError when the file itself is broken: its syntax, unknown or duplicate keys, types, words that nobody
+    knows, names. A job with something that is not modelled or not found has problems in its entry, and the others are
+    still answered.
+    """
+    loaded = document.load(path, allow_stdin=True)
+    sink = Sink(loaded.file, loaded.problems)
+    top = Fields(loaded.root, sink)
+    top.reject_unknown(_TOP)
+    _version(top)
+    defaults = top.fields("defaults")
+    if defaults is not None and defaults.given("name"):
+        defaults.problem("name", "a name belongs to one job, not to the defaults")
+    jobs = _jobs(top, None if defaults is None else defaults.node)
+    _unique_names(jobs)
+    from_stdin = str(path) in document.STDIN_NAMES
+    catalog = Catalog(profile_dirs, None if from_stdin else Path(path).parent)
+    entries = []
+    for raw in jobs:
+        job = resolve(raw, catalog)
+        problems = tuple(ordered(raw.fields.sink.refusals))
+        entries.append(JobEntry(raw.name or "", None if problems else job, problems, raw.fields.node.line))
+        sink.problems += raw.fields.sink.problems
+    sink.raise_problems()
+    return entries
+
+
+def _version(top: Fields) -> None:
+    version = top.integer("version", minimum=0)
+    if version is None and not top.given("version"):
+        top.problem("version", "required key is missing", hint=f"version: {VERSION}")
+    elif version is not None and version != VERSION:
+        top.problem("version", f"{version} is not supported", hint=f"this vramplan reads version {VERSION}")
+
+
+def _jobs(top: Fields, defaults: Mapping | None) -> list[RawJob]:
+    if not top.given("jobs"):
+        top.problem("jobs", "required key is missing")
+        return []
+    result = []
+    count = len(top.sink.problems)
+    for fields in top.mappings("jobs"):
+        node = fields.node
+        if defaults is not None:
+            merged = document.merged(defaults, node)
+            assert isinstance(merged, Mapping)
+            node = merged
+        # a sink of its own: one job's refusals are not another's
+        result.append(read_job(Fields(node, Sink(top.sink.file), fields.path), in_file=True))
+    if not result and len(top.sink.problems) == count:
+        top.problem("jobs", "there are no jobs")
+    return result
+
+
+def _unique_names(jobs: list[RawJob]) -> None:
+    seen: dict[str, int | None] = {}
+    for raw in jobs:
+        if raw.name is None:
+            continue
+        if raw.name in seen:
+            node = raw.fields.node_of("name")
+            raw.fields.problem("name", f"{raw.name!r} names another job too, at line {seen[raw.name]}", at=node)
+        elif raw.fields.node_of("name") is not None:
+            node = raw.fields.node_of("name")
+            seen[raw.name] = node.line if node is not None else None

@@ -1,0 +1,252 @@
+"""One job as it stands in a file or came from options: types and words are checked, nothing is looked up or defaulted.
+
+What is broken here is a problem of the whole file; what is known and not modelled is a refusal of this job.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from vramplan.catalog import shapes
+from vramplan.catalog.document import Mapping, Sequence
+from vramplan.catalog.fields import Fields, nearest, shown
+from vramplan.catalog.hf_config import read_value
+from vramplan.job import vocabulary as words
+
+MAX_COUNT = 2**40  # of batches, steps, devices: beyond it something was pasted wrongly
+
+
+class RawJob:
+    """The values of one job. None is absent or null."""
+
+    name: str | None = None
+    model: str | dict[str, Any] | None = None
+    gpu: str | Fields | None = None
+    sequence_length: int | None = None
+    micro_batch_size: int | None = None
+    global_batch_size: int | None = None
+    gradient_accumulation_steps: int | None = None
+    precision: str | None = None
+    optimizer: str | None = None
+    optimizer_implementation: str | None = None
+    activation_checkpointing: str | None = None
+    attention: str | None = None
+    loss: str | None = None
+    dropout: float | None = None
+    hold_outputs: bool | None = None
+    data_parallel_size: int = 1
+    runtime: str | None = None
+    reserve_bytes: int = 0
+    expect: str | None = None
+    max_utilization: float | None = None
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        self.cells: dict[str, str] = {}
+        self.case: dict[str, Any] = {}
+
+
+def read_job(fields: Fields, *, in_file: bool) -> RawJob:
+    """Read every key of a job. Problems and refusals go to the sink of `fields`.
+
+    `in_file`: the job has a name and may be a validation case.
+    """
+    fields.reject_unknown((*words.JOB_KEYS, *words.CASE_KEYS) if in_file else words.JOB_KEYS)
+    raw = RawJob(fields)
+    raw.name = _name(fields, required=in_file)
+    raw.model = _model(fields)
+    gpu = fields.node_of("gpu")
+    raw.gpu = fields.fields("gpu") if isinstance(gpu, Mapping) else fields.text("gpu")
+    raw.sequence_length = fields.integer("sequence_length", maximum=MAX_COUNT)
+    raw.micro_batch_size = fields.integer("micro_batch_size", maximum=MAX_COUNT)
+    raw.global_batch_size = fields.integer("global_batch_size", maximum=MAX_COUNT)
+    raw.gradient_accumulation_steps = fields.integer("gradient_accumulation_steps", maximum=MAX_COUNT)
+    raw.precision = fields.word("precision", words.KNOWN_PRECISIONS)
+    raw.optimizer = _pattern(fields, "optimizer", words.KNOWN_OPTIMIZERS)
+    raw.optimizer_implementation = fields.word("optimizer_implementation", words.IMPLEMENTATIONS)
+    raw.activation_checkpointing = _checkpointing(fields)
+    raw.attention = fields.word("attention", words.ATTENTIONS)
+    raw.loss = _pattern(fields, "loss", words.LOSSES)
+    dropout = fields.number("dropout", minimum=0, below=1)
+    raw.dropout = None if dropout is None else float(dropout)
+    raw.hold_outputs = fields.boolean("hold_outputs")
+    raw.runtime = fields.text("runtime")
+    raw.reserve_bytes = fields.size_bytes("reserve", rounding="up", allow_zero=True) or 0
+    raw.expect = fields.word("expect", words.EXPECTATIONS)
+    utilization = fields.number("max_utilization", minimum=0, maximum=1)
+    if utilization == 0:
+        fields.problem("max_utilization", "0 lets nothing pass; give a share of the usable memory, 0.95 for example")
+    raw.max_utilization = None if utilization is None else float(utilization)
+    for cell in words.CELLS:
+        word = fields.word(cell, words.CELL_WORDS)
+        if word is not None:
+            raw.cells[cell] = word
+    raw.data_parallel_size = _parallel(fields)
+    _techniques(fields)
+    if in_file:
+        raw.case = _case(fields)
+    return raw
+
+
+def read_model_mapping(fields: Fields) -> dict[str, Any]:
+    """The typed values of an inline model. Explicit nulls stay as None."""
+    fields.reject_unknown(("name", *shapes.FIELDS, *shapes.UNMODELLED_FIELDS))
+    values: dict[str, Any] = {}
+    for key in fields.names:
+        if not fields.given(key):
+            values[key] = None
+        elif key in shapes.FIELDS:
+            values[key] = read_value(fields, key, shapes.FIELDS[key])
+        elif key == "name":
+            values[key] = fields.text(key)
+        elif key == "qk_norm":
+            values[key] = fields.boolean(key)
+        elif key in shapes.UNMODELLED_FIELDS:
+            values[key] = fields.value(key)
+    return values
+
+
+def _name(fields: Fields, *, required: bool) -> str | None:
+    name = fields.text("name")
+    if name is None and required and not fields.given("name"):
+        fields.problem("name", "required key is missing: it names the job in reports")
+    return name
+
+
+def _model(fields: Fields) -> str | dict[str, Any] | None:
+    if not isinstance(fields.node_of("model"), Mapping):
+        return fields.text("model")
+    inline = fields.fields("model")
+    assert inline is not None
+    return read_model_mapping(inline)
+
+
+def _pattern(fields: Fields, name: str, known: tuple[str, ...]) -> str | None:
+    """A word, or a parametrised word such as `chunked:8`."""
+    text = fields.text(name)
+    if text is None or text in known:
+        return text
+    word = words.pattern_word(text)
+    if word in known and re.fullmatch(r"[a-z0-9-]+:[1-9]\d{0,8}", text, re.ASCII):
+        return text
+    if word in known and word != text:
+        fields.problem(name, f"{shown(text)} is not of the form {word}, with a number from 1")
+        return None
+    hint = nearest(text, known) or "known: " + ", ".join(known)
+    fields.problem(name, f"{shown(text)} is not a known value", hint=hint)
+    return None
+
+
+def _checkpointing(fields: Fields) -> str | None:
+    key = "activation_checkpointing"
+    node = fields.node_of(key)
+    if isinstance(node, Mapping):
+        # {layers: [[0, 6], [7, 13]]}: the text form has characters that YAML's flow style takes for itself
+        nested = fields.fields(key)
+        assert nested is not None
+        nested.reject_unknown(("layers",))
+        if not isinstance(nested.node_of("layers"), Sequence):
+            nested.problem("layers", "expected a list of segments", hint="layers: [[0, 6], [7, 13]]")
+            return None
+        text = f"layers:{nested.value('layers')}"
+    else:
+        given = fields.text(key)
+        if given is None:
+            return None
+        text = given
+    if text.startswith("layers:"):
+        text = re.sub(r"\s+", "", text)
+        if re.fullmatch(r"layers:\[\[\d{1,6},\d{1,6}\](?:,\[\d{1,6},\d{1,6}\])*\]", text, re.ASCII):
+            pairs = re.findall(r"(\d+),(\d+)", text)
+            return "layers:[" + ",".join(f"[{int(first)},{int(last)}]" for first, last in pairs) + "]"
+        fields.problem(
+            key, f"{shown(text)} is not a list of segments", hint="layers:[[0,6],[7,13]]: first and last block"
+        )
+        return None
+    return _pattern(fields, key, words.KNOWN_CHECKPOINTINGS)
+
+
+def _parallel(fields: Fields) -> int:
+    parallel = fields.fields("parallel")
+    if parallel is None:
+        return 1
+    parallel.reject_unknown(words.PARALLEL_KEYS)
+    data = parallel.integer("data", maximum=2**20) or 1
+    for key in ("tensor", "pipeline", "context", "expert"):
+        size = parallel.integer(key, maximum=2**20)
+        if size is not None and size > 1:
+            parallel.refuse(key, f"{size} is not modelled (modelled: 1)")
+    if parallel.boolean("sequence_parallel"):
+        parallel.refuse("sequence_parallel", "true is not modelled")
+    sharding = _pattern(parallel, "sharding", words.SHARDINGS)
+    if sharding not in {None, "none"}:
+        parallel.refuse("sharding", f"{sharding} is not modelled (modelled: none)")
+    if parallel.integer("shards", maximum=2**20) is not None:
+        parallel.refuse("shards", "sharded states are not modelled")
+    _pattern(parallel, "schedule", words.SCHEDULES)  # of a pipeline, which is refused above
+    return data
+
+
+def _techniques(fields: Fields) -> None:
+    """What is known and not modelled: each at its default is accepted."""
+    for key in ("optimizer_in_backward", "compile", "every_second_matmul"):
+        if fields.boolean(key):
+            fields.refuse(key, "true is not modelled")
+    quantization = fields.word("quantization", words.QUANTIZATIONS)
+    if quantization is not None:
+        fields.refuse("quantization", f"{quantization} is not modelled")
+    frozen = fields.texts("frozen") if fields.given("frozen") else None
+    if frozen:
+        fields.refuse("frozen", "frozen parts are not modelled")
+    offload = fields.texts("offload") if fields.given("offload") else None
+    for word in offload or ():
+        if word not in words.OFFLOADS:
+            hint = nearest(word, words.OFFLOADS) or "known: " + ", ".join(words.OFFLOADS)
+            fields.problem("offload", f"{shown(word)} is not a known value", hint=hint)
+    if offload:
+        fields.refuse("offload", f"{', '.join(offload)}: offloading is not modelled")
+    adapter = fields.fields("adapter")
+    if adapter is not None:
+        _adapter(fields, adapter)
+    image_size = fields.integer("image_size")
+    if image_size is not None:
+        fields.refuse("image_size", "belongs to vision models, which are not modelled", hint="sequence_length for text")
+    for key in words.TEXTBOOK_KEYS:
+        if fields.given(key):
+            fields.refuse(key, "belongs to the runtime textbook, which is not modelled")
+
+
+def _adapter(fields: Fields, adapter: Fields) -> None:
+    adapter.reject_unknown(words.ADAPTER_KEYS)
+    kind = adapter.word("kind", words.ADAPTERS)
+    if kind is None and not adapter.given("kind"):
+        adapter.problem("kind", "required key is missing", hint="known: " + ", ".join(words.ADAPTERS))
+    adapter.integer("rank", maximum=2**20)
+    for key in ("targets", "modules_to_save"):
+        if adapter.given(key):
+            adapter.texts(key)
+    fields.refuse("adapter", f"{kind or 'an adapter'} is not modelled")
+
+
+def _case(fields: Fields) -> dict[str, Any]:
+    """The keys of a validation case, checked as far as `validate` computes with them."""
+    measured = fields.fields("measured")
+    if measured is not None:
+        measured.reject_unknown(words.MEASURED_KEYS)
+        measured.integer("peak_bytes")
+        measured.integer("sum_over_devices_bytes")
+        measured.word("metric", words.METRICS)
+        measured.word("outcome", words.OUTCOMES)
+        measured.number("mfu", minimum=0)
+        measured.number("tokens_per_second", minimum=0)
+    for use in (fields.texts("use") if fields.given("use") else None) or ():
+        if use not in words.USES:
+            fields.problem("use", f"{shown(use)} is not a known value", hint="known: " + ", ".join(words.USES))
+    fields.word("confidence", words.CONFIDENCES)
+    for key in ("inferred", "missing"):
+        if fields.given(key):
+            fields.texts(key)
+    fields.text("ladder")
+    fields.prose("notes")
+    return {key: fields.value(key) for key in words.CASE_KEYS if fields.given(key)}

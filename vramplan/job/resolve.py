@@ -1,0 +1,341 @@
+"""From the values of one job to a `spec.Job`: defaults are taken and told, contradictions refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from vramplan.catalog import models, shapes
+from vramplan.catalog.fields import Fields, nearest, shown
+from vramplan.errors import InputError
+from vramplan.job import vocabulary as words
+from vramplan.job.lookup import Catalog, gpu_from_mapping
+from vramplan.job.read import RawJob
+from vramplan.spec import Assumption, Gpu, Job, ModelShape
+from vramplan.units import format_gib
+
+DEFAULT_GLOBAL_BATCH = 512
+DEFAULT_MAX_SEQUENCE = 2048
+LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
+
+
+def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
+    """The job with every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
+    return _Resolver(raw, catalog).job()
+
+
+class _Resolver:
+    def __init__(self, raw: RawJob, catalog: Catalog) -> None:
+        self.raw, self.fields, self.catalog = raw, raw.fields, catalog
+        self.assumptions: list[Assumption] = []
+        self.warnings: list[str] = []
+
+    def job(self) -> Job | None:
+        raw = self.raw
+        runtime = self._runtime()
+        model, gpu = self._model(), self._gpu()
+        precision = self._precision(gpu)
+        optimizer, implementation = self._optimizer(runtime, precision)
+        attention = self._attention(model, gpu, precision)
+        sequence_length = self._sequence_length(model)
+        self._checkpointing(model)
+        self._loss(model, runtime, precision)
+        self._cells(precision)
+        global_batch, given = self._batch()
+        if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
+            self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
+        if self.fields.sink.problems or self.fields.sink.refusals or model is None or gpu is None:
+            return None
+        if (
+            not self.fields.present("dropout")
+            and max(model.embedding_dropout, model.attention_dropout, model.hidden_dropout) > 0
+        ):
+            shares = (model.embedding_dropout, model.attention_dropout, model.hidden_dropout)
+            self._assume("dropout", shares[0] if len(set(shares)) == 1 else list(shares), "the model's own")
+        self._warn(model, sequence_length)
+        return Job(
+            name=raw.name or f"{model.name} on {gpu.name}",
+            model=model,
+            gpu=gpu,
+            sequence_length=sequence_length,
+            micro_batch_size=raw.micro_batch_size,
+            global_batch_size=global_batch,
+            global_batch_given=given,
+            gradient_accumulation_steps=raw.gradient_accumulation_steps,
+            precision=precision,
+            optimizer=optimizer,
+            optimizer_implementation=implementation,
+            activation_checkpointing=raw.activation_checkpointing,
+            attention=attention,
+            dropout=raw.dropout,
+            hold_outputs=bool(raw.hold_outputs),
+            data_parallel_size=raw.data_parallel_size,
+            runtime=runtime,
+            reserve_bytes=raw.reserve_bytes,
+            assumptions=tuple(self.assumptions),
+            warnings=tuple(self.warnings),
+            expect=raw.expect or "fits",
+            max_utilization=0.95 if raw.max_utilization is None else raw.max_utilization,
+            case=raw.case,
+        )
+
+    def _assume(self, key: str, value: Any, why: str) -> None:
+        self.assumptions.append(Assumption(key, value, why))
+
+    def _runtime(self) -> str:
+        runtime = self.raw.runtime
+        if runtime is None:
+            self._assume("runtime", "transformers", "the default")
+            return "transformers"
+        if runtime not in words.RUNTIMES:
+            hint = None if runtime in words.KNOWN_RUNTIMES else nearest(runtime, words.KNOWN_RUNTIMES)
+            modelled = ", ".join(words.RUNTIMES)
+            self.fields.refuse("runtime", f"{_word(runtime)} is not modelled (modelled: {modelled})", hint=hint)
+        return runtime
+
+    def _model(self) -> ModelShape | None:
+        given = self.raw.model
+        if given is None:
+            if not self.fields.given("model"):
+                self.fields.refuse("model", "required key is missing", hint="a profile name, a path or a mapping")
+            return None
+        try:
+            if isinstance(given, str):
+                shape, taken = self.catalog.model(given)
+            else:
+                shape, taken = self._inline(dict(given))
+        except InputError as error:
+            self._pass_on(error, "model", self.fields.fields("model") if isinstance(given, dict) else None)
+            return None
+        self.assumptions += taken
+        return shape
+
+    def _inline(self, values: dict[str, Any]) -> tuple[ModelShape, tuple[Assumption, ...]]:
+        name = values.pop("name", None)
+        extra: tuple[Assumption, ...] = ()
+        family = values.get("transformers_model_type") or values.get("family")
+        if family == "bert" and values.get("task") is None and self.raw.loss == "classification":
+            values["task"] = "cls"
+            extra = (Assumption("model.task", "cls", "the loss is a classification"),)
+        shape = shapes.shape_from_fields(values, name=name)
+        return shape, (*extra, *models.sizes_taken(values, shape))
+
+    def _gpu(self) -> Gpu | None:
+        given = self.raw.gpu
+        try:
+            if isinstance(given, str):
+                gpu: Gpu | None = self.catalog.gpu(given)
+            elif given is not None:
+                gpu = gpu_from_mapping(given, self.catalog)
+            else:
+                if not self.fields.given("gpu"):
+                    hint = 'a profile name, a path or {name: LABEL, memory: "32 GiB"}'
+                    self.fields.refuse("gpu", "required key is missing", hint=hint)
+                return None
+        except InputError as error:
+            self._pass_on(error, "gpu", given if isinstance(given, Fields) else None)
+            return None
+        if gpu is not None and gpu.capacity_basis == "nominal":
+            self._assume("gpu.memory", format_gib(gpu.capacity_bytes), "nominal; the framework sees a little less")
+        return gpu
+
+    def _precision(self, gpu: Gpu | None) -> str:
+        given = self.raw.precision
+        if given in {None, "auto"}:
+            able = gpu is None or gpu.bf16 is not False
+            why = "the GPU has bf16" if able else "the GPU has no bf16"
+            if gpu is not None and gpu.bf16 is None:
+                why = f"whether {gpu.name} has bf16 is unknown, which counts as able"
+            self._assume("precision", "amp-bf16" if able else "amp-fp16", why)
+            return "amp-bf16" if able else "amp-fp16"
+        assert given is not None
+        if given not in words.PRECISIONS:
+            self.fields.refuse("precision", f"{given} is not modelled (modelled: {', '.join(words.PRECISIONS)})")
+            return given
+        precision = words.PRECISIONS[given]
+        if gpu is not None and precision.endswith("bf16"):
+            if gpu.bf16 is False:
+                instead = precision.replace("bf16", "fp16")
+                self.fields.refuse("precision", f"{gpu.name} has no bf16, which {given} needs", hint=f"use {instead}")
+            elif gpu.bf16 is None:
+                self._assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
+        return precision
+
+    def _optimizer(self, runtime: str, precision: str) -> tuple[str, str]:
+        optimizer = self.raw.optimizer
+        if optimizer is None:
+            optimizer = "adamw"
+            self._assume("optimizer", optimizer, "the default")
+        elif optimizer not in words.OPTIMIZERS:
+            self.fields.refuse("optimizer", f"{optimizer} is not modelled (modelled: {', '.join(words.OPTIMIZERS)})")
+        mixed = precision.startswith("mixed-")
+        if mixed and optimizer == "adafactor":
+            self.fields.refuse("optimizer", f"adafactor over a master copy ({precision}) is not modelled")
+        implementation = self.raw.optimizer_implementation
+        if implementation is None:
+            if mixed:
+                implementation, why = "fused", f"{precision} is one fused step over the master copy"
+            elif optimizer not in words.FUSED_MODELLED:
+                implementation, why = "foreach", f"PyTorch's default for {optimizer}"
+            elif runtime == "transformers":
+                implementation, why = "fused", "as the Trainer of transformers does"
+            else:
+                implementation, why = "foreach", "PyTorch's default"
+            self._assume("optimizer_implementation", implementation, why)
+        elif mixed and implementation != "fused":
+            message = f"{implementation} contradicts {precision}, which is one fused step over the master copy"
+            self.fields.refuse("optimizer_implementation", message, hint="use fused, or leave it out")
+        elif implementation == "fused" and not mixed and optimizer in words.NEVER_FUSED:
+            self.fields.refuse("optimizer_implementation", f"PyTorch has no fused {optimizer}", hint="use foreach")
+        elif implementation == "fused" and not mixed and optimizer.startswith("sgd"):
+            self.fields.refuse("optimizer_implementation", f"fused {optimizer} is not modelled", hint="use foreach")
+        return optimizer, implementation
+
+    def _attention(self, model: ModelShape | None, gpu: Gpu | None, precision: str) -> str:
+        given = self.raw.attention
+        if given in {"eager", "efficient"}:
+            assert given is not None
+            return given
+        obstacle = _flash_obstacle(model, gpu, precision)
+        if given == "flash":
+            if obstacle is not None:
+                self.fields.refuse("attention", f"flash cannot run: {obstacle}", hint="use efficient")
+            elif gpu is not None and gpu.flash_attention is None:
+                self._assume("gpu.flash_attention", True, f"unknown for {gpu.name}, which counts as able")
+            return "flash"
+        why = obstacle or "the GPU and the precision can run it"
+        if obstacle is None and gpu is not None and gpu.flash_attention is None:
+            why = f"whether {gpu.name} runs it is unknown, which counts as able"
+        chosen = "flash" if obstacle is None else "efficient"
+        self._assume("attention", chosen, f"sdpa: {why}")
+        return chosen
+
+    def _sequence_length(self, model: ModelShape | None) -> int:
+        given = self.raw.sequence_length
+        if model is None:
+            return given or DEFAULT_MAX_SEQUENCE
+        if given is None:
+            length = min(model.max_positions, DEFAULT_MAX_SEQUENCE)
+            self._assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
+            return length
+        if given > model.max_positions and model.positions == "learned":
+            message = f"{given} is more than the {model.max_positions} positions that {model.name} has learned"
+            self.fields.refuse("sequence_length", message, hint=f"use at most {model.max_positions}")
+        return given
+
+    def _checkpointing(self, model: ModelShape | None) -> None:
+        key, given = "activation_checkpointing", self.raw.activation_checkpointing
+        if given is None:
+            return
+        if words.pattern_word(given) not in words.CHECKPOINTINGS:
+            self.fields.refuse(key, f"{given} is not modelled (modelled: {', '.join(words.CHECKPOINTINGS)})")
+        if model is None:
+            return
+        if given.startswith("every:") and int(given[6:]) > model.layers:
+            self.fields.refuse(key, f"{given} is more than the {model.layers} blocks of {model.name}")
+        if given.startswith("layers:"):
+            end = -1
+            for first, last in re.findall(r"(\d+),(\d+)", given):
+                segment = f"[{first},{last}]"
+                if int(first) > int(last):
+                    self.fields.refuse(key, f"the segment {segment} ends before it begins")
+                elif int(last) >= model.layers:
+                    message = f"the segment {segment} is out of range: the blocks of {model.name} are 0 to"
+                    self.fields.refuse(key, f"{message} {model.layers - 1}")
+                elif int(first) <= end:
+                    self.fields.refuse(key, f"the segment {segment} begins before the one before it has ended")
+                end = max(end, int(last))
+
+    def _loss(self, model: ModelShape | None, runtime: str, precision: str) -> None:
+        loss = self.raw.loss
+        if loss in {None, "standard"}:
+            return
+        if loss == "classification" and model is not None and model.task == "cls":
+            return  # what the runtime does
+        if loss == "fp32-logits" and precision == "fp32":
+            return  # nothing to cast
+        if loss == "fp32-logits" and runtime == "transformers" and model is not None and model.task == "lm":
+            return  # what ForCausalLMLoss does with the logits anyway
+        self.fields.refuse("loss", f"{loss} is not modelled (modelled: standard)")
+
+    def _cells(self, precision: str) -> None:
+        """An override of a precision's own value is not modelled; the same value is no override."""
+        own = _own_cells(precision)
+        for key, word in self.raw.cells.items() if own else ():
+            if key == "gradient_dtype" and word == "none":
+                self.fields.refuse(key, "none belongs to the runtime textbook, which is not modelled")
+            elif own[key] != word:
+                self.fields.refuse(key, f"{word} is not modelled ({precision} has {own[key]})")
+
+    def _batch(self) -> tuple[int, bool]:
+        """The global batch and whether it was given. 0: the steps were given, and the planner multiplies."""
+        raw = self.raw
+        if raw.global_batch_size is not None:
+            micro, steps, data = raw.micro_batch_size, raw.gradient_accumulation_steps, raw.data_parallel_size
+            if micro is not None and steps is not None and micro * steps * data != raw.global_batch_size:
+                product = f"micro_batch_size {micro} * gradient_accumulation_steps {steps} * data {data}"
+                self.fields.refuse(
+                    "global_batch_size", f"{product} = {micro * steps * data}, not {raw.global_batch_size}"
+                )
+            return raw.global_batch_size, True
+        if raw.gradient_accumulation_steps is not None:
+            return 0, False
+        self._assume("global_batch_size", DEFAULT_GLOBAL_BATCH, "the default")
+        return DEFAULT_GLOBAL_BATCH, False
+
+    def _warn(self, model: ModelShape, sequence_length: int) -> None:
+        length, most, window = f"sequence_length {sequence_length}", model.max_positions, model.sliding_window
+        if sequence_length > most:
+            self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
+        if window is not None and sequence_length > window:
+            mask = "its attention mask is not counted"
+            self.warnings.append(f"{length} is more than the sliding window {window} of {model.name}: {mask}")
+        devices = self.raw.data_parallel_size
+        if devices > 1:
+            what = "data-parallel devices without sharding"
+            self.warnings.append(f"{devices} {what}: communication buffers are not counted")
+
+    def _pass_on(self, error: InputError, key: str, inside: Fields | None) -> None:
+        """Refuse what a lookup found wrong: with the place in the file that has it, else at the key in the job."""
+        for problem in error.problems:
+            if problem.file is not None:
+                self.fields.sink.refusals.append(problem)
+            elif inside is not None and problem.key != key:
+                inside.refuse(problem.key, problem.message, hint=problem.hint)
+            else:
+                self.fields.refuse(key, problem.message, hint=problem.hint)
+
+
+def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -> str | None:
+    """Why PyTorch's flash attention cannot run; None when it can. What is unknown counts as able."""
+    if precision == "fp32":
+        return "it has no fp32 kernels"
+    if gpu is not None and gpu.flash_attention is False:
+        capability = f" (compute capability {gpu.compute_capability})" if gpu.compute_capability else ""
+        return f"{gpu.name}{capability} has no flash attention"
+    if model is not None and model.head_size > LARGEST_FLASH_HEAD:
+        return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {model.head_size}"
+    return None
+
+
+def _own_cells(precision: str) -> dict[str, str]:
+    """The element types of a precision, as the table in docs/job-format.md has them."""
+    half = precision.rpartition("-")[2]
+    if precision == "fp32" or precision.startswith("amp-"):
+        own = {
+            "weight_dtype": "fp32",
+            "gradient_dtype": "fp32",
+            "master_dtype": "none",
+            "optimizer_state_dtype": "fp32",
+        }
+    elif precision.startswith("mixed-"):
+        own = {"weight_dtype": half, "gradient_dtype": half, "master_dtype": "fp32", "optimizer_state_dtype": "fp32"}
+    elif precision.startswith("pure-"):
+        own = {"weight_dtype": half, "gradient_dtype": half, "master_dtype": "none", "optimizer_state_dtype": half}
+    else:
+        return {}
+    return {**own, "compute_dtype": half}
+
+
+def _word(text: str) -> str:
+    return text if text in words.KNOWN_RUNTIMES else shown(text)

@@ -1,0 +1,90 @@
+"""The words of the job format: which are known, and which of them the engine models today.
+
+To model a technique is to move its word from the first kind to the second, beside the code that computes it.
+"""
+
+from __future__ import annotations
+
+JOB_KEYS = (
+    *("name", "model", "gpu", "sequence_length", "image_size", "micro_batch_size", "global_batch_size"),
+    *("gradient_accumulation_steps", "precision", "optimizer", "optimizer_implementation", "optimizer_in_backward"),
+    *("activation_checkpointing", "every_second_matmul", "attention", "loss", "compile", "dropout", "hold_outputs"),
+    *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
+    *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
+    *("activation_model", "activation_bytes", "checkpoint_factor"),
+)
+"""The keys of a job, but for those of a validation case."""
+
+CASE_KEYS = ("measured", "use", "trace", "source", "confidence", "inferred", "missing", "ladder", "notes")
+"""The keys that only a validation case has; they go to `Job.case` as they are."""
+
+TEXTBOOK_KEYS = ("activation_model", "activation_bytes", "checkpoint_factor")
+
+PRECISIONS = {
+    "fp32": "fp32",
+    "tf32": "fp32",
+    "bf16": "amp-bf16",
+    "fp16": "amp-fp16",
+    **{name: name for name in ("amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")},
+}
+"""Modelled precisions and the names that they resolve to."""
+
+KNOWN_PRECISIONS = ("auto", *PRECISIONS, "fsdp-bf16", "fp8")
+
+CELLS = ("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype")
+CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
+
+OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor")
+KNOWN_OPTIMIZERS = (
+    *OPTIMIZERS,
+    *("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars", "muon", "galore-adamw:RANK", "lomo"),
+)
+IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
+NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
+FUSED_MODELLED = ("adamw", "adam")  # torch's fused SGD exists and is not replayed
+
+CHECKPOINTINGS = ("none", "full", "sqrt", "every:K", "layers:[[0,6],[7,13]]")
+KNOWN_CHECKPOINTINGS = (*CHECKPOINTINGS, "optimal", "selective", "selective-op", "selective-layer:K")
+
+ATTENTIONS = ("eager", "flash", "efficient", "sdpa")
+LOSSES = ("standard", "fp32-logits", "chunked:N", "fused", "classification", "vocab-parallel")
+
+RUNTIMES = ("transformers", "pytorch")
+KNOWN_RUNTIMES = (
+    *RUNTIMES,
+    *("megatron", "deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "textbook"),
+    *("fms-fsdp", "llm.c", "modded-nanogpt", "unsloth"),
+)
+
+QUANTIZATIONS = ("nf4", "nf4-double", "int8", "gptq-int4")
+ADAPTERS = ("lora", "dora", "ia3")
+OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
+SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp:N")
+SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
+PARALLEL_KEYS = (
+    *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
+)
+ADAPTER_KEYS = ("kind", "rank", "targets", "modules_to_save", "alpha", "dropout")
+
+EXPECTATIONS = ("fits", "does-not-fit", "tight")
+
+METRICS = ("allocated", "reserved", "device", "unspecified")
+OUTCOMES = ("fits", "oom")
+USES = ("peak", "fit", "mfu")
+CONFIDENCES = ("high", "medium", "low")
+MEASURED_KEYS = ("peak_bytes", "metric", "outcome", "mfu", "tokens_per_second", "sum_over_devices_bytes")
+
+GPU_KEYS = (
+    *("name", "memory", "capacity_basis", "title", "architecture", "compute_capability", "bf16", "flash_attention"),
+    *("memory_bandwidth", "note"),
+)
+CAPACITY_BASES = ("visible", "nominal", "given")
+
+
+def pattern_word(text: str) -> str:
+    """`every:4` -> `every:K`: the known word that a parametrised value belongs to, or the text itself."""
+    head, colon, _ = text.partition(":")
+    if not colon:
+        return text
+    words = (*KNOWN_CHECKPOINTINGS, *KNOWN_OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES)
+    return next((word for word in words if word.startswith(f"{head}:")), text)

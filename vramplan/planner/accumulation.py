@@ -1,0 +1,99 @@
+"""micro * steps * data == global, solved exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isqrt
+from typing import NamedTuple
+
+from vramplan.errors import UsageError
+
+DEFAULT_GLOBAL_BATCH_SIZE = 512
+LARGEST_MICRO_BATCH = 1 << 24  # beyond any device: bounds the search where nothing else does
+
+
+class Schedule(NamedTuple):
+    """One way to reach a global batch."""
+
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    global_batch_size: int
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients stay resident between micro-steps."""
+        return self.gradient_accumulation_steps > 1
+
+
+class Accumulation:
+    """The schedules that a job leaves open.
+
+    `micro`, `steps` and `global_batch` are None where they are free; `given` says that the global batch is the user's and
+    must be reached exactly, while the default one moves to the nearest that can be.
+    """
+
+    def __init__(
+        self, *, micro: int | None, steps: int | None, global_batch: int | None, given: bool, data: int
+    ) -> None:
+        self.micro, self.steps, self.data = micro, steps, data
+        self.moved_from: int | None = None
+        self.global_batch = self._settle(global_batch, given)
+
+    def _settle(self, wanted: int | None, given: bool) -> int | None:
+        if self.steps is not None and (wanted is None or not given):
+            return None if self.micro is None else self.micro * self.steps * self.data
+        assert wanted is not None
+        unit = self.data * (self.micro or 1) * (self.steps or 1)
+        if wanted % unit == 0 and (self.micro is None or self.steps is None or wanted == unit):
+            return wanted
+        below, above = wanted // unit * unit, (wanted // unit + 1) * unit
+        if self.micro is not None and self.steps is not None:
+            below = above = unit
+        if given:
+            raise UsageError(
+                f"global batch size {wanted} cannot be reached exactly {self._made_of()}",
+                key="global_batch_size",
+                hint="reachable: " + " and ".join(str(n) for n in dict.fromkeys((below, above)) if n),
+            )
+        self.moved_from = wanted
+        near = below if below and wanted - below <= above - wanted else above
+        return near
+
+    def _made_of(self) -> str:
+        parts = []
+        if self.micro is not None:
+            parts.append(f"micro-batch {self.micro}")
+        if self.steps is not None:
+            parts.append(f"{self.steps} accumulation steps")
+        if self.data > 1:
+            parts.append(f"{self.data} data-parallel ranks")
+        return "with " + " and ".join(parts)
+
+    def schedules(self) -> Iterator[Schedule]:
+        """All exact schedules, the largest micro-batch (so the fewest steps) first."""
+        data = self.data
+        if self.global_batch is None:
+            assert self.steps is not None
+            raise AssertionError("any micro-batch is exact: ask for_micro")
+        per_rank = self.global_batch // data
+        for micro in [self.micro] if self.micro is not None else divisors(per_rank):
+            steps = per_rank // micro
+            if steps * micro == per_rank and (self.steps is None or steps == self.steps):
+                yield Schedule(micro, steps, self.global_batch)
+
+    def for_micro(self, micro: int) -> Schedule:
+        """The schedule of a micro-batch when only the steps are fixed."""
+        assert self.steps is not None
+        return Schedule(micro, self.steps, micro * self.steps * self.data)
+
+    @property
+    def free(self) -> bool:
+        """Whether every micro-batch is exact: steps given, no global batch, micro-batch open."""
+        return self.global_batch is None
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, the largest first."""
+    small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)}, reverse=True)
+

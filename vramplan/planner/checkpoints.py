@@ -1,0 +1,67 @@
+"""Where the checkpoints of a strategy are."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from math import sqrt
+
+from vramplan.models.modules import Segment
+
+STRATEGIES = ("none", "sqrt", "full")  # the ladder, in the order of extra compute
+
+
+def blocks_per_segment(strategy: str, layers: int) -> int | None:
+    """k of `every:k`, for the strategies that are one; None for the others."""
+    if strategy == "full":
+        return 1
+    if strategy == "sqrt":
+        return max(1, round(sqrt(layers)))
+    if strategy.startswith("every:"):
+        return int(strategy.removeprefix("every:"))
+    return None
+
+
+def checkpoint_ranges(strategy: str, layers: int) -> tuple[tuple[int, int], ...]:
+    """First and last block of each checkpoint, 0-based and inclusive."""
+    k = blocks_per_segment(strategy, layers)
+    if k is not None:
+        return tuple((first, min(first + k, layers) - 1) for first in range(0, layers, k))
+    if strategy.startswith("layers:"):
+        return tuple((first, last) for first, last in json.loads(strategy.removeprefix("layers:")))
+    return ()
+
+
+def segments_of(strategy: str, layers: int) -> tuple[Segment, ...]:
+    """The walk over the blocks: equal consecutive checkpoints together, stored blocks between them."""
+    runs: list[Segment] = []
+    at = 0
+    for first, last in (*checkpoint_ranges(strategy, layers), (layers, layers - 1)):
+        if first > at:
+            runs.append(Segment(1, first - at, False))
+        size = last - first + 1
+        if size > 0:
+            before = runs[-1] if runs else None
+            if before is not None and before.checkpointed and before.blocks == size:
+                runs[-1] = Segment(before.count + 1, size, True)
+            else:
+                runs.append(Segment(1, size, True))
+        at = last + 1
+    assert all(segment.blocks > 0 for segment in runs)
+    return tuple(runs)
+
+
+def describe(strategy: str, layers: int) -> str:
+    """The strategy in words: what one checkpoint holds."""
+    k = blocks_per_segment(strategy, layers)
+    if k == 1:
+        return "every block"
+    if k is not None:
+        return f"every {k} blocks"
+    return strategy
+
+
+def is_ordered(ranges: tuple[tuple[int, int], ...], layers: int) -> bool:
+    """Whether explicit segments are in range, ascending and disjoint."""
+    inside = all(0 <= first <= last < layers for first, last in ranges)
+    return inside and all(a[1] < b[0] for a, b in pairwise(ranges))

@@ -1,0 +1,97 @@
+"""The ladder of strategies, and the choice of what the job leaves open (docs/job-format.md, "Best choice")."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.memory.budget import Footprint
+from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.checkpoints import STRATEGIES
+from vramplan.planner.judge import Judge
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
+from vramplan.spec import Job
+
+
+class Rung(NamedTuple):
+    """One strategy at its own best schedule."""
+
+    strategy: str
+    schedule: Schedule
+    peak: Footprint
+    verdict: str
+    largest_micro_batch_size: int
+
+
+class Choice(NamedTuple):
+    """What was chosen, and the whole ladder."""
+
+    rung: Rung
+    ladder: tuple[Rung, ...]
+    accumulation: Accumulation
+
+
+def choose(job: Job, judge: Judge) -> Choice:
+    """Climb the ladder: the first strategy that fits, else the first that is tight, else the smallest peak."""
+    accumulation = Accumulation(
+        micro=job.micro_batch_size,
+        steps=job.gradient_accumulation_steps,
+        global_batch=job.global_batch_size or None,
+        given=job.global_batch_given,
+        data=job.data_parallel_size,
+    )
+    pinned = job.activation_checkpointing
+    names = list(STRATEGIES) if pinned is None or pinned in STRATEGIES else [*STRATEGIES, pinned]
+    ladder = tuple(best_rung(judge, accumulation, name) for name in names)
+    open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
+    for wanted in (FITS, TIGHT):
+        for rung in open_to_choice:
+            if rung.verdict == wanted:
+                return Choice(rung, ladder, accumulation)
+    return Choice(min(open_to_choice, key=lambda rung: rung.peak.device), ladder, accumulation)
+
+
+def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
+    """A strategy at the largest exact micro-batch that fits, else that is tight, else at the smallest one."""
+    schedule = (
+        _largest_schedule(judge, accumulation, strategy, judge.limits.high)
+        or _largest_schedule(judge, accumulation, strategy, judge.limits.low)
+        or (accumulation.for_micro(1) if accumulation.free else list(accumulation.schedules())[-1])
+    )
+    peak = judge.footprint(strategy, schedule)
+    verdict = judge.verdict(peak)
+    largest = judge.largest_micro_batch(strategy, schedule.accumulates, judge.limits.device)
+    return Rung(strategy, schedule, peak, verdict, largest)
+
+
+def _largest_schedule(judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int) -> Schedule | None:
+    if accumulation.free:
+        assert accumulation.steps is not None
+        micro = judge.largest_micro_batch(strategy, accumulation.steps > 1, limit_bytes)
+        return accumulation.for_micro(micro) if micro else None
+    for schedule in accumulation.schedules():
+        micro = schedule.micro_batch_size
+        if _certainly_above(judge, strategy, schedule, limit_bytes):
+            continue
+        if judge.allocated_bytes(strategy, micro, schedule.accumulates) <= limit_bytes:
+            return schedule
+    return None
+
+
+def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_bytes: int) -> bool:
+    """Whether the envelope already says no, rounding aside, so that no exact look is needed.
+
+    Without accumulation the gradients are not resident, which saves their size at most: the accumulating envelope less
+    that is a lower bound, and most jobs never need the other replay.
+    """
+    micro = schedule.micro_batch_size
+    if micro == 1:
+        return False
+    lower = judge.envelope(strategy, True).peak_bytes(micro)
+    if not schedule.accumulates:
+        lower -= judge.gradient_bytes(strategy)
+    return lower > limit_bytes
+
+
+def is_recommended(rung: Rung) -> bool:
+    """Whether this choice is one to run."""
+    return rung.verdict != DOES_NOT_FIT

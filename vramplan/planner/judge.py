@@ -1,0 +1,114 @@
+"""Peaks of one job under any strategy and micro-batch, each replayed at most once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.memory.budget import HIGH_PERCENT, RESERVED_PERCENT, Footprint, allocated_limit, footprint
+from vramplan.memory.iteration import Setup, replay
+from vramplan.memory.runtime import Runtime
+from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
+from vramplan.planner.checkpoints import segments_of
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
+from vramplan.spec import Job
+from vramplan.tape.envelope import Envelope
+from vramplan.tape.record import Record
+
+
+class Limits(NamedTuple):
+    """Largest allocated bytes for which a figure is within the usable capacity."""
+
+    high: int
+    low: int
+    device: int
+
+
+class Judge:
+    """Answers for one job; what is pinned in it is not looked at here."""
+
+    def __init__(self, job: Job, runtime: Runtime) -> None:
+        self.job = job
+        self.context_bytes = runtime.context_on(job.gpu.architecture)
+        self.usable_bytes = job.gpu.capacity_bytes - job.reserve_bytes
+        usable, context = self.usable_bytes, self.context_bytes
+        self.limits = Limits(
+            high=max(0, (usable - context) * 100 // HIGH_PERCENT),
+            low=max(0, usable - -(-context // 2)),
+            device=allocated_limit(usable, context),
+        )
+        self._records: dict[tuple[str, bool, bool], Record] = {}
+        self._envelopes: dict[tuple[str, bool], Envelope] = {}
+
+    def record(self, strategy: str, accumulates: bool, one: bool) -> Record:
+        """The record of an iteration: for micro-batch 1 (`one`) or for all above."""
+        key = (strategy, accumulates, one)
+        found = self._records.get(key)
+        if found is None:
+            found = self._records[key] = replay(self._setup(strategy, accumulates), batch=1 if one else 2)
+        return found
+
+    def envelope(self, strategy: str, accumulates: bool) -> Envelope:
+        """Peak over all micro-batches above 1."""
+        key = (strategy, accumulates)
+        found = self._envelopes.get(key)
+        if found is None:
+            found = self._envelopes[key] = Envelope(self.record(strategy, accumulates, False))
+        return found
+
+    def allocated_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
+        """Exact peak of allocated bytes."""
+        return self.record(strategy, accumulates, micro == 1).peak_bytes(micro)
+
+    def footprint(self, strategy: str, schedule: Schedule) -> Footprint:
+        """The peak of a schedule on its way to the device."""
+        allocated = self.allocated_bytes(strategy, schedule.micro_batch_size, schedule.accumulates)
+        return footprint(allocated, self.context_bytes)
+
+    def verdict(self, peak: Footprint) -> str:
+        """fits: high <= usable; tight: low <= usable < high; else does-not-fit."""
+        if peak.high <= self.usable_bytes:
+            return FITS
+        return TIGHT if peak.low <= self.usable_bytes else DOES_NOT_FIT
+
+    def largest_micro_batch(self, strategy: str, accumulates: bool, limit_bytes: int) -> int:
+        """The largest micro-batch whose allocated bytes are within the limit; 0 if none.
+
+        The envelope leaves out the rounding of sizes per sample, so exact replays settle its answer.
+        """
+
+        def within(micro: int) -> bool:
+            return self.allocated_bytes(strategy, micro, accumulates) <= limit_bytes
+
+        found = self.envelope(strategy, accumulates).largest_batch(limit_bytes, LARGEST_MICRO_BATCH)
+        while found > 1 and not within(found):
+            found -= 1
+        if found > 1 or within(2):
+            found = max(found, 2)
+            while found < LARGEST_MICRO_BATCH and within(found + 1):
+                found += 1
+            return found
+        return 1 if within(1) else 0
+
+    def gradient_bytes(self, strategy: str) -> int:
+        """Bytes of all gradients at once."""
+        return sum(s.at(1) for s in self.record(strategy, True, False).states if s.category == "gradients")
+
+    def recomputed_fraction(self, strategy: str) -> float:
+        """Extra forward FLOPs over the FLOPs of a step without checkpointing."""
+        flops = next(record for (name, _, _), record in self._records.items() if name == strategy).flops
+        return flops["recompute"] / (flops["forward"] + flops["backward"])
+
+    def _setup(self, strategy: str, accumulates: bool) -> Setup:
+        job = self.job
+        return Setup(
+            model=job.model,
+            precision=job.precision,
+            sequence_length=job.sequence_length,
+            attention=job.attention,
+            segments=segments_of(strategy, job.model.layers),
+            optimizer=job.optimizer,
+            optimizer_implementation=job.optimizer_implementation,
+            accumulating=accumulates,
+            hold_outputs=job.hold_outputs,
+            dropout=job.dropout,
+        )

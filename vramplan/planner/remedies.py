@@ -1,0 +1,164 @@
+"""On a no: the single changes that would make it fit, each verified by a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vramplan.memory.runtime import Runtime
+from vramplan.planner.accumulation import Schedule
+from vramplan.planner.checkpoints import STRATEGIES
+from vramplan.planner.choose import Choice
+from vramplan.planner.judge import Judge
+from vramplan.results import DOES_NOT_FIT, FITS, Remedy
+from vramplan.spec import Gpu, Job
+
+SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
+SEQUENCE_STEP = 128
+
+Change = tuple[dict[str, Any], str, Job, Schedule]
+
+
+def remedies_for(
+    choice: Choice, judge: Judge, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]]
+) -> tuple[Remedy, ...]:
+    """Verified single changes, the cheapest kind first; those that are certain to fit before tight ones."""
+    rung = choice.rung
+    base = replace(judge.job, activation_checkpointing=rung.strategy)
+    found = []
+    for change, cost, job, schedule in (
+        *_smaller_micro_batch(choice, judge),
+        *_other_kernels(base, rung.schedule),
+        *_other_checkpointing(choice, judge),
+        *_other_optimizer(base, rung.schedule),
+        *_other_precision(base, rung.schedule),
+        *_shorter_sequence(base, rung.schedule, runtime),
+    ):
+        remedy = _judged(change, cost, job, schedule, rung.peak.device, runtime)
+        if remedy is not None:
+            found.append(remedy)
+    found += _larger_gpu(base, rung.schedule, rung.peak.device, runtime, larger_gpus)
+    certain = [remedy for remedy in found if remedy.verdict == FITS]
+    return tuple(certain or found)
+
+
+def _judged(
+    change: dict[str, Any], cost: str, job: Job, schedule: Schedule, device_bytes: int, runtime: Runtime
+) -> Remedy | None:
+    judge = Judge(job, runtime)
+    peak = judge.footprint(job.activation_checkpointing or "none", schedule)
+    verdict = judge.verdict(peak)
+    if verdict == DOES_NOT_FIT:
+        return None
+    return Remedy(change=change, saves_bytes=device_bytes - peak.device, cost=cost, verdict=verdict)
+
+
+def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
+    """The largest smaller micro-batch that keeps the global batch."""
+    rung = choice.rung
+    schedule = rung.schedule
+    per_rank = schedule.micro_batch_size * schedule.gradient_accumulation_steps
+    for micro in range(schedule.micro_batch_size - 1, 0, -1):
+        if per_rank % micro:
+            continue
+        smaller = Schedule(micro, per_rank // micro, schedule.global_batch_size)
+        peak = judge.footprint(rung.strategy, smaller)
+        if judge.verdict(peak) == FITS or (micro == 1 and judge.verdict(peak) != DOES_NOT_FIT):
+            job = replace(judge.job, activation_checkpointing=rung.strategy)
+            change = {"micro_batch_size": micro, "gradient_accumulation_steps": smaller.gradient_accumulation_steps}
+            yield change, f"{smaller.gradient_accumulation_steps} smaller micro-steps, same global batch", job, smaller
+            return
+
+
+def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
+    """The first strategy of the ladder that fits with everything else as it is."""
+    rung = choice.rung
+    for name in STRATEGIES:
+        if name == rung.strategy:
+            continue
+        peak = judge.footprint(name, rung.schedule)
+        if judge.verdict(peak) == DOES_NOT_FIT or peak.device >= rung.peak.device:
+            continue
+        cost = f"{judge.recomputed_fraction(name):.0%} more compute than no checkpointing"
+        job = replace(judge.job, activation_checkpointing=name)
+        yield {"activation_checkpointing": name}, cost, job, rung.schedule
+        return
+
+
+def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
+    """Fused optimizer steps and fused attention: less memory for nothing."""
+    if base.optimizer_implementation == "foreach" and base.optimizer in ("adamw", "adam"):
+        job = replace(base, optimizer_implementation="fused")
+        yield {"optimizer_implementation": "fused"}, "none: same arithmetic in one kernel", job, schedule
+    if base.attention == "eager":
+        job = replace(base, attention="efficient")
+        yield {"attention": "efficient"}, "none: faster, no attention weights to look at", job, schedule
+    if base.hold_outputs:
+        yield {"hold_outputs": False}, "none: drop the logits before backward", replace(base, hold_outputs=False), schedule
+
+
+def _other_optimizer(base: Job, schedule: Schedule) -> Iterator[Change]:
+    """Optimizers with fewer states."""
+    if base.optimizer in ("adamw", "adam") and not base.precision.startswith("mixed-"):
+        job = replace(base, optimizer="adafactor", optimizer_implementation="for-loop")
+        change = {"optimizer": "adafactor", "optimizer_implementation": "for-loop"}
+        yield change, "factored second moments, no momentum: other hyper-parameters", job, schedule
+    if base.optimizer in ("adamw", "adam", "rmsprop", "sgd-momentum"):
+        implementation = "fused" if base.precision.startswith("mixed-") else "foreach"
+        job = replace(base, optimizer="sgd", optimizer_implementation=implementation)
+        change = {"optimizer": "sgd", "optimizer_implementation": implementation}
+        yield change, "no moments: trains transformers badly", job, schedule
+
+
+def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
+    """16-bit weights and states instead of 32-bit ones."""
+    if base.precision.startswith("pure-"):
+        return
+    gpu = base.gpu
+    if base.precision == "fp32":
+        name = "amp-bf16" if gpu.bf16 is not False else "amp-fp16"
+        yield {"precision": name}, "16-bit matrix products; fp16 wants loss scaling", replace(base, precision=name), schedule
+    half = "bf16" if base.precision.endswith("bf16") or (base.precision == "fp32" and gpu.bf16 is not False) else "fp16"
+    name = f"pure-{half}"
+    yield {"precision": name}, "weights and states in 16 bits: less accurate updates", replace(base, precision=name), schedule
+
+
+def _shorter_sequence(base: Job, schedule: Schedule, runtime: Runtime) -> Iterator[Change]:
+    """The longest sequence (in steps of 128 tokens) that fits."""
+    low, high = 0, (base.sequence_length - 1) // SEQUENCE_STEP
+    best = 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        job = replace(base, sequence_length=middle * SEQUENCE_STEP)
+        judge = Judge(job, runtime)
+        if judge.verdict(judge.footprint(base.activation_checkpointing or "none", schedule)) == FITS:
+            low = best = middle
+        else:
+            high = middle - 1
+    length = best * SEQUENCE_STEP
+    if length >= SHORTEST_SEQUENCE:
+        job = replace(base, sequence_length=length)
+        yield {"sequence_length": length}, f"{base.sequence_length - length} fewer tokens of context", job, schedule
+
+
+def _larger_gpu(
+    base: Job,
+    schedule: Schedule,
+    device_bytes: int,
+    runtime: Runtime,
+    larger_gpus: Callable[[], Iterable[Gpu]],
+) -> Sequence[Remedy]:
+    """The smallest known GPU that fits and can run the same kernels."""
+    for gpu in sorted(larger_gpus(), key=lambda gpu: (gpu.capacity_bytes, gpu.name)):
+        if gpu.capacity_bytes <= base.gpu.capacity_bytes:
+            continue
+        if (base.attention == "flash" and gpu.flash_attention is False) or (
+            base.precision.endswith("bf16") and gpu.bf16 is False
+        ):
+            continue
+        size = f"{gpu.capacity_bytes / 2**30:.1f} GiB"
+        remedy = _judged({"gpu": gpu.name}, f"a {size} card", replace(base, gpu=gpu), schedule, device_bytes, runtime)
+        if remedy is not None and remedy.verdict == FITS:
+            return [remedy]
+    return []

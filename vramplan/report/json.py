@@ -1,0 +1,281 @@
+"""Results as JSON documents: the keys of docs/job-format.md, all of them, in a stable order, bytes as integers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from vramplan import __version__
+from vramplan.errors import Problem
+from vramplan.results import Component, FitResult
+
+if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them
+    from vramplan.rows import (
+        CheckRow,
+        CheckSummary,
+        ErrorStats,
+        FieldRow,
+        GpuRow,
+        ModelRow,
+        ProfileView,
+        ValidateRow,
+        ValidateSummary,
+    )
+
+SCHEMA_VERSION = 1
+SCHEMAS = ("fit", "check", "validate", "gpus", "models", "gpu-profile", "model-profile", "error")
+
+
+def dumps(document: Mapping[str, Any]) -> str:
+    """The text of a document, two spaces deep, ASCII, with a line break at the end. NaN and infinity are refused."""
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
+    """The answer of `vramplan fit`."""
+    peak, recommended = result.peak, result.recommended
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "vramplan_version": __version__,
+        "name": result.name,
+        "verdict": result.verdict,
+        "job": result.job,
+        "exit_code": exit_code,
+        "capacity_bytes": result.capacity_bytes,
+        "usable_bytes": result.usable_bytes,
+        "headroom_bytes": result.headroom_bytes,
+        "utilization": result.utilization,
+        "parameters": {"total": result.total_parameters, "trainable": result.trainable_parameters},
+        "peak": {
+            "allocated_bytes": peak.allocated_bytes,
+            "reserved_bytes": peak.reserved_bytes,
+            "device_bytes": peak.device_bytes,
+            "low_bytes": peak.low_bytes,
+            "high_bytes": peak.high_bytes,
+            "phase": peak.phase,
+            "operator": peak.operator,
+            "phases": {
+                "forward_bytes": peak.forward_bytes,
+                "backward_bytes": peak.backward_bytes,
+                "step_bytes": peak.step_bytes,
+            },
+            "saved_bytes": peak.saved_bytes,
+        },
+        "components": _parts(result.components),
+        "overheads": _parts(result.overheads),
+        "recommended": {
+            "micro_batch_size": recommended.micro_batch_size,
+            "gradient_accumulation_steps": recommended.gradient_accumulation_steps,
+            "global_batch_size": recommended.global_batch_size,
+            "largest_micro_batch_size": recommended.largest_micro_batch_size,
+            "activation_checkpointing": recommended.activation_checkpointing,
+            "flags": recommended.flags,
+        },
+        "checkpoints": [{"first": first, "last": last} for first, last in result.checkpoints],
+        "alternatives": [
+            {
+                "activation_checkpointing": row.activation_checkpointing,
+                "verdict": row.verdict,
+                "micro_batch_size": row.micro_batch_size,
+                "gradient_accumulation_steps": row.gradient_accumulation_steps,
+                "allocated_bytes": row.allocated_bytes,
+                "device_bytes": row.device_bytes,
+                "largest_micro_batch_size": row.largest_micro_batch_size,
+                "recomputed_fraction": row.recomputed_fraction,
+            }
+            for row in result.alternatives
+        ],
+        "remedies": [
+            {
+                "change": remedy.change,
+                "saves_bytes": remedy.saves_bytes,
+                "cost": remedy.cost,
+                "verdict": remedy.verdict,
+            }
+            for remedy in result.remedies
+        ],
+        "assumptions": [{"key": item.key, "value": item.value, "why": item.why} for item in result.assumptions],
+        "warnings": list(result.warnings),
+    }
+
+
+def check_document(rows: Iterable[CheckRow], summary: CheckSummary | None = None) -> dict[str, Any]:
+    """The answer of `vramplan check`; the summary is counted from the rows if it is not given."""
+    from vramplan.rows import CheckSummary
+
+    rows = tuple(rows)
+    summary = summary or CheckSummary.of(rows)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "results": [
+            _job(row) | {"passed": row.passed and row.result is not None, "reasons": list(row.reasons)} for row in rows
+        ],
+        "summary": {
+            "total": summary.total,
+            "passed": summary.passed,
+            "failed": summary.failed,
+            "tight": summary.tight,
+            "errors": summary.errors,
+        },
+    }
+
+
+def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | None = None) -> dict[str, Any]:
+    """The answer of `vramplan validate`; the summary is computed from the rows if it is not given."""
+    from vramplan.rows import ValidateSummary
+
+    rows = tuple(rows)
+    summary = summary or ValidateSummary.of(rows)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "results": [
+            _job(row)
+            | {
+                "metric": row.metric,
+                "predicted_bytes": row.predicted_bytes,
+                "measured_bytes": row.measured_bytes,
+                "relative_error": row.relative_error,
+                "outcome": row.outcome,
+                "measured_outcome": row.measured_outcome,
+            }
+            for row in rows
+        ],
+        "summary": {
+            "computed": summary.computed,
+            "errors": summary.errors,
+            "per_metric": {name: _stats(stats) for name, stats in summary.per_metric.items()},
+            "per_runtime": {name: _stats(stats) for name, stats in summary.per_runtime.items()},
+            "outcomes": {"right": summary.outcomes_right, "total": summary.outcomes_total},
+        },
+    }
+
+
+def gpus_document(rows: Iterable[GpuRow]) -> dict[str, Any]:
+    """The answer of `vramplan gpus`."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "gpus": [
+            {
+                "name": row.name,
+                "title": row.title,
+                "capacity_bytes": row.capacity_bytes,
+                "capacity_basis": row.capacity_basis,
+                "architecture": row.architecture,
+                "compute_capability": row.compute_capability,
+                "bf16": row.bf16,
+                "flash_attention": row.flash_attention,
+                "aliases": list(row.aliases),
+            }
+            for row in rows
+        ],
+    }
+
+
+def models_document(rows: Iterable[ModelRow]) -> dict[str, Any]:
+    """The answer of `vramplan models`."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "models": [
+            {
+                "name": row.name,
+                "title": row.title,
+                "family": row.family,
+                "parameters": row.parameters,
+                "layers": row.layers,
+                "hidden_size": row.hidden_size,
+                "attention_heads": row.attention_heads,
+                "key_value_heads": row.key_value_heads,
+                "vocabulary_size": row.vocabulary_size,
+                "max_positions": row.max_positions,
+                "aliases": list(row.aliases),
+            }
+            for row in rows
+        ],
+    }
+
+
+def profile_document(view: ProfileView) -> dict[str, Any]:
+    """The answer of `vramplan gpus NAME` and `vramplan models NAME`: `fields.KEY.value` and where it comes from."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": view.kind,
+        "name": view.name,
+        "title": view.title,
+        "aliases": list(view.aliases),
+        "file": view.file,
+        "notes": list(view.notes),
+        "fields": {row.key: _field(row) for row in view.fields},
+    }
+
+
+def error_object(problems: Iterable[Problem]) -> dict[str, Any]:
+    """The value of `error`: all problems, and the text that stderr gets."""
+    problems = tuple(problems)
+    return {
+        "message": "\n".join(str(problem) for problem in problems),
+        "problems": [
+            {
+                "file": problem.file,
+                "line": problem.line,
+                "column": problem.column,
+                "key": problem.key,
+                "message": problem.message,
+                "hint": problem.hint,
+            }
+            for problem in problems
+        ],
+    }
+
+
+def error_document(problems: Iterable[Problem]) -> dict[str, Any]:
+    """What stdout gets in JSON mode when a command cannot answer."""
+    return {"schema_version": SCHEMA_VERSION, "error": error_object(problems)}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of one of `SCHEMAS`, self-contained: what it refers to is under `$defs`."""
+    from importlib.resources import files  # only who asks for a schema pays for it
+
+    folder = files("vramplan.report") / "schemas"
+    loaded: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    for needed in loaded.pop("x-needs", []):
+        loaded.setdefault("$defs", {})[needed] = schema(needed)
+    return loaded
+
+
+def _job(row: CheckRow | ValidateRow) -> dict[str, Any]:
+    if row.result is not None:
+        return fit_document(row.result, exit_code=row.exit_code)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "vramplan_version": __version__,
+        "name": row.name,
+        "error": error_object(row.problems),
+        "exit_code": row.exit_code or 2,
+    }
+
+
+def _parts(parts: Iterable[Component]) -> list[dict[str, Any]]:
+    return [{"name": part.name, "bytes": part.bytes, "basis": part.basis} for part in parts]
+
+
+def _stats(stats: ErrorStats) -> dict[str, Any]:
+    return {
+        "count": stats.count,
+        "median": stats.median,
+        "p90": stats.p90,
+        "worst": stats.worst,
+        "bias": stats.bias,
+    }
+
+
+def _field(row: FieldRow) -> dict[str, Any]:
+    source = row.source
+    return {
+        "value": row.value,
+        "unit": row.unit,
+        "source": None if source is None else {"title": source.title, "url": source.url, "date": source.date},
+        "reason": row.reason,
+        "note": row.note,
+    }

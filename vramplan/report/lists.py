@@ -1,0 +1,273 @@
+"""What a person sees of `check`, `validate`, `gpus`, `models` and `show`: one line per thing, nothing hidden.
+
+`width` None is for a pipe: no cell is elided and no line is wrapped, so that a script gets everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from vramplan.errors import Problem
+from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
+from vramplan.report.numbers import gib_against, gib_down, gib_up, percent_up, text_of
+from vramplan.rows import (
+    CheckRow,
+    CheckSummary,
+    ErrorStats,
+    FieldRow,
+    GpuRow,
+    ModelRow,
+    ProfileView,
+    ValidateRow,
+    ValidateSummary,
+)
+from vramplan.report.text import value_text
+from vramplan.results import TIGHT
+
+ENDLESS = 1_000_000
+
+
+def render_check(
+    rows: Iterable[CheckRow], summary: CheckSummary | None = None, *, width: int | None = None
+) -> list[Line]:
+    """One line per job and the count at the end. TIGHT is a pass whose band crosses the capacity."""
+    rows = tuple(rows)
+    summary = summary or CheckSummary.of(rows)
+    cells: list[list[Cell]] = []
+    for row in rows:
+        if row.result is None:
+            cells.append([Span("ERROR", "error"), row.name, "-", "-", "-", _problems(row.problems)])
+            continue
+        result = row.result
+        state = Span("PASS", "passed") if row.passed else Span("FAIL", "failed")
+        if row.passed and result.verdict == TIGHT:
+            state = Span("TIGHT", "tight")
+        device = gib_against(result.peak.device_bytes, result.usable_bytes)
+        cells.append(
+            [
+                state,
+                row.name,
+                text_of(device),
+                text_of(gib_down(result.usable_bytes)),
+                percent_up(result.peak.device_bytes, result.usable_bytes),
+                Span("; ".join(row.reasons), "" if not row.passed else "muted"),
+            ]
+        )
+    columns = [
+        Column("status"),
+        Column("job", most=40),
+        Column("device GiB", right=True),
+        Column("usable GiB", right=True, drop=2),
+        Column("used", right=True, drop=1),
+        Column("reason", fluid=True),
+    ]
+    lines = table(columns, cells, width, indent=0)
+    lines.append(())
+    parts = [Span(f"{_count(summary.total, 'job')}: "), Span(f"{summary.passed} passed")]
+    for before, number, word, style in (
+        (", ", summary.failed, "failed", "failed"),
+        (", ", summary.errors, "error" if summary.errors == 1 else "errors", "error"),
+        ("; ", summary.tight, "tight", "tight"),
+    ):
+        parts += [Span(before), Span(f"{number} {word}", style if number else "")]
+    return lines + wrap(parts, width or ENDLESS)
+
+
+def render_validate(
+    rows: Iterable[ValidateRow], summary: ValidateSummary | None = None, *, width: int | None = None, worst: int = 5
+) -> list[Line]:
+    """How good the predictions are, per metric and per runtime; then the `worst` cases and every error."""
+    rows = tuple(rows)
+    summary = summary or ValidateSummary.of(rows)
+    lines: list[Line] = []
+    for title, groups in (("metric", summary.per_metric), ("runtime", summary.per_runtime)):
+        if groups:
+            lines += [*_stats(title, groups, width), ()]
+    if summary.outcomes_total:
+        words = f"{summary.outcomes_right} of {summary.outcomes_total} cases fit or run out of memory as predicted"
+        lines += [*wrap([Span("Outcomes", "heading"), Span("  " + words)], width or ENDLESS, rest=2), ()]
+    compared = [row for row in rows if row.relative_error is not None]
+    compared.sort(key=lambda row: -abs(row.relative_error or 0.0))
+    if compared[:worst]:
+        lines.append((Span("Worst cases", "heading"),))
+        cells: list[list[Cell]] = [
+            [
+                row.name,
+                row.metric or "-",
+                row.runtime or "-",
+                _gib(row.predicted_bytes),
+                _gib(row.measured_bytes),
+                _error(row),
+            ]
+            for row in compared[:worst]
+        ]
+        columns = [
+            Column("case", most=48),
+            Column("metric", drop=1),
+            Column("runtime", drop=2),
+            Column("predicted GiB", right=True),
+            Column("measured GiB", right=True),
+            Column("error", right=True),
+        ]
+        lines += [*table(columns, cells, width), ()]
+    failed = [row for row in rows if row.result is None]
+    if failed:
+        lines.append((Span("Errors", "heading"),))
+        for row in failed:
+            spans = [Span(f"{row.name}: ", "error"), Span(_problems(row.problems))]
+            lines += wrap(spans, width or ENDLESS, first=2, rest=4)
+        lines.append(())
+    total = summary.computed + summary.errors
+    words = f"{_count(total, 'case')}: {summary.computed} computed, {_count(summary.errors, 'error')}"
+    return lines + wrap([Span(words)], width or ENDLESS)
+
+
+def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Line]:
+    """The GPUs that have a profile. `?` is unknown; nominal memory is what the data sheet says, not what is visible."""
+    cells: list[list[Cell]] = [
+        [
+            Span(row.name, "strong"),
+            text_of(gib_down(row.capacity_bytes)),
+            Span(row.capacity_basis, "muted"),
+            _yes(row.bf16),
+            _yes(row.flash_attention),
+            row.architecture or "?",
+            Span(", ".join(row.aliases), "muted"),
+        ]
+        for row in rows
+    ]
+    columns = [
+        Column("name", most=32),
+        Column("GiB", right=True),
+        Column("memory", drop=2),
+        Column("bf16"),
+        Column("flash"),
+        Column("architecture", drop=3),
+        Column("also called", drop=4, fluid=True),
+    ]
+    return table(columns, cells, width, indent=0)
+
+
+def render_models(rows: Iterable[ModelRow], *, width: int | None = None) -> list[Line]:
+    """The models that have a profile."""
+
+    def number(value: int | None) -> str:
+        return "?" if value is None else str(value)
+
+    cells: list[list[Cell]] = [
+        [
+            Span(row.name, "strong"),
+            row.family,
+            "?" if row.parameters is None else f"{row.parameters:,}",
+            number(row.layers),
+            number(row.hidden_size),
+            number(row.attention_heads),
+            number(row.key_value_heads),
+            number(row.vocabulary_size),
+            number(row.max_positions),
+        ]
+        for row in rows
+    ]
+    columns = [
+        Column("name", most=32),
+        Column("family"),
+        Column("parameters", right=True),
+        Column("layers", right=True),
+        Column("hidden", right=True, drop=1),
+        Column("heads", right=True, drop=3),
+        Column("kv heads", right=True, drop=4),
+        Column("vocabulary", right=True, drop=5),
+        Column("positions", right=True, drop=2),
+    ]
+    return table(columns, cells, width, indent=0)
+
+
+def render_profile(view: ProfileView, *, width: int | None = None) -> list[Line]:
+    """Every field as published, with where it was published and when it was read."""
+    wide = width or ENDLESS
+    title = [Span(view.name, "heading")]
+    if view.title:
+        title.append(Span("  " + view.title))
+    lines = wrap(title, wide, rest=2)
+    for key, value in (("also called", ", ".join(view.aliases)), ("file", view.file or "")):
+        if value:
+            lines += wrap([Span(f"{key}: ", "muted"), Span(value)], wide, first=2, rest=4)
+    for note in view.notes:
+        lines += wrap([Span("note: ", "note"), Span(note)], wide, first=2, rest=8)
+    lines.append(())
+    column = max((len(row.key) for row in view.fields), default=0)
+    if width is not None:
+        column = min(column, width // 2)
+    for row in view.fields:
+        lines += _field(row, column, wide)
+    return lines
+
+
+def _field(row: FieldRow, column: int, width: int) -> list[Line]:
+    value = value_text(row.value)
+    if row.unit and row.value is not None:
+        value += f" {row.unit}"
+    spans = [Span(row.key.ljust(column) + "  "), Span(value, "strong" if row.value is not None else "muted")]
+    lines = wrap(spans, width, first=2, rest=column + 4)
+    below = []
+    if row.value is None and row.reason:
+        below.append(row.reason)
+    if row.note:
+        below.append(row.note)
+    if row.source is not None:
+        below.append(", ".join(part for part in (row.source.title, row.source.date) if part))
+        below.append(row.source.url or "")
+    for text in below:
+        if text:
+            lines += wrap([Span(text, "muted")], width, first=6, rest=8)
+    return lines
+
+
+def _stats(title: str, groups: Mapping[str, ErrorStats], width: int | None) -> list[Line]:
+    cells: list[list[Cell]] = [
+        [
+            name,
+            str(stats.count),
+            _percent(stats.median),
+            _percent(stats.p90),
+            _percent(stats.worst),
+            _percent(stats.bias, signed=True),
+        ]
+        for name, stats in groups.items()
+    ]
+    columns = [
+        Column(title, most=28),
+        Column("cases", right=True),
+        Column("median", right=True),
+        Column("p90", right=True),
+        Column("worst", right=True),
+        Column("bias", right=True),
+    ]
+    heading = [Span(f"Error of the peak per {title}", "heading")]
+    return wrap(heading, width or ENDLESS) + table(columns, cells, width)
+
+
+def _percent(share: float | None, *, signed: bool = False) -> str:
+    if share is None:
+        return "-"
+    return f"{100 * share:+.1f}%" if signed else f"{100 * share:.1f}%"
+
+
+def _error(row: ValidateRow) -> str:
+    return _percent(row.relative_error, signed=True)
+
+
+def _gib(size: int | None) -> str:
+    return "-" if size is None else text_of(gib_up(size))
+
+
+def _yes(known: bool | None) -> str:
+    return "?" if known is None else "yes" if known else "no"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _problems(problems: Sequence[Problem]) -> str:
+    return "; ".join(str(problem) for problem in problems)

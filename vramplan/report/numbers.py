@@ -1,0 +1,58 @@
+"""Integer bytes as GiB with two decimals. Demand is rounded up, supply down, and shown sums add up.
+
+Everything is computed in whole hundredths of a GiB, so no figure depends on a float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+GIB = 1 << 30
+
+
+def gib_up(demand_bytes: int) -> int:
+    """Hundredths of a GiB that hold `demand_bytes`."""
+    return -(-demand_bytes * 100 // GIB)
+
+
+def gib_down(supply_bytes: int) -> int:
+    """Hundredths of a GiB that are there. A capacity of "31.74 GiB" was itself rounded down to bytes: still 31.74."""
+    return ((supply_bytes + 1) * 100 - 1) // GIB
+
+
+def gib_against(demand_bytes: int, supply_bytes: int) -> int:
+    """`gib_up`, except that what is within the supply is never shown above it."""
+    shown = gib_up(demand_bytes)
+    return min(shown, gib_down(supply_bytes)) if demand_bytes <= supply_bytes else shown
+
+
+def text_of(hundredths: int) -> str:
+    """`2958` as `29.58`."""
+    sign = "-" if hundredths < 0 else ""
+    whole, part = divmod(abs(hundredths), 100)
+    return f"{sign}{whole}.{part:02d}"
+
+
+def apportion(parts: Sequence[int], total: int) -> list[int]:
+    """Hundredths for parts in bytes that add up to `total` hundredths, each within one hundredth of the truth."""
+    shares = [part * 100 // GIB for part in parts]
+    left = total - sum(shares)
+    if not 0 <= left <= len(parts):  # the parts do not make up this total: show each for itself
+        return [gib_up(part) for part in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda place: -(parts[place] * 100 % GIB))
+    for place in by_remainder[:left]:
+        shares[place] += 1
+    return shares
+
+
+def percent(part: int, whole: int) -> str:
+    """`part` of `whole` in percent with one decimal, without the sign."""
+    return f"{100 * part / whole:.1f}" if whole else "-"
+
+
+def percent_up(demand: int, supply: int) -> str:
+    """`demand` of `supply` in percent, rounded up: what is over a limit never looks as if it were at it."""
+    if supply <= 0:
+        return "-"
+    whole, part = divmod(-(-demand * 1000 // supply), 10)
+    return f"{whole}.{part}%"

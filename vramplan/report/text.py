@@ -1,0 +1,439 @@
+"""What a person sees of `vramplan fit`: the verdict in three lines, then every byte and every choice behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vramplan.flags import flags_of, quoted
+from vramplan.report.lines import STYLES, Cell, Column, Line, Span, elide, print_rich, table, to_plain, wrap
+from vramplan.report.numbers import apportion, gib_against, gib_down, gib_up, percent, text_of
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, FitResult
+
+__all__ = ["print_rich", "render_fit", "to_plain"]
+
+WIDEST = 100  # a longer line is harder to read, not easier
+NARROWEST = 40
+HEADLINES = {FITS: "FITS", TIGHT: "TIGHT", DOES_NOT_FIT: "DOES NOT FIT"}
+_LETTERS = {
+    "weights": "W",
+    "master": "M",
+    "optimizer": "O",
+    "gradients": "G",
+    "activations": "A",
+    "weight_casts": "C",
+    "temporaries": "T",
+    "workspace": "K",
+    "buffers": "B",
+    "inputs": "I",
+}
+BLOCK, FREE = "█", "░"
+_CALM = {FITS: "passed", TIGHT: "note", DOES_NOT_FIT: "over"}  # verdicts beside the one that counts
+
+
+def render_fit(result: FitResult, *, width: int) -> list[Line]:
+    """Lay out the answer in at most `width` columns (40 to 100 are used)."""
+    width = max(NARROWEST, min(width, WIDEST))
+    figures = _Figures(result)
+    sections = [
+        _headline(result, figures, width),
+        _run(result, width),
+        _memory(result, figures, width),
+        _ladder(result, width),
+        _why_not(result, figures, width),
+        _remedies(result, figures, width),
+        _assumptions(result, width),
+    ]
+    lines: list[Line] = []
+    for section in sections:
+        if section and lines:
+            lines.append(())
+        lines += section
+    return lines
+
+
+class _Figures:
+    """The figures in hundredths of a GiB, rounded against ourselves, so that every shown sum adds up."""
+
+    def __init__(self, result: FitResult) -> None:
+        peak, usable = result.peak, result.usable_bytes
+        self.usable = gib_down(usable)
+        self.capacity = max(gib_down(result.capacity_bytes), self.usable)
+        self.device = gib_against(peak.device_bytes, usable)
+        self.low = gib_against(peak.low_bytes, usable)
+        self.high = gib_against(peak.high_bytes, usable)
+        self.reserved = min(gib_up(peak.reserved_bytes), self.device)
+        self.allocated = min(gib_up(peak.allocated_bytes), self.reserved)
+        self.headroom = self.usable - self.device
+        self.components = apportion([part.bytes for part in result.components], self.allocated)
+        steps, bytes_so_far, shown = [], peak.allocated_bytes, self.allocated
+        for part in result.overheads:
+            bytes_so_far += part.bytes
+            level = self.reserved if bytes_so_far == peak.reserved_bytes else gib_up(bytes_so_far)
+            level = self.device if bytes_so_far >= peak.device_bytes else min(level, self.device)
+            steps.append(level - shown)
+            shown = level
+        self.overheads = steps
+
+
+def name_of(value: Any) -> str:
+    """The short name of a model or GPU in a resolved job: the profile's name, or that of a mapping."""
+    if isinstance(value, Mapping):
+        return str(value.get("name") or "unnamed")
+    return str(value)
+
+
+def run_words(job: Mapping[str, Any]) -> str:
+    """`micro-batch 2 x 256 steps = global batch 512`, with the ranks where there are several."""
+    micro, steps, whole = (
+        job.get(key) for key in ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size")
+    )
+    words = f"micro-batch {micro}"
+    if steps is not None:
+        words += f" × {steps} {'step' if steps == 1 else 'steps'}"
+    ranks = (job.get("parallel") or {}).get("data") or 1
+    if ranks > 1:
+        words += f" × {ranks} ranks"
+    return words + (f" = global batch {whole}" if whole is not None else "")
+
+
+def _headline(result: FitResult, figures: _Figures, width: int) -> list[Line]:
+    job, verdict = result.job, result.verdict
+    what = f"{name_of(job.get('model'))} on {name_of(job.get('gpu'))}, {job.get('precision')}"
+    if job.get("sequence_length") is not None:
+        what += f", {job['sequence_length']} tokens"
+    elif job.get("image_size") is not None:
+        what += f", {job['image_size']} pixels"
+    unlikely = verdict == TIGHT and result.headroom_bytes < 0
+    word = HEADLINES.get(verdict, verdict) + (", more likely not" if unlikely else "")
+    lines = wrap([Span(word, verdict), Span("  " + what, "strong")], width, rest=2)
+
+    spans = [Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB usable, ")]
+    if figures.headroom < 0:
+        spans.append(Span(f"{text_of(-figures.headroom)} GiB too much", "over"))
+    else:
+        spans.append(Span(f"{text_of(figures.headroom)} GiB headroom"))
+    spans.append(Span(f" (band {text_of(figures.low)} to {text_of(figures.high)})", "muted"))
+    lines += wrap(spans, width, first=2, rest=2)
+
+    recommended = result.recommended
+    words = f"judged at {run_words(job)}"
+    if recommended.micro_batch_size is not None:
+        words = run_words(
+            {
+                **job,
+                "micro_batch_size": recommended.micro_batch_size,
+                "gradient_accumulation_steps": recommended.gradient_accumulation_steps,
+                "global_batch_size": recommended.global_batch_size,
+            }
+        )
+    spans = [Span(f"{words}, checkpointing {_strategy(result)}")]
+    lines += wrap(spans, width, first=2, rest=2)
+    for warning in result.warnings:
+        if unlikely and "more likely not" in warning:
+            continue  # said above
+        lines += wrap([Span("note: ", "note"), Span(warning)], width, first=2, rest=8)
+    return lines
+
+
+def _strategy(result: FitResult) -> str:
+    text = str(result.recommended.activation_checkpointing or result.job.get("activation_checkpointing"))
+    return elide(text, 26)
+
+
+def _segments(result: FitResult) -> str:
+    """`blocks 0-6, 7-13, 14-20, ..., 42-47`."""
+    if len(result.checkpoints) > 1 and all(
+        (first, last) == (place, place) for place, (first, last) in enumerate(result.checkpoints)
+    ):
+        return f"one for each of the blocks 0-{len(result.checkpoints) - 1}"
+    spelled = [str(first) if first == last else f"{first}-{last}" for first, last in result.checkpoints]
+    if len(spelled) > 5:
+        spelled = [*spelled[:3], "...", spelled[-1]]
+    return "blocks " + ", ".join(spelled)
+
+
+def _run(result: FitResult, width: int) -> list[Line]:
+    job, recommended = result.job, result.recommended
+    lines: list[Line] = []
+    if recommended.flags:
+        lines.append((Span("Run with", "heading"),))
+        lines += [*paste(recommended.flags, width), ()]
+    lines.append((Span("Setup", "heading"),))
+    parameters = f"{result.total_parameters:,}"
+    if result.trainable_parameters != result.total_parameters:
+        parameters += f", {result.trainable_parameters:,} trainable"
+    count, largest = len(result.checkpoints), recommended.largest_micro_batch_size
+    segments = f"{count} {'segment' if count == 1 else 'segments'}, {_segments(result)}" if count else "none"
+    facts = [
+        ("parameters", parameters),
+        ("checkpoints", segments),
+        ("attention", str(job.get("attention"))),
+        ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}"),
+        ("largest", f"micro-batch {largest} by the device figure" if largest else "no micro-batch fits"),
+    ]
+    for key, value in facts:
+        lines += wrap([Span(f"{key.ljust(12)} ", "muted"), Span(value)], width, first=2, rest=15)
+    return lines
+
+
+def paste(flags: str, width: int) -> list[Line]:
+    """Options on lines of their own that a shell reads back as the same words: broken after a backslash."""
+    lines: list[Line] = []
+    current, empty = "  ", True
+    for group in _groups(flags):
+        text = " ".join(quoted(word) for word in group)
+        if not empty and len(current) + 1 + len(text) > width - 2:
+            lines.append((Span(current + " \\", "flags"),))
+            current, empty = "  ", True
+        current += text if empty else " " + text
+        empty = False
+        if len(current) > width - 2:  # no line holds this option: a backslash also continues within a word
+            current = "  " + " ".join(group[:-1])
+            room = width - len(current) - 4
+            if room < 8:
+                lines.append((Span(current + " \\", "flags"),))
+                current, room = "", width - 3
+            elif len(group) > 1:
+                current += " "
+                room -= 1
+            word = group[-1]
+            while len(word) > room - 2:
+                piece, word = word[:room], word[room:]
+                lines.append((Span(f"{current}{quoted(piece)}\\", "flags"),))
+                current, room = "", width - 3
+            current += quoted(word)
+    lines.append((Span(current, "flags"),))
+    return lines
+
+
+def _groups(flags: str) -> list[list[str]]:
+    """Options with their values: `--micro-batch 2` stays on one line."""
+    words = flags.split()
+    if "'" in flags or '"' in flags or "\\" in flags:
+        import shlex  # quotes are rare
+
+        words = shlex.split(flags)
+    groups: list[list[str]] = []
+    for word in words:
+        if groups and not word.startswith("--"):
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    return groups
+
+
+def _memory(result: FitResult, figures: _Figures, width: int) -> list[Line]:
+    peak = result.peak
+    lines = wrap(
+        [Span("Memory at the peak", "heading"), Span(f"  {peak.phase}, {peak.operator}", "muted")], width, rest=2
+    )
+    letters = _keys(result.components, result.overheads)
+    lines += _bar(result, figures, letters, width)
+    lines.append(())
+
+    rows: list[list[Cell]] = []
+
+    def add(key: Span, name: str, hundredths: int, size: int | None, basis: str, style: str = "") -> None:
+        share = "" if size is None else percent(size, result.capacity_bytes)
+        rows.append(
+            [key, Span(name, style), Span(text_of(hundredths), style), Span(share, style), Span(basis, "muted")]
+        )
+
+    total = Span("=", "muted")
+    for part, hundredths in zip(result.components, figures.components, strict=True):
+        if part.bytes:
+            add(letters[part.name, False], part.name, hundredths, part.bytes, part.basis)
+    add(total, "allocated", figures.allocated, peak.allocated_bytes, "torch.cuda.max_memory_allocated()", "strong")
+    so_far = peak.allocated_bytes
+    for part, hundredths in zip(result.overheads, figures.overheads, strict=True):
+        if part.bytes:
+            add(letters[part.name, True], part.name, hundredths, part.bytes, part.basis)
+        so_far += part.bytes
+        if so_far == peak.reserved_bytes and so_far != peak.device_bytes and part.bytes:
+            add(total, "reserved", figures.reserved, peak.reserved_bytes, "torch.cuda.max_memory_reserved()", "strong")
+    add(total, "device", figures.device, peak.device_bytes, "what nvidia-smi shows", "strong")
+    if figures.headroom < 0:
+        add(Span("!", "over"), "free", figures.headroom, result.headroom_bytes, "", "over")
+    else:
+        add(Span(FREE, "free", "."), "free", figures.headroom, result.headroom_bytes, "")
+    if figures.capacity > figures.usable:
+        add(total, "usable", figures.usable, result.usable_bytes, "", "strong")
+        kept = result.capacity_bytes - result.usable_bytes
+        add(Span("-", "muted"), "reserve", figures.capacity - figures.usable, kept, "held back for others")
+        add(total, "capacity", figures.capacity, result.capacity_bytes, "", "strong")
+    else:
+        add(total, "usable", figures.usable, result.usable_bytes, "all that the GPU offers", "strong")
+    columns = [
+        Column(""),
+        Column("component", most=16),
+        Column("GiB", right=True),
+        Column("% of GPU", right=True, drop=1),
+        Column("basis", drop=2, fluid=True),
+    ]
+    return lines + table(columns, rows, width)
+
+
+def _keys(components: Iterable[Component], overheads: Iterable[Component]) -> dict[tuple[str, bool], Span]:
+    """What stands for a part in the bar: a coloured block on a terminal, a letter of its own in ASCII."""
+    keys: dict[tuple[str, bool], Span] = {}
+    taken: set[str] = set()
+    for is_overhead, parts in ((False, components), (True, overheads)):
+        for number, part in enumerate(parts):
+            own = part.name.lower() if is_overhead else _LETTERS.get(part.name, part.name.upper())
+            letters = [char for char in own if char.isascii() and char.isalnum()]
+            letter = next((char for char in [*letters, *"0123456789"] if char not in taken), "#")
+            taken.add(letter)
+            style = part.name if part.name in STYLES else "other"
+            if is_overhead:
+                style = "overhead2" if number % 2 else "overhead"
+            keys[part.name, is_overhead] = Span(BLOCK, style, letter)
+    return keys
+
+
+def _bar(result: FitResult, figures: _Figures, keys: Mapping[tuple[str, bool], Span], width: int) -> list[Line]:
+    """The parts against the usable memory, which is between the brackets; what comes out of them does not fit."""
+    usable, capacity = result.usable_bytes, result.capacity_bytes
+    scale = max(capacity, result.peak.high_bytes, 1)
+    inside = width - 6  # without the indent, the brackets and a free margin
+
+    def at(size: int) -> int:
+        return min((2 * size * inside + scale) // (2 * scale), inside)
+
+    drawn: list[Span] = []
+    so_far = 0
+    parts = [(part, keys[part.name, False]) for part in result.components]
+    parts += [(part, keys[part.name, True]) for part in result.overheads]
+    for part, key in parts:
+        before = at(so_far)
+        so_far += part.bytes
+        drawn += [key] * (at(so_far) - before)
+    end = max(at(usable), 1)
+    drawn += [Span(FREE, "free", ".")] * (end - len(drawn))
+    drawn += [Span("-", "muted")] * (at(capacity) - len(drawn))
+    spans = [Span("  "), Span("[", "strong"), *drawn[:end], Span("]", "strong"), *drawn[end:]]
+
+    low, device, high = (
+        at(size) + (1 if size <= usable else 2) for size in (result.peak.low_bytes, so_far, result.peak.high_bytes)
+    )
+    marks = ["─"] * (max(high - low, 0) + 1)
+    marks[-1] = "┤"
+    marks[0] = "├" if len(marks) > 1 else "┼"
+    if 0 < device - low < len(marks) - 1:
+        marks[device - low] = "┼"
+    drawing = "".join(marks)
+    plain = drawing.translate({0x2500: "-", 0x251C: "|", 0x2524: "|", 0x253C: "+"})
+    label = f"band {text_of(figures.low)} to {text_of(figures.high)} GiB"
+    under = [Span(" " * (low + 1)), Span(drawing, "muted", plain)]
+    if low + 1 >= len(label) + 4:
+        under = [Span(" " * (low + 1 - len(label) - 2)), Span(label, "muted"), Span("  "), *under[1:]]
+    elif high + 4 + len(label) <= width:
+        under += [Span("  "), Span(label, "muted")]
+    return [_squeeze(spans), tuple(under)]
+
+
+def _squeeze(spans: Iterable[Span]) -> Line:
+    """Runs of one mark as one span."""
+    line: list[Span] = []
+    for span in spans:
+        if line and line[-1].style == span.style and span.plain is not None and line[-1].plain is not None:
+            line[-1] = Span(line[-1].text + span.text, span.style, line[-1].plain + span.plain)
+        else:
+            line.append(span)
+    return tuple(line)
+
+
+def _ladder(result: FitResult, width: int) -> list[Line]:
+    if not result.alternatives:
+        return []
+    chosen = result.recommended.activation_checkpointing
+    rows: list[list[Cell]] = []
+    for row in result.alternatives:
+        mine = row.activation_checkpointing == chosen
+        style = "strong" if mine else ""
+        steps = "-" if row.gradient_accumulation_steps is None else str(row.gradient_accumulation_steps)
+        rows.append(
+            [
+                Span(">" if mine else "", style),
+                Span(row.activation_checkpointing, style),
+                Span(row.verdict, row.verdict if mine else _CALM.get(row.verdict, "")),
+                Span(str(row.micro_batch_size), style),
+                Span(steps, style),
+                Span(text_of(gib_against(row.device_bytes, result.usable_bytes)), style),
+                Span(str(row.largest_micro_batch_size), style),
+                Span(f"+{100 * row.recomputed_fraction:.1f}%" if row.recomputed_fraction else "0%", style),
+            ]
+        )
+    columns = [
+        Column(""),
+        Column("checkpointing", most=16),
+        Column("verdict"),
+        Column("micro-batch", right=True, drop=2),
+        Column("steps", right=True, drop=3),
+        Column("GiB", right=True),
+        Column("largest", right=True, drop=4),
+        Column("compute", right=True, drop=1),
+    ]
+    title = [Span("Ladder", "heading"), Span("  each at its own best micro-batch; device GiB, extra compute", "muted")]
+    return wrap(title, width, rest=2) + table(columns, rows, width)
+
+
+def _why_not(result: FitResult, figures: _Figures, width: int) -> list[Line]:
+    if result.verdict != DOES_NOT_FIT or not result.components:
+        return []
+    part, hundredths = max(zip(result.components, figures.components, strict=True), key=lambda pair: pair[0].bytes)
+    spans = [
+        Span("decided by "),
+        Span(part.name, "strong"),
+        Span(f", {text_of(hundredths)} of the {text_of(figures.device)} GiB needed; "),
+        Span(f"{text_of(-figures.headroom)} GiB too much", "over"),
+        Span(f" ({text_of(figures.low - figures.usable)} at the low end)"),
+    ]
+    return [(Span("Why not", "heading"),), *wrap(spans, width, first=2, rest=2)]
+
+
+def _remedies(result: FitResult, figures: _Figures, width: int) -> list[Line]:
+    if not result.remedies:
+        if result.verdict != DOES_NOT_FIT:
+            return []
+        return [(Span("Remedies", "heading"),), *wrap([Span("no single change makes it fit")], width, first=2)]
+    title = [Span("Remedies", "heading"), Span("  one of these is enough; device GiB with it", "muted")]
+    lines = wrap(title, width, rest=2)
+    rows: list[list[Cell]] = []
+    for remedy in result.remedies:
+        after = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
+        rows.append(
+            [
+                Span(text_of(after)),
+                Span(remedy.verdict, _CALM.get(remedy.verdict, "")),
+                Span(text_of(figures.device - after)),
+                Span(flags_of(remedy.change), "flags"),
+            ]
+        )
+        if remedy.cost:
+            rows.append(["", "", "", Span(remedy.cost, "muted")])
+    columns = [Column("GiB", right=True), Column("verdict"), Column("saves", right=True), Column("change", fluid=True)]
+    return lines + table(columns, rows, width)
+
+
+def _assumptions(result: FitResult, width: int) -> list[Line]:
+    if not result.assumptions:
+        return []
+    lines: list[Line] = [(Span("Assumptions", "heading"),)]
+    for item in result.assumptions:
+        value = value_text(item.value)
+        lines += wrap([Span(f"{item.key} = {value}"), Span(f" ({item.why})", "muted")], width, first=2, rest=4)
+    return lines
+
+
+def value_text(value: Any) -> str:
+    """A value as the job format writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(value_text(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {value_text(item)}" for key, item in value.items()) + "}"
+    return str(value)

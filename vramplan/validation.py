@@ -1,0 +1,50 @@
+"""Predicted against measured, like with like (docs/job-format.md, "Results, in JSON")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.exit_codes import ExitCode
+from vramplan.results import FITS, FitResult
+from vramplan.rows import ValidateRow
+from vramplan.spec import Job
+
+
+def compare(result: FitResult, job: Job) -> ValidateRow:
+    """One measured case beside its prediction.
+
+    `unspecified` is right anywhere between allocated and device, else its error is against the nearer one.
+    """
+    measured: dict[str, Any] = job.case.get("measured") or {}
+    use = job.case.get("use")
+    metric = measured.get("metric")
+    measured_bytes = measured.get("peak_bytes")
+    comparable = measured_bytes is not None and metric is not None and (use is None or "peak" in use)
+    predicted = predicted_bytes(result, metric, measured_bytes) if comparable else None
+    error = None
+    if predicted is not None and measured_bytes:
+        error = (predicted - measured_bytes) / measured_bytes
+    return ValidateRow(
+        name=job.name,
+        result=result,
+        exit_code=ExitCode.OK,
+        metric=metric if comparable else None,
+        runtime=job.runtime,
+        predicted_bytes=predicted,
+        measured_bytes=measured_bytes if comparable else None,
+        relative_error=error,
+        outcome="fits" if result.verdict == FITS or result.headroom_bytes >= 0 else "oom",
+        measured_outcome=measured.get("outcome") if use is None or "fit" in use else None,
+    )
+
+
+def predicted_bytes(result: FitResult, metric: str | None, measured_bytes: int) -> int | None:
+    """The figure of ours that a metric is comparable with."""
+    peak = result.peak
+    if metric == "allocated":
+        return peak.allocated_bytes
+    if metric == "reserved":
+        return peak.reserved_bytes
+    if metric == "device":
+        return peak.device_bytes
+    return min(max(measured_bytes, peak.allocated_bytes), peak.device_bytes)
