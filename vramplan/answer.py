@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
@@ -14,7 +13,6 @@ from vramplan.planner.accumulation import DEFAULT_GLOBAL_BATCH_SIZE
 from vramplan.planner.checkpoints import checkpoint_ranges
 from vramplan.planner.choose import Choice, Rung, choose
 from vramplan.planner.judge import Judge
-from vramplan.planner.remedies import remedies_for
 from vramplan.results import (
     DOES_NOT_FIT,
     TIGHT,
@@ -23,6 +21,7 @@ from vramplan.results import (
     FitResult,
     Peak,
     Recommendation,
+    Remedy,
 )
 from vramplan.spec import Assumption, Gpu, Job
 from vramplan.tape.record import Record
@@ -55,8 +54,7 @@ def answer(job: Job, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]] 
     judge = Judge(job, runtime)
     choice = choose(job, judge)
     rung, schedule = choice.rung, choice.rung.schedule
-    judged = replace(
-        job,
+    judged = job._replace(
         micro_batch_size=schedule.micro_batch_size,
         gradient_accumulation_steps=schedule.gradient_accumulation_steps,
         global_batch_size=schedule.global_batch_size,
@@ -64,7 +62,11 @@ def answer(job: Job, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]] 
     )
     record = judge.record(rung.strategy, schedule.accumulates, schedule.micro_batch_size == 1)
     total, trainable = record.parameters, record.trainable_parameters
-    remedies = remedies_for(choice, judge, runtime, larger_gpus) if rung.verdict == DOES_NOT_FIT else ()
+    remedies: tuple[Remedy, ...] = ()
+    if rung.verdict == DOES_NOT_FIT:
+        from vramplan.planner.remedies import remedies_for  # only a no pays for it
+
+        remedies = remedies_for(choice, judge, runtime, larger_gpus)
     usable = judge.usable_bytes
     return FitResult(
         name=job.name,
@@ -83,7 +85,7 @@ def answer(job: Job, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]] 
         checkpoints=checkpoint_ranges(rung.strategy, job.model.layers),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
-        assumptions=(*job.assumptions, *_choices(job, choice)),
+        assumptions=(*_taken(job, choice), *_choices(job, choice)),
         warnings=(*job.warnings, *_warnings(job, rung, usable)),
     )
 
@@ -176,19 +178,25 @@ def _alternative(rung: Rung, judge: Judge) -> Alternative:
     )
 
 
+def _taken(job: Job, choice: Choice) -> list[Assumption]:
+    """The defaults of the job; the default global batch may have moved to one that can be reached."""
+    if choice.accumulation.moved_from is None:
+        return list(job.assumptions)
+    reached = choice.rung.schedule.global_batch_size
+    why = f"the nearest to the default of {DEFAULT_GLOBAL_BATCH_SIZE} that can be reached exactly"
+    moved = Assumption("global_batch_size", reached, why)
+    return [moved if assumption.key == moved.key else assumption for assumption in job.assumptions]
+
+
 def _choices(job: Job, choice: Choice) -> list[Assumption]:
     """What the planner chose, and why."""
     made = []
     rung = choice.rung
-    if not job.global_batch_given and job.gradient_accumulation_steps is None:
-        reached = rung.schedule.global_batch_size
-        why = "the default"
-        if choice.accumulation.moved_from is not None:
-            why = f"the nearest to the default of {DEFAULT_GLOBAL_BATCH_SIZE} that can be reached exactly"
-        made.append(Assumption("global_batch_size", reached, why))
     if job.activation_checkpointing is None:
-        why = "smallest peak of none, sqrt, full; none of them fits" if rung.verdict == DOES_NOT_FIT else (
-            f"the first of none, sqrt, full that {'fits' if rung.verdict != TIGHT else 'may fit'}"
+        why = (
+            "smallest peak of none, sqrt, full; none of them fits"
+            if rung.verdict == DOES_NOT_FIT
+            else (f"the first of none, sqrt, full that {'fits' if rung.verdict != TIGHT else 'may fit'}")
         )
         made.append(Assumption("activation_checkpointing", rung.strategy, why))
     if job.micro_batch_size is None:

@@ -6,16 +6,14 @@ Every size is integer bytes on the most loaded device. Components are what is al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from vramplan.spec import Assumption
 
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(NamedTuple):
     """One part of the memory at the peak; `basis` says in words where the figure comes from."""
 
     name: str
@@ -23,8 +21,7 @@ class Component:
     basis: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
+class Peak(NamedTuple):
     """The worst moment of one steady-state iteration."""
 
     allocated_bytes: int  # torch.cuda.max_memory_allocated()
@@ -40,8 +37,7 @@ class Peak:
     saved_bytes: int  # what the end of forward holds for backward
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
+class Recommendation(NamedTuple):
     """What to run. Everything is None when no choice fits."""
 
     micro_batch_size: int | None
@@ -52,8 +48,7 @@ class Recommendation:
     flags: str | None  # options of `vramplan fit` that pin this choice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(NamedTuple):
     """One row of the ladder: a checkpointing strategy judged at its own best micro-batch."""
 
     activation_checkpointing: str
@@ -66,8 +61,7 @@ class Alternative:
     recomputed_fraction: float  # extra forward FLOPs over the FLOPs of a step without checkpointing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
+class Remedy(NamedTuple):
     """A single change of job keys that would make it fit, verified by a replay."""
 
     change: dict[str, Any]  # job keys; nested for parallel
@@ -76,8 +70,7 @@ class Remedy:
     verdict: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitResult:
+class FitResult(NamedTuple):
     """The whole answer of `vramplan fit`."""
 
     name: str

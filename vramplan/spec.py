@@ -5,12 +5,12 @@ Sizes are integer bytes with the unit in the name. Nothing here reads a file or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
+class ModelShape(NamedTuple):
     """The architecture of one network: what decides the shapes of its tensors."""
 
     name: str
@@ -37,12 +37,11 @@ class ModelShape:
     hidden_dropout: float  # residual dropout
     token_types: int = 0  # BERT's segment embeddings
     classes: int = 2  # classification only
-    sliding_window: int | None = None  # Mistral: changes the mask, not the memory, while longer than the sequence
+    sliding_window: int | None = None  # Mistral: no effect while longer than the sequence
     declared_parameters: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class Gpu(NamedTuple):
     """One accelerator. None means unknown: it never refuses a kernel, and is listed as an assumption."""
 
     name: str
@@ -57,8 +56,7 @@ class Gpu:
     note: str | None = None  # said with the answer: "v100 is the 32 GiB part; the other is v100-16gb"
 
 
-@dataclass(frozen=True, slots=True)
-class Assumption:
+class Assumption(NamedTuple):
     """A default that was taken, and why."""
 
     key: str
@@ -66,8 +64,7 @@ class Assumption:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """One training run with every default explicit, except the three things the planner chooses.
 
     `None` in micro_batch_size, gradient_accumulation_steps or activation_checkpointing means "not pinned: recommend".
@@ -95,4 +92,4 @@ class Job:
     warnings: tuple[str, ...] = ()
     expect: str = "fits"  # gates only
     max_utilization: float = 0.95  # gates only
-    case: dict[str, Any] = field(default_factory=dict)  # validation cases only: measured, use, source, trace, ...
+    case: Mapping[str, Any] = MappingProxyType({})  # validation cases only: measured, use, source, trace, ...

@@ -18,11 +18,11 @@ def compare(result: FitResult, job: Job) -> ValidateRow:
     measured: dict[str, Any] = job.case.get("measured") or {}
     use = job.case.get("use")
     metric = measured.get("metric")
-    measured_bytes = measured.get("peak_bytes")
-    comparable = measured_bytes is not None and metric is not None and (use is None or "peak" in use)
-    predicted = predicted_bytes(result, metric, measured_bytes) if comparable else None
-    error = None
-    if predicted is not None and measured_bytes:
+    measured_bytes: int | None = measured.get("peak_bytes")
+    comparable = metric is not None and (use is None or "peak" in use)
+    predicted, error = None, None
+    if comparable and measured_bytes:
+        predicted = predicted_bytes(result, metric, measured_bytes)
         error = (predicted - measured_bytes) / measured_bytes
     return ValidateRow(
         name=job.name,
@@ -38,7 +38,7 @@ def compare(result: FitResult, job: Job) -> ValidateRow:
     )
 
 
-def predicted_bytes(result: FitResult, metric: str | None, measured_bytes: int) -> int | None:
+def predicted_bytes(result: FitResult, metric: str | None, measured_bytes: int) -> int:
     """The figure of ours that a metric is comparable with."""
     peak = result.peak
     if metric == "allocated":

@@ -1,5 +1,6 @@
 """Files into nodes: places, what YAML 1.1 would have made of it, and files that were written to hurt."""
 
+import contextlib
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from vramplan.catalog import document
 from vramplan.catalog.document import Mapping, Scalar, Sequence
 from vramplan.catalog.fields import Fields, Sink
+from vramplan.catalog.text import MAX_BYTES
 from vramplan.errors import InputError
 
 
@@ -200,20 +202,16 @@ def test_json_with_tabs_and_surrogate_pairs() -> None:
 @given(st.text(max_size=60))
 def test_junk_raises_nothing_else(text: str) -> None:
     for file in ("x.yaml", "x.json"):
-        try:
+        with contextlib.suppress(InputError):
             document.parse(text, file)
-        except InputError:
-            pass  # the only exception that may come
 
 
 @given(st.binary(max_size=60))
 def test_binary_junk_raises_nothing_else(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("junk") / "x.yaml"
     path.write_bytes(data)
-    try:
+    with contextlib.suppress(InputError):
         document.load(path)
-    except InputError:
-        pass  # the only exception that may come
 
 
 @pytest.mark.parametrize(
@@ -260,7 +258,7 @@ def test_only_regular_files_are_opened(tmp_path) -> None:
 
 def test_a_large_file_is_refused(tmp_path) -> None:
     path = tmp_path / "x.yaml"
-    path.write_bytes(b"#" * (document.MAX_BYTES + 1))
+    path.write_bytes(b"#" * (MAX_BYTES + 1))
     with pytest.raises(InputError, match="larger than 8 MiB"):
         document.load(path)
 

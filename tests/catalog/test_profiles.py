@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vramplan.catalog import document, gpus, locate, models
+from vramplan.catalog import gpus, locate, models
+from vramplan.catalog.text import STDIN_NAMES
 from vramplan.errors import InputError
 
 GPU = """\
@@ -233,6 +234,6 @@ def test_names_are_sorted_as_people_count(tree: Path) -> None:
 
 
 def test_stdin_is_no_profile() -> None:
-    assert "-" in document.STDIN_NAMES
+    assert "-" in STDIN_NAMES
     with pytest.raises(InputError):
         gpus.find_gpu("-")

@@ -129,7 +129,11 @@ def test_the_sequence_length_of_a_long_model_is_2048() -> None:
 
 def test_warnings() -> None:
     assert "more than the max_positions 2048" in job(model=LLAMA, sequence_length=4096).warnings[0]
-    assert "sliding window" in job(model={**LLAMA, "sliding_window": 64}, sequence_length=128).warnings[0]
+    windowed = {**LLAMA, "sliding_window": 128}
+    with pytest.raises(InputError, match="sliding window of 128"):
+        job(model=windowed, sequence_length=128)
+    assert job(model=windowed, sequence_length=128, attention="eager").warnings == ()
+    assert job(model=windowed, sequence_length=127).warnings == ()
     assert "communication buffers" in job(parallel={"data": 8}).warnings[0]
     assert job().warnings == ()
 
@@ -222,17 +226,17 @@ def test_options_may_come_as_text() -> None:
         ({"gpu": OLD, "precision": "pure-bf16"}, "(use pure-fp16)"),
         (
             {"gpu": OLD, "attention": "flash"},
-            "flash cannot run: v (compute capability 7.0) has no flash attention (use eff",
+            "v (compute capability 7.0) has no flash attention (use eff",
         ),
         (
             {"precision": "fp32", "attention": "flash"},
-            "attention: flash cannot run: it has no fp32 kernels (use efficient)",
+            "flash cannot run: it has no fp32 kernels (use efficient)",
         ),
         ({"optimizer": "adamw8bit"}, "(did you mean adamw-8bit"),
         ({"optimizer": "adamw-8bit"}, "optimizer: adamw-8bit is not modelled"),
         ({"optimizer": "galore-adamw:128"}, "optimizer: galore-adamw:128 is not modelled"),
         ({"optimizer": "galore-adamw:x"}, "is not of the form galore-adamw:RANK"),
-        ({"optimizer": "rmsprop", "optimizer_implementation": "fused"}, "PyTorch has no fused rmsprop (use foreach)"),
+        ({"optimizer": "rmsprop", "optimizer_implementation": "fused"}, "no fused rmsprop (use foreach)"),
         ({"optimizer": "sgd", "optimizer_implementation": "fused"}, "fused sgd is not modelled (use foreach)"),
         ({"precision": "mixed-fp16", "optimizer_implementation": "foreach"}, "foreach contradicts mixed-fp16"),
         ({"precision": "mixed-fp16", "optimizer": "adafactor"}, "adafactor over a master copy"),
@@ -240,7 +244,6 @@ def test_options_may_come_as_text() -> None:
             {"sequence_length": 1025},
             "sequence_length: 1025 is more than the 1024 positions that inline gpt2 has learned",
         ),
-        ({"activation_checkpointing": "every:13"}, "every:13 is more than the 12 blocks"),
         ({"activation_checkpointing": "every:0"}, "is not of the form every:K"),
         ({"activation_checkpointing": "every"}, "is not a known value"),
         ({"activation_checkpointing": "selective"}, "selective is not modelled"),
@@ -283,7 +286,7 @@ def test_options_may_come_as_text() -> None:
         ),
         ({"model": {**LLAMA, "qk_norm": True}}, "model.qk_norm: normalised queries and keys are not modelled"),
         ({"model": {**LLAMA, "layers": "four"}}, "model.layers: expected a whole number, not 'four'"),
-        ({"model": {**LLAMA, "leyers": 4}}, "model.leyers: unknown key (did you mean layers?)"),
+        ({"model": {**LLAMA, "leyers": 4}}, "model.leyers: unknown key (did you mean layers"),
         ({"model": {"parameters": 1500000000}}, "model.family: required key is missing"),
         ({"name": "a\nb"}, "name: expected one line"),
         ({"frozen": object()}, "a value cannot be a object"),

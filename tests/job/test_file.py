@@ -78,9 +78,7 @@ def test_one_job_that_is_not_modelled_does_not_spoil_the_others(read) -> None:
         "- {name: d, micro_batch_size: 3, gradient_accumulation_steps: 2, global_batch_size: 7}\n"
     )
     assert [entry.job is not None for entry in entries] == [True, False, False, False]
-    assert [str(problem).rpartition("/")[2] for problem in entries[1].problems][0] == (
-        "jobs.yaml:8:12: jobs.1.compile: true is not modelled"
-    )
+    assert str(entries[1].problems[0]).endswith("/jobs.yaml:8:12: jobs.1.compile: true is not modelled")
     assert len(entries[1].problems) == 2
     assert "there is no GPU profile 'nosuch'" in entries[2].problems[0].message
     assert "3 * gradient_accumulation_steps 2 * data 1 = 6, not 7" in entries[3].problems[0].message
@@ -97,11 +95,11 @@ def test_the_whole_file_is_broken_by_its_form_and_everything_is_said(read) -> No
     ) == [
         "jobs.yaml:1:10: version: 2 is not supported (this vramplan reads version 1)",
         "jobs.yaml:2:1: extra: unknown key (known: version, defaults, jobs)",
-        "jobs.yaml:4:3: jobs.0.precison: unknown key (did you mean precision?)",
+        "jobs.yaml:4:3: defaults.precison: unknown key (did you mean precision?)",
         "jobs.yaml:5:9: defaults.name: a name belongs to one job, not to the defaults",
         "jobs.yaml:8:21: jobs.0.micro_batch_size: expected a whole number, not 'four'",
         "jobs.yaml:10:9: jobs.1.name: 'a' names another job too, at line 7",
-        "jobs.yaml:11:32: jobs.1.model.layers: expected a whole number, not 1.5",
+        "jobs.yaml:11:33: jobs.1.model.layers: expected a whole number, not 1.5",
         "jobs.yaml:13:3: micro_batch_size: the key is given twice; first at line 12, column 3",
         "jobs.yaml:14:3: jobs.3: expected keys and values, not '5'",
     ]
@@ -145,7 +143,8 @@ def test_a_flood_of_problems_is_cut_short(read) -> None:
 def test_a_validation_case_keeps_what_is_measured(read) -> None:
     entries = read(
         HEAD + "jobs:\n- name: a\n  measured: {peak_bytes: 1e9, metric: allocated, outcome: fits, mfu: 45.2}\n"
-        "  use: [peak]\n  trace: {a: {b: 1.5}}\n  source: {title: t}\n  confidence: high\n  notes: >\n    two\n    lines\n"
+        "  use: [peak]\n  trace: {a: {b: 1.5}}\n  source: {title: t}\n  confidence: high\n"
+        "  notes: >\n    two\n    lines\n"
     )
     assert entries[0].job is not None
     case = entries[0].job.case
@@ -184,16 +183,15 @@ def test_the_large_case_files_are_read_fast(file: str) -> None:
         assert (entry.job is None) == bool(entry.problems)
 
 
-scalar = st.one_of(
-    st.none(), st.booleans(), st.integers(-(10**6), 10**12), st.floats(), st.text(max_size=6),
-    st.sampled_from(["fp32", "amp-fp16", "full", "every:2", "flash", "32 GiB", "v100", "gpt2", "1 GB/s", "llama", "layers:[[0,1]]"]),
-)  # fmt: skip
+WORDS = ["fp32", "amp-fp16", "full", "every:2", "flash", "32 GiB", "v100", "gpt2", "1 GB/s", "llama", "layers:[[0,1]]"]
+NESTED = ["name", "memory", "family", "layers", "data", "kind", "x", "peak_bytes"]
+numbers = st.integers(-(10**6), 10**12) | st.floats()
+scalar = st.none() | st.booleans() | numbers | st.text(max_size=6) | st.sampled_from(WORDS)
 junk = st.recursive(
     scalar,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["name", "memory", "family", "layers", "data", "kind", "x", "peak_bytes"]), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NESTED), inner, max_size=4),
     max_leaves=6,
-)  # fmt: skip
+)
 keys = st.sampled_from([*words.JOB_KEYS, *words.CASE_KEYS, "x"])
 documents = st.fixed_dictionaries(
     {"version": st.just(1) | junk, "jobs": st.lists(st.dictionaries(keys, junk, max_size=8) | junk, max_size=3) | junk},

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vramplan.errors import Problem
-from vramplan.rows import CheckRow, FieldRow, GpuRow, ModelRow, ProfileView, SourceRow, ValidateRow
 from vramplan.results import Alternative, Component, FitResult, Peak, Recommendation, Remedy
+from vramplan.rows import CheckRow, FieldRow, GpuRow, ModelRow, ProfileView, SourceRow, ValidateRow
 from vramplan.spec import Assumption
 
 GIB = 1 << 30
@@ -157,14 +156,13 @@ def alternative(
 
 def tight() -> FitResult:
     result = fits()
-    return replace(
-        answer(
-            parts=[(part.name, part.bytes, part.basis) for part in result.components],
-            overheads=[(part.name, part.bytes, part.basis) for part in result.overheads],
-            reserve=gib(1.5),
-            job={"reserve": "1.5 GiB"},
-            alternatives=result.alternatives,
-        ),
+    return answer(
+        parts=[(part.name, part.bytes, part.basis) for part in result.components],
+        overheads=[(part.name, part.bytes, part.basis) for part in result.overheads],
+        reserve=gib(1.5),
+        job={"reserve": "1.5 GiB"},
+        alternatives=result.alternatives,
+    )._replace(
         verdict="tight",
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,7 +66,7 @@ def documents(
         "gpus": gpus_document(gpu_rows),
         "models": models_document(model_rows),
         "gpu-profile": profile_document(profile),
-        "model-profile": profile_document(replace(profile, kind="model")),
+        "model-profile": profile_document(dataclasses.replace(profile, kind="model")),
         "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
     }
 
@@ -150,7 +150,7 @@ def test_a_job_that_cannot_be_computed_has_an_error_instead_of_a_verdict(check_r
 
 def test_not_a_number_is_refused(examples: dict[str, FitResult]) -> None:
     with pytest.raises(ValueError, match="JSON"):
-        dumps(fit_document(replace(examples["fits"], utilization=float("nan")), exit_code=0))
+        dumps(fit_document(examples["fits"]._replace(utilization=float("nan")), exit_code=0))
 
 
 def test_print_gives_bare_scalars_and_compact_json(examples: dict[str, FitResult]) -> None:

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-import sys
 from collections.abc import Mapping as MappingABC
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from vramplan.catalog import scalars
+from vramplan.catalog.text import fail, read_text
 from vramplan.errors import InputError, Problem
 
-MAX_BYTES = 8 * 2**20  # the largest file that people keep by hand is 0.5 MB
 MAX_DEPTH = 40  # nested collections; a job has five
 MAX_ALIASED = 100_000  # nodes that aliases add: a short file of aliases to aliases can mean billions
 MAX_PROBLEMS = 50  # more are of no use to anybody; the rest are counted
-
-STDIN_NAMES = frozenset({"-", "/dev/stdin"})
 
 
 class Scalar:
@@ -86,8 +82,7 @@ def load(path: Path | str, *, allow_stdin: bool = False) -> Document:
     that the caller can report them together with its own findings.
     """
     file = str(path)
-    data = _read_stdin() if allow_stdin and file in STDIN_NAMES else _read_bytes(file)
-    return parse(_decode(data, file), file)
+    return parse(read_text(file, allow_stdin=allow_stdin), file)
 
 
 def parse(text: str, file: str | None, *, json: bool | None = None) -> Document:
@@ -136,56 +131,6 @@ def merged(base: Node, over: Node) -> Node:
         below = base.entries.get(name)
         result.entries[name] = Entry(entry.key, merged(below.value, entry.value)) if below else entry
     return result
-
-
-def fail(message: str, file: str | None, line: int | None = None, column: int | None = None) -> InputError:
-    """An InputError with one problem, to be raised."""
-    return InputError([Problem(message, file=file, line=line, column=column)])
-
-
-def _read_bytes(file: str) -> bytes:
-    try:
-        mode = os.stat(file).st_mode
-        if stat.S_ISDIR(mode):
-            raise fail("is a directory, not a file", file)
-        if not stat.S_ISREG(mode):
-            raise fail("is not a regular file", file)  # a pipe or a device may never end
-        with open(file, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise fail("no such file", file) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise fail(f"cannot be read: {reason}", file) from None
-    return _of_fair_size(data, file)
-
-
-def _read_stdin() -> bytes:
-    try:
-        return _of_fair_size(sys.stdin.buffer.read(MAX_BYTES + 1), "-")
-    except (OSError, ValueError, AttributeError) as error:  # closed, or replaced by something without a buffer
-        raise fail(f"standard input cannot be read: {error}", "-") from None
-
-
-def _of_fair_size(data: bytes, file: str) -> bytes:
-    if len(data) > MAX_BYTES:
-        raise fail(f"is larger than {MAX_BYTES // 2**20} MiB", file)
-    return data
-
-
-def _decode(data: bytes, file: str) -> str:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise fail("is not UTF-8 text", file, line, error.start - data.rfind(b"\n", 0, error.start)) from None
-    # the C parser names no line for these
-    odd = re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text)
-    if odd:
-        line = text.count("\n", 0, odd.start()) + 1
-        column = odd.start() - text.rfind("\n", 0, odd.start())
-        raise fail(f"holds the control character U+{ord(odd[0]):04X}: is it a text file?", file, line, column)
-    return text
 
 
 def _without_surrogates(text: str) -> str:

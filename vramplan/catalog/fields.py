@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 MAX_INTEGER = 2**62  # nothing that is counted here comes near; arithmetic on it stays cheap
 _LONGEST_SHOWN = 60
-_LONGEST_TEXT = 1000  # characters; a path may be long, and no word is
+_LONGEST_TEXT = 10_000  # characters; checkpoint segments of a deep model are long, and a path may be
 
 
 class Sink:
@@ -229,7 +229,8 @@ class Fields:
         """A problem for each key that is not known, with the nearest known ones."""
         for name, entry in self.node.entries.items():
             if name not in known:
-                hint = nearest(name, known)
+                # comparing words is slow, and nobody reads the hint of the hundredth mistake
+                hint = nearest(name, known) if len(self.sink.problems) < document.MAX_PROBLEMS else None
                 if hint is None and len(known) <= 12:
                     hint = "known: " + ", ".join(known)
                 self.problem(name, "unknown key", hint=hint, at=entry.key)

@@ -18,9 +18,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A profile name, an al
 @gpus.callback()
 def list_gpus(
     context: typer.Context,
-    name: Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Only names and aliases with this text.")] = None,
-    min_memory: Annotated[str | None, typer.Option("--min-memory", metavar="SIZE", help="At least this capacity, as in '40 GiB'.")] = None,
-    architecture: Annotated[str | None, typer.Option("--architecture", metavar="NAME", help="volta, ampere, ada, hopper, ...")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="TEXT", help="Only names and aliases with this text.")
+    ] = None,
+    min_memory: Annotated[
+        str | None, typer.Option("--min-memory", metavar="SIZE", help="At least this capacity, as in '40 GiB'.")
+    ] = None,
+    architecture: Annotated[
+        str | None, typer.Option("--architecture", metavar="NAME", help="volta, ampere, ada, hopper, ...")
+    ] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Only GPUs with bf16.")] = False,
     flash: Annotated[bool, typer.Option("--flash", help="Only GPUs that run flash attention.")] = False,
     profiles: Profiles = None,
@@ -85,7 +91,9 @@ def list_gpus(
 @models.callback()
 def list_models(
     context: typer.Context,
-    name: Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Only names and aliases with this text.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="TEXT", help="Only names and aliases with this text.")
+    ] = None,
     family: Annotated[str | None, typer.Option("--family", metavar="NAME", help="gpt2, llama, bert.")] = None,
     profiles: Profiles = None,
     output_format: Format = "text",
@@ -168,7 +176,11 @@ def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: b
     fields = []
     for name, field in profile.fields.items():
         source = profile.sources.get(field.source)
-        value = field.text if field.unit is None and isinstance(field.value, (int, float)) and not isinstance(field.value, bool) else field.value
+        value = (
+            field.text
+            if field.unit is None and isinstance(field.value, (int, float)) and not isinstance(field.value, bool)
+            else field.value
+        )
         fields.append(
             FieldRow(
                 key=name,

@@ -38,9 +38,11 @@ def check(
     check_options(output_format, key, quiet)
     rows = []
     for entry, outcome in _outcomes(file, jobs, profiles):
-        if isinstance(outcome, tuple):
+        if isinstance(outcome, list):
             rows.append(
-                CheckRow(name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=outcome)
+                CheckRow(
+                    name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome)
+                )
             )
         else:
             rows.append(gate(outcome, entry.job, strict=strict))
@@ -86,8 +88,10 @@ def validate(
     check_options(output_format, key, quiet)
     rows = []
     for entry, outcome in _outcomes(file, jobs, profiles):
-        if isinstance(outcome, tuple):
-            rows.append(ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=outcome))
+        if isinstance(outcome, list):
+            rows.append(
+                ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
+            )
         else:
             rows.append(compare(outcome, entry.job))
     _complain(rows)
@@ -117,7 +121,7 @@ def _outcomes(file: str, wanted: list[str] | None, profiles: list[str] | None) -
     runtimes: dict[str, Any] = {}
     for entry in _selected(read_job_file(file, folders), wanted):
         if entry.job is None:
-            yield entry, tuple(entry.problems)
+            yield entry, list(entry.problems)
             continue
         try:
             name = entry.job.runtime
@@ -126,7 +130,7 @@ def _outcomes(file: str, wanted: list[str] | None, profiles: list[str] | None) -
             yield entry, answer(entry.job, runtimes[name])
         except InputError as error:
             place = {"file": None if file == "-" else file, "line": entry.line}
-            yield entry, tuple(p._replace(**place) if p.file is None else p for p in error.problems)
+            yield entry, [p._replace(**place) if p.file is None else p for p in error.problems]
 
 
 def _selected(entries: list[Any], wanted: list[str] | None) -> list[Any]:

@@ -22,22 +22,74 @@ def _later(*names: str, metavar: str = "VALUE") -> Any:
 
 
 def fit(
-    model: Annotated[str | None, _option("--model", "-m", metavar="MODEL", help="Profile name, profile file or config.json.")] = None,
-    gpu: Annotated[str | None, _option("--gpu", "-g", metavar="GPU", help="Profile name or file, or a size as in '24 GiB'.")] = None,
-    sequence_length: Annotated[str | None, _option("--seq", "--sequence-length", metavar="N", help="Tokens per sequence.")] = None,
-    micro_batch_size: Annotated[str | None, _option("--micro-batch", "--micro-batch-size", metavar="N", help="Sequences per rank and forward pass; recommended if left out.")] = None,
-    global_batch_size: Annotated[str | None, _option("--global-batch", "--global-batch-size", metavar="N", help="Sequences per optimizer step over all ranks.")] = None,
-    gradient_accumulation_steps: Annotated[str | None, _option("--gradient-accumulation-steps", "--steps", metavar="N", help="Micro-batches per optimizer step.")] = None,
-    precision: Annotated[str | None, _option("--precision", metavar="NAME", help="auto, fp32, amp-fp16, amp-bf16, mixed-fp16, mixed-bf16, pure-fp16, pure-bf16.")] = None,
-    optimizer: Annotated[str | None, _option("--optimizer", metavar="NAME", help="adamw, adam, sgd, sgd-momentum, rmsprop, adafactor.")] = None,
-    optimizer_implementation: Annotated[str | None, _option("--optimizer-implementation", metavar="NAME", help="fused, foreach, for-loop.")] = None,
-    activation_checkpointing: Annotated[str | None, _option("--checkpointing", "--activation-checkpointing", metavar="NAME", help="none, full, sqrt, every:K, layers:[[0,6],[7,13]].")] = None,
-    attention: Annotated[str | None, _option("--attention", metavar="NAME", help="sdpa, flash, efficient, eager.")] = None,
-    dropout: Annotated[str | None, _option("--dropout", metavar="P", help="Overrides every dropout of the model.")] = None,
-    hold_outputs: Annotated[bool | None, typer.Option("--hold-outputs/--no-hold-outputs", help="The loop keeps the logits through backward.")] = None,
+    model: Annotated[
+        str | None, _option("--model", "-m", metavar="MODEL", help="Profile name, profile file or config.json.")
+    ] = None,
+    gpu: Annotated[
+        str | None, _option("--gpu", "-g", metavar="GPU", help="Profile name or file, or a size as in '24 GiB'.")
+    ] = None,
+    sequence_length: Annotated[
+        str | None, _option("--seq", "--sequence-length", metavar="N", help="Tokens per sequence.")
+    ] = None,
+    micro_batch_size: Annotated[
+        str | None,
+        _option(
+            "--micro-batch",
+            "--micro-batch-size",
+            metavar="N",
+            help="Sequences per rank and forward pass; recommended if left out.",
+        ),
+    ] = None,
+    global_batch_size: Annotated[
+        str | None,
+        _option(
+            "--global-batch", "--global-batch-size", metavar="N", help="Sequences per optimizer step over all ranks."
+        ),
+    ] = None,
+    gradient_accumulation_steps: Annotated[
+        str | None,
+        _option("--gradient-accumulation-steps", "--steps", metavar="N", help="Micro-batches per optimizer step."),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        _option(
+            "--precision",
+            metavar="NAME",
+            help="auto, fp32, amp-fp16, amp-bf16, mixed-fp16, mixed-bf16, pure-fp16, pure-bf16.",
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None, _option("--optimizer", metavar="NAME", help="adamw, adam, sgd, sgd-momentum, rmsprop, adafactor.")
+    ] = None,
+    optimizer_implementation: Annotated[
+        str | None, _option("--optimizer-implementation", metavar="NAME", help="fused, foreach, for-loop.")
+    ] = None,
+    activation_checkpointing: Annotated[
+        str | None,
+        _option(
+            "--checkpointing",
+            "--activation-checkpointing",
+            metavar="NAME",
+            help="none, full, sqrt, every:K, layers:[[0,6],[7,13]].",
+        ),
+    ] = None,
+    attention: Annotated[
+        str | None, _option("--attention", metavar="NAME", help="sdpa, flash, efficient, eager.")
+    ] = None,
+    dropout: Annotated[
+        str | None, _option("--dropout", metavar="P", help="Overrides every dropout of the model.")
+    ] = None,
+    hold_outputs: Annotated[
+        bool | None,
+        typer.Option("--hold-outputs/--no-hold-outputs", help="The loop keeps the logits through backward."),
+    ] = None,
     runtime: Annotated[str | None, _option("--runtime", metavar="NAME", help="transformers, pytorch.")] = None,
-    reserve: Annotated[str | None, _option("--reserve", metavar="SIZE", help="Held back for others, as in '1 GiB'.")] = None,
-    data: Annotated[str | None, _option("--gpus", "--data", metavar="N", help="Data-parallel ranks (replicas).")] = None,
+    reserve: Annotated[
+        str | None, _option("--reserve", metavar="SIZE", help="Held back for others, as in '1 GiB'.")
+    ] = None,
+    data: Annotated[
+        str | None, _option("--gpus", "--data", metavar="N", help="Data-parallel ranks (replicas).")
+    ] = None,
     sharding: Annotated[str | None, _option("--sharding", metavar="NAME", help="none.")] = None,
     profiles: Profiles = None,
     output_format: Format = "text",
@@ -47,8 +99,12 @@ def fit(
     loss: Annotated[str | None, _later("--loss")] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", hidden=True)] = None,
     image_size: Annotated[str | None, _later("--image-size")] = None,
-    optimizer_in_backward: Annotated[bool | None, typer.Option("--optimizer-in-backward/--no-optimizer-in-backward", hidden=True)] = None,
-    every_second_matmul: Annotated[bool | None, typer.Option("--every-second-matmul/--no-every-second-matmul", hidden=True)] = None,
+    optimizer_in_backward: Annotated[
+        bool | None, typer.Option("--optimizer-in-backward/--no-optimizer-in-backward", hidden=True)
+    ] = None,
+    every_second_matmul: Annotated[
+        bool | None, typer.Option("--every-second-matmul/--no-every-second-matmul", hidden=True)
+    ] = None,
     adapter: Annotated[str | None, _later("--adapter")] = None,
     rank: Annotated[str | None, _later("--rank")] = None,
     targets: Annotated[str | None, _later("--targets")] = None,
@@ -61,7 +117,9 @@ def fit(
     schedule: Annotated[str | None, _later("--schedule")] = None,
     context: Annotated[str | None, _later("--context")] = None,
     expert: Annotated[str | None, _later("--expert")] = None,
-    sequence_parallel: Annotated[bool | None, typer.Option("--sequence-parallel/--no-sequence-parallel", hidden=True)] = None,
+    sequence_parallel: Annotated[
+        bool | None, typer.Option("--sequence-parallel/--no-sequence-parallel", hidden=True)
+    ] = None,
     shards: Annotated[str | None, _later("--shards")] = None,
     weight_dtype: Annotated[str | None, _later("--weight-dtype")] = None,
     gradient_dtype: Annotated[str | None, _later("--gradient-dtype")] = None,
@@ -125,7 +183,17 @@ def _answer(given: dict[str, Any], folders: list[Path]) -> Any:
     return answer(job, find_runtime(job.runtime, folders), catalogue)
 
 
-PARALLEL_KEYS = ("data", "tensor", "pipeline", "schedule", "context", "expert", "sequence_parallel", "sharding", "shards")
+PARALLEL_KEYS = (
+    "data",
+    "tensor",
+    "pipeline",
+    "schedule",
+    "context",
+    "expert",
+    "sequence_parallel",
+    "sharding",
+    "shards",
+)
 ADAPTER_KEYS = {"adapter": "kind", "rank": "rank", "targets": "targets", "modules_to_save": "modules_to_save"}
 LISTS = ("frozen", "offload", "targets", "modules_to_save")
 

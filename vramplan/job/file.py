@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vramplan.catalog import document
+from vramplan.catalog import document, text
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink, ordered
 from vramplan.errors import Problem
@@ -17,6 +18,7 @@ from vramplan.job.resolve import resolve
 from vramplan.spec import Job
 
 VERSION = 1
+MAX_PROBLEMS_READ = 1000  # then the file is hopeless, and reading on would only take time
 _TOP = ("version", "defaults", "jobs")
 
 
@@ -68,14 +70,15 @@ def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> lis
         defaults.problem("name", "a name belongs to one job, not to the defaults")
     jobs = _jobs(top, None if defaults is None else defaults.node)
     _unique_names(jobs)
-    from_stdin = str(path) in document.STDIN_NAMES
+    from_stdin = str(path) in text.STDIN_NAMES
     catalog = Catalog(profile_dirs, None if from_stdin else Path(path).parent)
+    inherited = set() if defaults is None else _places(defaults.node)
     entries = []
     for raw in jobs:
         job = resolve(raw, catalog)
-        problems = tuple(ordered(raw.fields.sink.refusals))
+        problems = tuple(ordered(_named_by_place(raw.fields.sink.refusals, inherited)))
         entries.append(JobEntry(raw.name or "", None if problems else job, problems, raw.fields.node.line))
-        sink.problems += raw.fields.sink.problems
+        sink.problems += _named_by_place(raw.fields.sink.problems, inherited)
     sink.raise_problems()
     return entries
 
@@ -94,6 +97,7 @@ def _jobs(top: Fields, defaults: Mapping | None) -> list[RawJob]:
         return []
     result = []
     count = len(top.sink.problems)
+    found = 0
     for fields in top.mappings("jobs"):
         node = fields.node
         if defaults is not None:
@@ -101,10 +105,36 @@ def _jobs(top: Fields, defaults: Mapping | None) -> list[RawJob]:
             assert isinstance(merged, Mapping)
             node = merged
         # a sink of its own: one job's refusals are not another's
-        result.append(read_job(Fields(node, Sink(top.sink.file), fields.path), in_file=True))
+        raw = read_job(Fields(node, Sink(top.sink.file), fields.path), in_file=True)
+        result.append(raw)
+        found += len(raw.fields.sink.problems)
+        if found > MAX_PROBLEMS_READ:
+            break
     if not result and len(top.sink.problems) == count:
         top.problem("jobs", "there are no jobs")
     return result
+
+
+def _places(node: document.Node) -> set[tuple[int | None, int | None]]:
+    """Line and column of everything in a tree."""
+    places = {(node.line, node.column)}
+    if isinstance(node, Mapping):
+        for entry in node.entries.values():
+            places |= {(entry.key.line, entry.key.column)} | _places(entry.value)
+    elif isinstance(node, document.Sequence):
+        for item in node.items:
+            places |= _places(item)
+    return places
+
+
+def _named_by_place(problems: Iterable[Problem], inherited: set[tuple[int | None, int | None]]) -> Iterator[Problem]:
+    """`jobs.3.precision` -> `defaults.precision` where that is what stands at the place."""
+    for problem in problems:
+        if problem.key is not None and (problem.line, problem.column) in inherited:
+            key = problem.key.split(".", 2)
+            yield problem._replace(key=".".join(["defaults", *key[2:]]))
+        else:
+            yield problem
 
 
 def _unique_names(jobs: list[RawJob]) -> None:

@@ -38,6 +38,7 @@ class _Resolver:
         optimizer, implementation = self._optimizer(runtime, precision)
         attention = self._attention(model, gpu, precision)
         sequence_length = self._sequence_length(model)
+        self._window(model, sequence_length, attention)
         self._checkpointing(model)
         self._loss(model, runtime, precision)
         self._cells(precision)
@@ -231,8 +232,6 @@ class _Resolver:
             self.fields.refuse(key, f"{given} is not modelled (modelled: {', '.join(words.CHECKPOINTINGS)})")
         if model is None:
             return
-        if given.startswith("every:") and int(given[6:]) > model.layers:
-            self.fields.refuse(key, f"{given} is more than the {model.layers} blocks of {model.name}")
         if given.startswith("layers:"):
             end = -1
             for first, last in re.findall(r"(\d+),(\d+)", given):
@@ -283,13 +282,18 @@ class _Resolver:
         self._assume("global_batch_size", DEFAULT_GLOBAL_BATCH, "the default")
         return DEFAULT_GLOBAL_BATCH, False
 
+    def _window(self, model: ModelShape | None, sequence_length: int, attention: str) -> None:
+        """A window that is shorter than the sequence makes a mask, which fused attention then keeps in each block."""
+        window = None if model is None else model.sliding_window
+        if window is not None and sequence_length >= window and attention != "eager":
+            message = f"{sequence_length} tokens reach the sliding window of {window}, whose mask is not modelled"
+            hint = f"use less than {window}, or attention eager"
+            self.fields.refuse("sequence_length", f"{message} with attention {attention}", hint=hint)
+
     def _warn(self, model: ModelShape, sequence_length: int) -> None:
-        length, most, window = f"sequence_length {sequence_length}", model.max_positions, model.sliding_window
+        length, most = f"sequence_length {sequence_length}", model.max_positions
         if sequence_length > most:
             self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
-        if window is not None and sequence_length > window:
-            mask = "its attention mask is not counted"
-            self.warnings.append(f"{length} is more than the sliding window {window} of {model.name}: {mask}")
         devices = self.raw.data_parallel_size
         if devices > 1:
             what = "data-parallel devices without sharding"

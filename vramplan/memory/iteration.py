@@ -7,7 +7,7 @@ the caller drops the model's output before backward unless it is told to hold it
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from vramplan.memory.optimizers import optimizer_states, step
 from vramplan.memory.precision import PRECISIONS, Precision
@@ -17,11 +17,10 @@ from vramplan.spec import ModelShape
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
 from vramplan.tape.tape import Tape, rounded
-from vramplan.tape.tensors import INT64
+from vramplan.tape.tensors import INT64, Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class Setup(NamedTuple):
     """All that decides an iteration, beside the micro-batch."""
 
     model: ModelShape
@@ -39,8 +38,8 @@ class Setup:
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False) -> Record:
     """Replay one iteration.
 
-    `batch=2` gives a record that is valid for every micro-batch above 1, `batch=1` one for 1 alone. `direct=True` replays
-    every block at exactly that micro-batch, sizes rounded one by one: the reference that tests compare with.
+    `batch=2` gives a record that is valid for every micro-batch above 1, `batch=1` one for 1 alone. `direct=True`
+    replays every block at exactly that micro-batch, sizes rounded one by one: the reference that tests compare with.
     """
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
@@ -104,7 +103,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
     )
 
 
-def _inputs(setup: Setup, tape: Tape):  # type: ignore[no-untyped-def]
+def _inputs(setup: Setup, tape: Tape) -> tuple[Tensor, Tensor, list[State]]:
     """Token indices and labels: int64, on the device before the step begins."""
     length = setup.sequence_length
     label_length = 1 if setup.model.task == "cls" else length

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from vramplan.tape.tensors import BF16, FP16, FP32, DType
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(NamedTuple):
     """One row of the precision table (docs/job-format.md, "Precision, spelled out")."""
 
     name: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class Runtime(NamedTuple):
     """One training framework. Its figures are read from `profiles/runtimes/`, each with a source."""
 
     name: str
@@ -15,7 +16,7 @@ class Runtime:
     loss: str  # which loss the library computes: "causal-lm-fp32" upcasts the logits
     gradients: str  # "set-to-none": they appear in backward and go after the step | "persistent" buffers
     context_bytes: int  # CUDA context and modules, outside the allocator
-    context_by_architecture: dict[str, int] = field(default_factory=dict)
+    context_by_architecture: Mapping[str, int] = MappingProxyType({})
     context_basis: str = ""
 
     def context_on(self, architecture: str | None) -> int:

@@ -143,9 +143,7 @@ class Bert:
         batch, length = input_ids.shape
         _sequence = self.encode(input_ids)
         scores = self.predict(_sequence)
-        loss = cross_entropy(
-            view(scores, (batch * length, shape.vocabulary_size)), view(labels, (batch * length,))
-        )
+        loss = cross_entropy(view(scores, (batch * length, shape.vocabulary_size)), view(labels, (batch * length,)))
         return Output(loss, scores)
 
     def predict(self, hidden: Tensor) -> Tensor:

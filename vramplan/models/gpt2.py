@@ -6,7 +6,16 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.models.modules import (
+    ACTIVATIONS,
+    LayerNorm,
+    Linear,
+    Output,
+    Recipe,
+    causal_lm_loss,
+    output_embedding,
+    run_blocks,
+)
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import (
     add,
@@ -58,9 +67,7 @@ class Attention:
         return output, weights
 
 
-def eager_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float
-) -> tuple[Tensor, Tensor]:
+def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> tuple[Tensor, Tensor]:
     """eager_attention_forward of the same file; the weights keep the dtype that the mask gives them."""
     weights = mul_scalar(matmul(query, transpose(key, -1, -2)))
     if mask is not None:
@@ -79,9 +86,7 @@ class MLP:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.p = recipe.hidden_dropout
-        self.c_fc = Linear(
-            tape, "c_fc", shape.hidden_size, shape.intermediate_size, dtype, bias=True, transposed=True
-        )
+        self.c_fc = Linear(tape, "c_fc", shape.hidden_size, shape.intermediate_size, dtype, bias=True, transposed=True)
         self.c_proj = Linear(
             tape, "c_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=True, transposed=True
         )

@@ -153,9 +153,7 @@ class MLP:
 class Block:
     """LlamaDecoderLayer."""
 
-    def __init__(
-        self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
-    ) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = Attention(tape, recipe)
         self.mlp = MLP(tape, recipe)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from vramplan.spec import ModelShape
@@ -31,15 +30,14 @@ from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
 
 
 class Segment(NamedTuple):
-    """`count` consecutive runs of `blocks` blocks each; each run is one checkpoint if `checkpointed`."""
+    """`times` consecutive runs of `blocks` blocks each; each run is one checkpoint if `checkpointed`."""
 
-    count: int
+    times: int
     blocks: int
     checkpointed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     """All that a forward pass depends on beside the micro-batch."""
 
     shape: ModelShape
@@ -122,14 +120,17 @@ def run_blocks(tape: Tape, segments: Sequence[Segment], make: Callable[[int], Bl
     that its parameters are counted for all of them.
     """
     at = 0
-    for count, size, checkpointed in segments:
+    for i, (times, size, checkpointed) in enumerate(segments):
         if not checkpointed:
-            for first, _ in tape.repeat(count * size):
+            for first, _ in tape.repeat(times * size):
                 hidden = make(at + first)(hidden)
         else:
-            for first, _ in tape.repeat(count):
+            # runs of checkpoints of different sizes hand over nothing but the hidden state, as neighbours in a run do
+            opens = i == 0 or not segments[i - 1].checkpointed
+            closes = i + 1 == len(segments) or not segments[i + 1].checkpointed
+            for first, _ in tape.repeat(times, first=opens, last=closes):
                 hidden = tape.checkpoint(segment_of(tape, size, make, at + first * size), hidden)
-        at += count * size
+        at += times * size
     return hidden
 
 

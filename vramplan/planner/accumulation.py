@@ -28,8 +28,8 @@ class Schedule(NamedTuple):
 class Accumulation:
     """The schedules that a job leaves open.
 
-    `micro`, `steps` and `global_batch` are None where they are free; `given` says that the global batch is the user's and
-    must be reached exactly, while the default one moves to the nearest that can be.
+    `micro`, `steps` and `global_batch` are None where they are free; `given` says that the global batch is the user's
+    and must be reached exactly, while the default one moves to the nearest that can be.
     """
 
     def __init__(
@@ -56,8 +56,7 @@ class Accumulation:
                 hint="reachable: " + " and ".join(str(n) for n in dict.fromkeys((below, above)) if n),
             )
         self.moved_from = wanted
-        near = below if below and wanted - below <= above - wanted else above
-        return near
+        return below if below and wanted - below <= above - wanted else above
 
     def _made_of(self) -> str:
         parts = []
@@ -96,4 +95,3 @@ def divisors(number: int) -> list[int]:
     """All divisors, the largest first."""
     small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)}, reverse=True)
-

@@ -43,7 +43,7 @@ def segments_of(strategy: str, layers: int) -> tuple[Segment, ...]:
         if size > 0:
             before = runs[-1] if runs else None
             if before is not None and before.checkpointed and before.blocks == size:
-                runs[-1] = Segment(before.count + 1, size, True)
+                runs[-1] = Segment(before.times + 1, size, True)
             else:
                 runs.append(Segment(1, size, True))
         at = last + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vramplan.memory.budget import HIGH_PERCENT, RESERVED_PERCENT, Footprint, allocated_limit, footprint
+from vramplan.memory.budget import HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
 from vramplan.memory.runtime import Runtime
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from vramplan.memory.runtime import Runtime
@@ -25,7 +24,7 @@ def remedies_for(
 ) -> tuple[Remedy, ...]:
     """Verified single changes, the cheapest kind first; those that are certain to fit before tight ones."""
     rung = choice.rung
-    base = replace(judge.job, activation_checkpointing=rung.strategy)
+    base = judge.job._replace(activation_checkpointing=rung.strategy)
     found = []
     for change, cost, job, schedule in (
         *_smaller_micro_batch(choice, judge),
@@ -65,7 +64,7 @@ def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
         smaller = Schedule(micro, per_rank // micro, schedule.global_batch_size)
         peak = judge.footprint(rung.strategy, smaller)
         if judge.verdict(peak) == FITS or (micro == 1 and judge.verdict(peak) != DOES_NOT_FIT):
-            job = replace(judge.job, activation_checkpointing=rung.strategy)
+            job = judge.job._replace(activation_checkpointing=rung.strategy)
             change = {"micro_batch_size": micro, "gradient_accumulation_steps": smaller.gradient_accumulation_steps}
             yield change, f"{smaller.gradient_accumulation_steps} smaller micro-steps, same global batch", job, smaller
             return
@@ -81,7 +80,7 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
         if judge.verdict(peak) == DOES_NOT_FIT or peak.device >= rung.peak.device:
             continue
         cost = f"{judge.recomputed_fraction(name):.0%} more compute than no checkpointing"
-        job = replace(judge.job, activation_checkpointing=name)
+        job = judge.job._replace(activation_checkpointing=name)
         yield {"activation_checkpointing": name}, cost, job, rung.schedule
         return
 
@@ -89,24 +88,29 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
 def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
     """Fused optimizer steps and fused attention: less memory for nothing."""
     if base.optimizer_implementation == "foreach" and base.optimizer in ("adamw", "adam"):
-        job = replace(base, optimizer_implementation="fused")
+        job = base._replace(optimizer_implementation="fused")
         yield {"optimizer_implementation": "fused"}, "none: same arithmetic in one kernel", job, schedule
     if base.attention == "eager":
-        job = replace(base, attention="efficient")
+        job = base._replace(attention="efficient")
         yield {"attention": "efficient"}, "none: faster, no attention weights to look at", job, schedule
     if base.hold_outputs:
-        yield {"hold_outputs": False}, "none: drop the logits before backward", replace(base, hold_outputs=False), schedule
+        yield (
+            {"hold_outputs": False},
+            "none: drop the logits before backward",
+            base._replace(hold_outputs=False),
+            schedule,
+        )
 
 
 def _other_optimizer(base: Job, schedule: Schedule) -> Iterator[Change]:
     """Optimizers with fewer states."""
     if base.optimizer in ("adamw", "adam") and not base.precision.startswith("mixed-"):
-        job = replace(base, optimizer="adafactor", optimizer_implementation="for-loop")
+        job = base._replace(optimizer="adafactor", optimizer_implementation="for-loop")
         change = {"optimizer": "adafactor", "optimizer_implementation": "for-loop"}
         yield change, "factored second moments, no momentum: other hyper-parameters", job, schedule
     if base.optimizer in ("adamw", "adam", "rmsprop", "sgd-momentum"):
         implementation = "fused" if base.precision.startswith("mixed-") else "foreach"
-        job = replace(base, optimizer="sgd", optimizer_implementation=implementation)
+        job = base._replace(optimizer="sgd", optimizer_implementation=implementation)
         change = {"optimizer": "sgd", "optimizer_implementation": implementation}
         yield change, "no moments: trains transformers badly", job, schedule
 
@@ -118,10 +122,20 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
     gpu = base.gpu
     if base.precision == "fp32":
         name = "amp-bf16" if gpu.bf16 is not False else "amp-fp16"
-        yield {"precision": name}, "16-bit matrix products; fp16 wants loss scaling", replace(base, precision=name), schedule
+        yield (
+            {"precision": name},
+            "16-bit matrix products; fp16 wants loss scaling",
+            base._replace(precision=name),
+            schedule,
+        )
     half = "bf16" if base.precision.endswith("bf16") or (base.precision == "fp32" and gpu.bf16 is not False) else "fp16"
     name = f"pure-{half}"
-    yield {"precision": name}, "weights and states in 16 bits: less accurate updates", replace(base, precision=name), schedule
+    yield (
+        {"precision": name},
+        "weights and states in 16 bits: less accurate updates",
+        base._replace(precision=name),
+        schedule,
+    )
 
 
 def _shorter_sequence(base: Job, schedule: Schedule, runtime: Runtime) -> Iterator[Change]:
@@ -130,7 +144,7 @@ def _shorter_sequence(base: Job, schedule: Schedule, runtime: Runtime) -> Iterat
     best = 0
     while low < high:
         middle = (low + high + 1) // 2
-        job = replace(base, sequence_length=middle * SEQUENCE_STEP)
+        job = base._replace(sequence_length=middle * SEQUENCE_STEP)
         judge = Judge(job, runtime)
         if judge.verdict(judge.footprint(base.activation_checkpointing or "none", schedule)) == FITS:
             low = best = middle
@@ -138,7 +152,7 @@ def _shorter_sequence(base: Job, schedule: Schedule, runtime: Runtime) -> Iterat
             high = middle - 1
     length = best * SEQUENCE_STEP
     if length >= SHORTEST_SEQUENCE:
-        job = replace(base, sequence_length=length)
+        job = base._replace(sequence_length=length)
         yield {"sequence_length": length}, f"{base.sequence_length - length} fewer tokens of context", job, schedule
 
 
@@ -158,7 +172,7 @@ def _larger_gpu(
         ):
             continue
         size = f"{gpu.capacity_bytes / 2**30:.1f} GiB"
-        remedy = _judged({"gpu": gpu.name}, f"a {size} card", replace(base, gpu=gpu), schedule, device_bytes, runtime)
+        remedy = _judged({"gpu": gpu.name}, f"a {size} card", base._replace(gpu=gpu), schedule, device_bytes, runtime)
         if remedy is not None and remedy.verdict == FITS:
             return [remedy]
     return []

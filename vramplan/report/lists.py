@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from vramplan.errors import Problem
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import gib_against, gib_down, gib_up, percent_up, text_of
+from vramplan.report.text import value_text
+from vramplan.results import TIGHT
 from vramplan.rows import (
     CheckRow,
     CheckSummary,
@@ -21,8 +23,6 @@ from vramplan.rows import (
     ValidateRow,
     ValidateSummary,
 )
-from vramplan.report.text import value_text
-from vramplan.results import TIGHT
 
 ENDLESS = 1_000_000
 

@@ -7,7 +7,7 @@ operators, so they are agreement with the reading of a source, not with a measur
 from __future__ import annotations
 
 from vramplan.tape.operators import Grads, autocast_half, clone, expand, narrow, pad_last, view
-from vramplan.tape.tape import Saved, rounded
+from vramplan.tape.tape import Saved, Tape, rounded
 from vramplan.tape.tensors import BYTE, FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # flash_api.cpp, mha_bwd: seqlen_q rounded to 128, head size to 32
@@ -57,7 +57,8 @@ def view_unsqueezed(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...])
 def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Saves q, k, v, the output, the logsumexp (fp32 per row), seed and offset.
 
-    Backward: dq, dk, dv; workspace: an fp32 dq accumulator, softmax_d, and under grouped queries dk and dv per query head.
+    Backward: dq, dk, dv; workspace: an fp32 dq accumulator, softmax_d, and under grouped queries dk and dv per query
+    head.
     The output has the memory layout of q.
     """
     tape = q.tape
@@ -66,19 +67,20 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     per_sample = batch // tape.batch
     itemsize = q.dtype.itemsize
 
+    rows = round_up(length, FLASH_ROWS)
+    parts = [rows * heads * round_up(width, FLASH_WIDTH) * 4, heads * rows * 4]
+    if kv_heads != heads:
+        parts += [kv_length * heads * width * itemsize] * 2
+    per_sample_bytes = per_sample * sum(parts)
+
     def workspace_bytes(samples: int) -> int:
-        b = per_sample * samples
-        rows = round_up(length, FLASH_ROWS)
-        size = rounded(b * rows * heads * round_up(width, FLASH_WIDTH) * 4) + rounded(b * heads * rows * 4)
-        if kv_heads != heads:
-            size += 2 * rounded(b * kv_length * heads * width * itemsize)
-        return size
+        return sum(rounded(per_sample * samples * part) for part in parts)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         tape.work(10 * batch * heads * length * kv_length * width)  # five products: scores again, dv, dp, dq, dk
         grads = tuple(tape.like("flash_attention_backward", x) for x in saved[:3])
-        tape.workspace("flash_attention_backward", workspace_bytes)
+        tape.workspace("flash_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
     node = tape.record("flash_attention", (q, k, v), backward, (q, k, v))
@@ -101,20 +103,22 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     batch, heads, length, width = q.shape
     per_sample = batch // tape.batch
 
+    parts = (heads * round_up(length, EFFICIENT_ROWS) * width * 4, heads * length * 4)
+    per_sample_bytes = per_sample * sum(parts)
+
     def workspace_bytes(samples: int) -> int:
-        b = per_sample * samples
-        return rounded(rounded(b * heads * round_up(length, EFFICIENT_ROWS) * width * 4) + rounded(b * heads * length * 4))
+        return sum(rounded(per_sample * samples * part) for part in parts)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         tape.work(10 * batch * heads * length * length * width)
-        grads = tuple(_by_position(tape.new, "efficient_attention_backward", x) for x in saved[:3])
-        tape.workspace("efficient_attention_backward", workspace_bytes)
+        grads = tuple(_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
+        tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
     node = tape.record("efficient_attention", (q, k, v), backward, (q, k, v))
     tape.work(4 * batch * heads * length * length * width)
-    out = _by_position(tape.new, "efficient_attention", q, node)
+    out = _by_position(tape, "efficient_attention", q, node)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
@@ -122,8 +126,8 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def _by_position(new, operator: str, x: Tensor, node: object = None) -> Tensor:  # type: ignore[no-untyped-def]
+def _by_position(tape: Tape, operator: str, x: Tensor, node: object = None) -> Tensor:
     """[B, a, S, d] stored as [B, S, a, d]."""
-    batch, heads, length, width = x.shape
+    _, heads, length, width = x.shape
     strides = normalised(x.shape, (length * heads * width, width, heads * width, 1))
-    return new(operator, x.shape, x.dtype, x.batched, strides, node)  # type: ignore[no-any-return]
+    return tape.new(operator, x.shape, x.dtype, x.batched, strides, node)

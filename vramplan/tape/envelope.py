@@ -62,6 +62,7 @@ def _collect(items: list[Item], record: Record, start: Line, lines: list[Line], 
     """Append the local maxima above `start`; return the change of the level."""
     fixed, per_sample = start
     sizes_fixed, sizes_sample, sized = record.fixed, record.per_sample, record.sized
+    not_affine = record.not_affine
     for item in items:
         if isinstance(item, Repeat):
             level = (fixed, per_sample)
@@ -75,7 +76,7 @@ def _collect(items: list[Item], record: Record, start: Line, lines: list[Line], 
         rising = False
         for _, storage, copies in item:
             if copies > 0:
-                if storage in sized:
+                if storage in not_affine:
                     scratch.append(Scratch((fixed, per_sample), sized[storage]))
                 rising = True
             elif rising:

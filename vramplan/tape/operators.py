@@ -264,7 +264,7 @@ def _scaled(grad: Tensor, saved: Saved) -> Grads:
 
 
 def mul(a: Tensor, b: Tensor) -> Tensor:
-    """a * b: new; each operand is saved only if the other needs a gradient. Backward: full-size products, both first."""
+    """a * b: new; an operand is saved only if the other needs a gradient. Backward: full-size products, both first."""
     wide = prod(a.shape) >= prod(b.shape)
     shape = a.shape if wide else b.shape
     need_a, need_b = a.node is not None, b.node is not None
@@ -285,7 +285,7 @@ def mul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def pow_scalar(x: Tensor) -> Tensor:
-    """x ** n: autocast to fp32; saves x. Backward: x**(n-1), n * that, and the product with the gradient are alive together."""
+    """x ** n: autocast to fp32; saves x. Backward: x**(n-1), n * that, and the product with g are alive together."""
     x = autocast_float(x)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
@@ -383,9 +383,9 @@ def dropout(x: Tensor, p: float) -> Tensor:
 def linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
     """`F.linear` (weight [out, in]) or GPT-2's Conv1D (`transposed`: weight [in, out]).
 
-    Saves x and the weight, each only if the other needs a gradient. Without bias (mm) backward makes the weight's gradient
-    first, with bias (addmm) the input's; the bias gradient is the engine's sum. Autocast casts bias, weight, x (Conv1D:
-    weight, x, bias), each a node of its own.
+    Saves x and the weight, each only if the other needs a gradient. Without bias (mm) backward makes the weight's
+    gradient first, with bias (addmm) the input's; the bias gradient is the engine's sum. Autocast casts bias, weight, x
+    (Conv1D: weight, x, bias), each a node of its own.
     """
     tape = x.tape
     out_features = weight.shape[1 if transposed else 0]
@@ -504,7 +504,7 @@ def softmax(x: Tensor, dtype: DType | None = None) -> Tensor:
 
 
 def log_softmax(x: Tensor) -> Tensor:
-    """`F.log_softmax(x, -1)` inside `cross_entropy`, which asks for the dtype of x: saves its result; backward 1 new."""
+    """`F.log_softmax(x, -1)` inside `cross_entropy`, in the dtype of x: saves its result; backward 1 new."""
     return _normalised_exponential("_log_softmax", x, x.dtype)
 
 
@@ -526,7 +526,9 @@ def _normalised_exponential(operator: str, x: Tensor, target: DType) -> Tensor:
 
 # ------------------------------------------------------------------------------------------------ embedding and loss
 
-SORTED_INDICES = 3072  # above so many indices the embedding gradient sorts them (aten/src/ATen/native/cuda/Embedding.cu)
+SORTED_INDICES = (
+    3072  # above so many indices the embedding gradient sorts them (aten/src/ATen/native/cuda/Embedding.cu)
+)
 
 
 def embedding(ids: Tensor, weight: Parameter) -> Tensor:

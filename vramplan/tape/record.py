@@ -57,6 +57,7 @@ class Record:
         self.fixed = tape.fixed
         self.per_sample = tape.per_sample
         self.sized: dict[int, Callable[[int], int]] = tape.sized
+        self.not_affine = tape.not_affine
         self.operators = tape.operators
         self.categories = tape.categories
         self.flops = dict(tape.flops)
@@ -67,6 +68,8 @@ class Record:
         self.trainable_parameters = sum(p.elements * p.copies for p in tape.parameters if p.node is not None)
         self._weights = _copies_of_deaths(self.events, tape.marks)
         self.trees = self._grow(tape.marks)
+        self._static_sampled = [state for state in states if state.per_sample_bytes]
+        self._static_fixed = sum(state.at(0) for state in states if not state.per_sample_bytes)
         self._sizes: dict[int, list[int]] = {}
 
     # -------------------------------------------------------------------------------------------------- numbers
@@ -86,7 +89,7 @@ class Record:
 
     def static_bytes(self, batch: int) -> int:
         """Bytes that are alive during the whole iteration."""
-        return sum(state.at(batch) for state in self.states)
+        return self._static_fixed + sum(state.at(batch) for state in self._static_sampled)
 
     def peaks(self, batch: int) -> dict[str, int]:
         """Peak bytes of each phase."""
@@ -119,7 +122,7 @@ class Record:
         peaks = self.peaks(batch)
         phase = max(peaks, key=lambda name: peaks[name])
         items = next(items for name, items in self.trees if name == phase)
-        top, position, last = _locate(items, self.sizes(batch))
+        _, position, last = _locate(items, self.sizes(batch))
         return phase, Moment(peaks[phase], position, last)
 
     def components(self, batch: int, phase: str, moment: Moment) -> dict[str, int]:
@@ -170,7 +173,7 @@ class Record:
         k = 0
         while k < len(pieces):
             low, high, path = pieces[k]
-            if len(path) <= depth or path[depth][1] == 1 and len(path) == depth + 1:
+            if len(path) <= depth or (path[depth][1] == 1 and len(path) == depth + 1):
                 run = self._run(low, high)
                 if items and isinstance(items[-1], list):
                     items[-1].extend(run)

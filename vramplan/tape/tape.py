@@ -46,7 +46,9 @@ class Node:
 
     __slots__ = ("edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "width")
 
-    def __init__(self, operator: str, fn: Backward, edges: list[tuple[Any, int, Shape, bool, DType]], path: Path) -> None:
+    def __init__(
+        self, operator: str, fn: Backward, edges: list[tuple[Any, int, Shape, bool, DType]], path: Path
+    ) -> None:
         self.operator = operator
         self.fn = fn
         self.edges = edges
@@ -89,8 +91,8 @@ class Frame:
 class Tape:
     """Records births, deaths, phases and repeated units of one iteration.
 
-    `batch` is the representative micro-batch: 2 for every batch above 1, or 1. With `direct=True` it is the real one and
-    all sizes are plain rounded bytes: the slow, literal replay that tests compare with.
+    `batch` is the representative micro-batch: 2 for every batch above 1, or 1. With `direct=True` it is the real one
+    and all sizes are plain rounded bytes: the slow, literal replay that tests compare with.
     """
 
     def __init__(self, batch: int, *, direct: bool = False) -> None:
@@ -99,7 +101,10 @@ class Tape:
         self.events: list[int] = []  # index: birth, ~index: death
         self.fixed: list[int] = []  # bytes that do not depend on the batch, rounded to allocator blocks
         self.per_sample: list[int] = []  # bytes per sample, unrounded
-        self.sized: dict[int, Callable[[int], int]] = {}  # the rare sizes that are not affine, as functions of the batch
+        self.sized: dict[
+            int, Callable[[int], int]
+        ] = {}  # the rare sizes that are not affine, as functions of the batch
+        self.not_affine: set[int] = set()  # those of them that no line approximates
         self.operators: list[str] = []  # what made each storage
         self.categories: list[str] = []
         self.marks: list[tuple[int, Path]] = [(0, ())]  # from this event on, inside these repeated units
@@ -153,13 +158,18 @@ class Tape:
         strides = None if source.strides is None else dense_like(source.shape, source.strides)
         return self.new(operator, source.shape, dtype or source.dtype, source.batched, strides, node)
 
-    def workspace(self, operator: str, size: Callable[[int], int]) -> None:
-        """Scratch of one kernel: `size` gives its bytes (already rounded) at a micro-batch; it dies at once."""
+    def workspace(self, operator: str, size: Callable[[int], int], per_sample: int | None = None) -> None:
+        """Scratch of one kernel: `size` gives its bytes (already rounded) at a micro-batch; it dies at once.
+
+        `per_sample` is given where the size is affine but for its rounding.
+        """
         index = len(self.fixed)
         self.fixed.append(size(self.batch) if self.direct else 0)
-        self.per_sample.append(0)
+        self.per_sample.append(0 if self.direct else per_sample or 0)
         if not self.direct:
             self.sized[index] = size
+            if per_sample is None:
+                self.not_affine.add(index)
         self.operators.append(operator)
         self.categories.append("workspace")
         Storage(self.events, index)
@@ -190,23 +200,27 @@ class Tape:
         return Tensor(self, None, shape, dtype, batched)
 
     # --------------------------------------------------------------------------------------------------- units
-    def repeat(self, count: int) -> Iterator[tuple[int, int]]:
-        """Walk `count` identical items, replaying the first, one inner and the last one; yields (first index, copies).
+    def repeat(self, count: int, *, first: bool = True, last: bool = True) -> Iterator[tuple[int, int]]:
+        """Walk `count` identical items, replaying one inner item for all inner ones; yields (index, copies).
 
-        The inner item stands for all inner ones. It is exact because inner items only differ in what they are called:
-        the first and the last copy of its slice bound every level in between (levels are linear in the copy index).
+        The first item of all is played on its own, and the last one (`first`, `last` say whether this run holds them):
+        they meet the outside. Inner items only differ in what they are called, so the first and the last copy of their
+        slice bound every level in between: levels are linear in the copy index.
         """
-        outer, copies = self.path, self.copies
-        if count <= 3 or self.direct:
+        outer = self.path
+        ends = first + last
+        if count - ends < 2 or self.direct:
             plan = [(i, 1) for i in range(count)]
         else:
-            plan = [(0, 1), (1, count - 2), (count - 1, 1)]
-        for first, times in plan:
+            plan = [(0, 1)] if first else []
+            plan.append((int(first), count - ends))
+            if last:
+                plan.append((count - 1, 1))
+        for index, times in plan:
             self.units += 1
             self.enter((*outer, (self.units, times)))
-            yield first, times
+            yield index, times
         self.enter(outer)
-        assert self.copies == copies
 
     def enter(self, path: Path) -> None:
         """Go on inside these repeated units."""
@@ -241,7 +255,7 @@ class Tape:
             if saves:
                 self._pack(self.recomputing, saves)
             return RECOMPUTED
-        edges = []
+        edges: list[tuple[Any, int, Shape, bool, DType]] = []
         for tensor in inputs:
             if tensor is None or tensor.node is None:
                 edges.append((None, 0, (), False, FP32))

@@ -140,7 +140,7 @@ def normalised(shape: Shape, strides: Shape | None) -> Shape | None:
 
 @lru_cache(maxsize=4096)
 def dense_like(shape: Shape, strides: Shape | None) -> Shape | None:
-    """Strides of a new tensor that keeps the dimension order of another (`torch.empty_like`, TensorIterator outputs)."""
+    """Strides of a new tensor in the dimension order of another (`torch.empty_like`, outputs of TensorIterator)."""
     if strides is None:
         return None
     order = sorted(range(len(shape)), key=lambda i: (-strides[i] if shape[i] != 1 else 0, i))

@@ -1,0 +1,122 @@
+"""Who may import what, and what a process pays for: the shape of the program, held by tests."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "vramplan"
+
+CORE = ("tape", "models", "memory", "planner", "results.py", "spec.py", "errors.py")
+CORE_FILES = sorted(
+    file for name in CORE for file in ((PACKAGE / name).rglob("*.py") if "." not in name else [PACKAGE / name])
+)
+FILE_ACCESS = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urllib"}
+
+# What a process imported and which profiles it opened, as one line of JSON on stderr when it is done.
+PROBE = """
+import json, sys
+opened = []
+def hook(event, arguments):
+    if event == "open" and isinstance(arguments[0], (str, bytes)):
+        opened.append(arguments[0] if isinstance(arguments[0], str) else arguments[0].decode())
+sys.addaudithook(hook)
+sys.argv[0] = "vramplan"
+from vramplan.cli.app import main
+try:
+    main()
+except SystemExit as stopped:
+    code = stopped.code
+opened = list(opened)
+print(json.dumps({"code": code, "modules": sorted(sys.modules), "opened": opened}), file=sys.stderr)
+"""
+
+
+def probe(*words: str) -> dict[str, Any]:
+    """Run a command in a process of its own and say what it touched."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *words], capture_output=True, text=True, env=environment, cwd=ROOT, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
+    assert found["code"] == 0, done.stderr
+    return found
+
+
+def test_the_import_contracts_of_pyproject_hold() -> None:
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--no-cache", "--no-logo"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imports_of(file: Path) -> set[str]:
+    """Every module that a file imports anywhere in it, for type checkers too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file.name}: relative imports hide where a name is from"
+            found.add(node.module or "")
+    return found
+
+
+@pytest.mark.parametrize("file", CORE_FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_the_core_imports_the_standard_library_and_itself(file: Path) -> None:
+    rooms = {f"vramplan.{name.removesuffix('.py')}" for name in CORE}
+    for module in imports_of(file):
+        top = module.split(".")[0]
+        if top == "vramplan":
+            assert ".".join(module.split(".")[:2]) in rooms, module
+        else:
+            assert top in sys.stdlib_module_names, module
+            assert top not in FILE_ACCESS, f"the core reads no files: {module}"
+
+
+@pytest.mark.parametrize("file", CORE_FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_the_core_neither_prints_nor_opens(file: Path) -> None:
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not called & {"print", "open", "input", "exec", "eval"}
+
+
+def test_fit_in_json_loads_neither_rich_nor_pint() -> None:
+    modules = probe("fit", "--model", "gpt2-xl", "--gpu", "v100", "--format", "json")["modules"]
+    assert not {"rich", "pint"} & set(modules)
+
+
+def test_fit_in_a_pipe_loads_neither_rich_nor_pint() -> None:
+    modules = probe("fit", "--model", "gpt2-xl", "--gpu", "v100")["modules"]
+    assert not {"rich", "pint"} & set(modules)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["check", "--help"], ["--version"]], ids=" ".join)
+def test_help_loads_neither_yaml_nor_pint_nor_rich_nor_the_engine(words: list[str]) -> None:
+    modules = set(probe(*words)["modules"])
+    assert not {"yaml", "pint", "rich"} & modules
+    rooms = ("tape", "models", "memory", "planner", "catalog", "job", "report")
+    assert not {f"vramplan.{room}" for room in rooms} & modules
+
+
+@pytest.mark.parametrize("output", [[], ["--format", "json"]], ids=["text", "json"])
+def test_a_fit_opens_one_gpu_one_model_and_one_runtime_file(output: list[str]) -> None:
+    opened = probe("fit", "--model", "gpt2-xl", "--gpu", "v100", *output)["opened"]
+    profiles = [Path(name) for name in opened if name.endswith((".yaml", ".yml"))]
+    assert sorted(f"{file.parent.name}/{file.name}" for file in profiles) == [
+        "gpus/v100.yaml",
+        "models/gpt2-xl.yaml",
+        "runtimes/transformers.yaml",
+    ]

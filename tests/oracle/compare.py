@@ -1,0 +1,75 @@
+"""Predict traced rows and compare: shared by the tests and by the generator of docs/accuracy.md."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from vramplan.job import read_job_file
+from vramplan.memory.iteration import Setup, replay
+from vramplan.planner.checkpoints import segments_of
+from vramplan.spec import Job
+
+HERE = Path(__file__).parent
+FIGURES = ("peak", "forward", "backward", "step", "saved")
+FILES = ("suite", "random")
+
+
+class Row(NamedTuple):
+    """One traced row: predicted and traced bytes of each figure."""
+
+    job: Job
+    predicted: dict[str, int]
+    traced: dict[str, int]
+
+    def error(self, figure: str) -> float:
+        """Relative error of a figure."""
+        return abs(self.predicted[figure] - self.traced[figure]) / self.traced[figure]
+
+
+def setup_of(job: Job) -> Setup:
+    """The iteration of a fully pinned job."""
+    assert job.activation_checkpointing is not None
+    assert job.gradient_accumulation_steps is not None
+    return Setup(
+        model=job.model,
+        precision=job.precision,
+        sequence_length=job.sequence_length,
+        attention=job.attention,
+        segments=segments_of(job.activation_checkpointing, job.model.layers),
+        optimizer=job.optimizer,
+        optimizer_implementation=job.optimizer_implementation,
+        accumulating=job.gradient_accumulation_steps > 1,
+        hold_outputs=job.hold_outputs,
+        dropout=job.dropout,
+    )
+
+
+@cache
+def rows(file: str, *, direct: bool = False) -> tuple[Row, ...]:
+    """All rows of a file, predicted by the quick replay or, with `direct`, by the one that plays every block."""
+    result = []
+    for entry in read_job_file(HERE / f"{file}.json"):
+        job = entry.job
+        assert job is not None, entry.problems
+        batch = job.micro_batch_size
+        assert batch is not None
+        if direct:
+            record = replay(setup_of(job), batch=batch, direct=True)
+        else:
+            record = replay(setup_of(job), batch=1 if batch == 1 else 2)
+        phases = record.peaks(batch)
+        trace, measured = job.case["trace"], job.case["measured"]
+        result.append(
+            Row(
+                job,
+                {"peak": max(phases.values()), **phases, "saved": record.saved_bytes(batch)},
+                {
+                    "peak": measured["peak_bytes"],
+                    **trace["phase_peaks"],
+                    "saved": trace["end_of_forward_saved_bytes"],
+                },
+            )
+        )
+    return tuple(result)

@@ -1,0 +1,70 @@
+"""The text of a file that a user names: regular files and standard input, of a fair size, in UTF-8."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+
+from vramplan.errors import InputError, Problem
+
+MAX_BYTES = 8 * 2**20  # the largest file that people keep by hand is 0.5 MB
+
+STDIN_NAMES = frozenset({"-", "/dev/stdin"})
+
+
+def read_text(file: str, *, allow_stdin: bool = False) -> str:
+    """The whole text. Raises InputError, which names the file and, where there is one, the place."""
+    data = _read_stdin() if allow_stdin and file in STDIN_NAMES else _read_bytes(file)
+    return _decode(data, file)
+
+
+def fail(message: str, file: str | None, line: int | None = None, column: int | None = None) -> InputError:
+    """An InputError with one problem, to be raised."""
+    return InputError([Problem(message, file=file, line=line, column=column)])
+
+
+def _read_bytes(file: str) -> bytes:
+    try:
+        mode = os.stat(file).st_mode
+        if stat.S_ISDIR(mode):
+            raise fail("is a directory, not a file", file)
+        if not stat.S_ISREG(mode):
+            raise fail("is not a regular file", file)  # a pipe or a device may never end
+        with open(file, "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise fail("no such file", file) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise fail(f"cannot be read: {reason}", file) from None
+    return _of_fair_size(data, file)
+
+
+def _read_stdin() -> bytes:
+    try:
+        return _of_fair_size(sys.stdin.buffer.read(MAX_BYTES + 1), "-")
+    except (OSError, ValueError, AttributeError) as error:  # closed, or replaced by something without a buffer
+        raise fail(f"standard input cannot be read: {error}", "-") from None
+
+
+def _of_fair_size(data: bytes, file: str) -> bytes:
+    if len(data) > MAX_BYTES:
+        raise fail(f"is larger than {MAX_BYTES // 2**20} MiB", file)
+    return data
+
+
+def _decode(data: bytes, file: str) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise fail("is not UTF-8 text", file, line, error.start - data.rfind(b"\n", 0, error.start)) from None
+    # the C parser names no line for these
+    odd = re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text)
+    if odd:
+        line = text.count("\n", 0, odd.start()) + 1
+        column = odd.start() - text.rfind("\n", 0, odd.start())
+        raise fail(f"holds the control character U+{ord(odd[0]):04X}: is it a text file?", file, line, column)
+    return text
