@@ -1,9 +1,9 @@
 """How fast vramplan answers: `python tests/benchmarks/startup.py [REPETITIONS]`.
 
-The time of a whole process, as a ratio to a trivial one-command Typer program that the same interpreter runs in turn with
-it, so that the machine and its load cancel out; the median over pairs. And the largest resident memory of the process.
-Nothing is asserted: times are looked at, never tested. For honest figures run it where vramplan is installed without
-`--editable`, as users have it: pip byte-compiles, and the first run does not.
+The time of a whole process, as a ratio to a trivial one-command Typer program that the same interpreter runs in turn
+with it, so that the machine and its load cancel out; the median over pairs. And the largest resident memory of the
+process. Nothing is asserted: times are looked at, never tested. For honest figures run it where vramplan is installed
+without `--editable`, as users have it.
 """
 
 from __future__ import annotations
@@ -97,9 +97,10 @@ def main(repetitions: int) -> None:
     """Measure every case and print the table."""
     script = Path(sys.executable).with_name("vramplan")
     vramplan = (str(script),) if script.exists() else (sys.executable, "-m", "vramplan")
+    question = ("fit", "--model", "gpt2-xl", "--gpu", "v100")
     cases = (
-        Case("fit --format json", (*vramplan, *"fit --model gpt2-xl --gpu v100 --format json".split()), 2.5),
-        Case("fit (text)", (*vramplan, *"fit --model gpt2-xl --gpu v100".split()), None),
+        Case("fit --format json", (*vramplan, *question, "--format", "json"), 2.5),
+        Case("fit (text)", (*vramplan, *question), None),
         Case("--help", (*vramplan, "--help"), 2.6),
         Case("check, 20 jobs", (*vramplan, "check", "twenty.yaml"), None, None),
     )

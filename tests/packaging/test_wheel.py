@@ -1,7 +1,7 @@
 """What people install: the sdist and the wheel hold everything, and profiles are found however vramplan came.
 
-The checkout is copied first, so that neither the build nor the editable install leaves anything in it. Dependencies come
-from the package index, as they do for a user.
+The checkout is copied first, so that neither the build nor the editable install leaves anything in it. Dependencies
+come from the package index, as they do for a user.
 """
 
 from __future__ import annotations

@@ -85,7 +85,11 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         ]
     states += inputs
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
-    return Record(tape, states, saved_at)
+    record = Record(tape, states, saved_at)
+    for parameter in tape.parameters:
+        parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
+    tape.parameters.clear()
+    return record
 
 
 def recipe_of(setup: Setup, precision: Precision) -> Recipe:

@@ -105,13 +105,22 @@ def _adafactor_foreach(tape: Tape, parameters: Sequence[Parameter]) -> None:
 
 
 def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
-    """`_single_tensor_adafactor`: one update at a time; the previous one lives until the next is made."""
+    """`_single_tensor_adafactor`: one update at a time; its locals live until the next parameter replaces them."""
+    row_mean: Tensor | None = None
+    column_mean: Tensor | None = None
     square: Tensor | None = None
     update: Tensor | None = None
     for parameter in parameters:
         if len(parameter.shape) == 1:
             square = tape.new("mul", parameter.shape, parameter.dtype, False)
-            update = tape.new("clone", parameter.shape, parameter.dtype, False)
+            estimate = tape.new("clone", parameter.shape, parameter.dtype, False)
         else:
-            update = tape.new("mm", parameter.shape, parameter.dtype, False)
-    del square, update
+            rows, columns = adafactor_shapes(parameter.shape)
+            row_mean = tape.new("norm", rows, parameter.dtype, False)
+            column_mean = tape.new("norm", columns, parameter.dtype, False)
+            estimate = tape.new("mm", parameter.shape, parameter.dtype, False)
+            mean = tape.new("mean", (1, 1), parameter.dtype, False)
+            del mean
+        update = estimate
+        del estimate
+    del row_mean, column_mean, square, update

@@ -231,17 +231,25 @@ def pad_last(x: Tensor, amount: int) -> Tensor:
 # ------------------------------------------------------------------------------------------------------ elementwise
 
 
+def broadcast(a: Tensor, b: Tensor) -> tuple[Shape, Tensor]:
+    """The common shape, and the operand that has it and so decides the dimension order (the first of two)."""
+    if a.shape == b.shape:
+        return a.shape, a
+    rank = max(len(a.shape), len(b.shape))
+    wide = [(1,) * (rank - len(x.shape)) + x.shape for x in (a, b)]
+    shape = tuple(max(pair) for pair in zip(*wide, strict=True))
+    return shape, a if a.shape == shape else b
+
+
 def add(a: Tensor, b: Tensor) -> Tensor:
     """a + b with promotion: new, nothing saved. Both inputs get the SAME gradient tensor; the engine casts and sums."""
-    wide = len(a.shape) > len(b.shape) or prod(a.shape) >= prod(b.shape)
-    shape = a.shape if wide else b.shape
+    shape, lead = broadcast(a, b)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         return (grad, grad)
 
     node = a.tape.record("add", (a, b), backward)
     dtype = a.dtype if a.dtype.itemsize >= b.dtype.itemsize else b.dtype
-    lead = a if wide else b
     strides = None if lead.strides is None else dense_like(lead.shape, lead.strides)
     return a.tape.new("add", shape, dtype, a.batched or b.batched, strides, node)
 
@@ -265,8 +273,7 @@ def _scaled(grad: Tensor, saved: Saved) -> Grads:
 
 def mul(a: Tensor, b: Tensor) -> Tensor:
     """a * b: new; an operand is saved only if the other needs a gradient. Backward: full-size products, both first."""
-    wide = prod(a.shape) >= prod(b.shape)
-    shape = a.shape if wide else b.shape
+    shape, lead = broadcast(a, b)
     need_a, need_b = a.node is not None, b.node is not None
     dtype = a.dtype if a.dtype.itemsize >= b.dtype.itemsize else b.dtype
     batched = a.batched or b.batched
@@ -279,7 +286,6 @@ def mul(a: Tensor, b: Tensor) -> Tensor:
 
     saves = [x for x, other in ((a, need_b), (b, need_a)) if other]
     node = a.tape.record("mul", (a, b), backward, saves)
-    lead = a if wide else b
     strides = None if lead.strides is None else dense_like(lead.shape, lead.strides)
     return a.tape.new("mul", shape, dtype, batched, strides, node)
 

@@ -1,0 +1,121 @@
+"""CLOSED FORM and invariants: the quick replay equals the literal one, nothing leaks, components sum."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.draws import setups, without_checkpoints
+from vramplan.memory.iteration import Setup, replay
+from vramplan.tape.envelope import Envelope
+from vramplan.tape.record import Record
+
+pytestmark = pytest.mark.closed_form
+
+BATCHES = st.sampled_from([1, 2, 3, 4, 7, 9, 16])
+DRAWS = settings(max_examples=150, deadline=None)
+
+
+def quick(setup: Setup, batch: int) -> Record:
+    return replay(setup, batch=1 if batch == 1 else 2)
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
+    """Phase peaks, what forward saves, and every component at the peak, to the byte."""
+    short, literal = quick(setup, batch), replay(setup, batch=batch, direct=True)
+    assert short.peaks(batch) == literal.peaks(batch)
+    assert short.saved_bytes(batch) == literal.saved_bytes(batch)
+    assert short.parameters == literal.parameters
+    phase, moment = short.worst(batch)
+    literal_phase, literal_moment = literal.worst(batch)
+    assert phase == literal_phase
+    assert short.components(batch, phase, moment) == literal.components(batch, literal_phase, literal_moment)
+
+
+@DRAWS
+@given(setups(multiple=128), st.sampled_from([2, 3, 5, 8, 33, 512]))
+def test_the_affine_peak_is_within_a_hundredth_of_a_percent(setup: Setup, batch: int) -> None:
+    """Where hidden size and sequence are multiples of 128 only statistics and masks are rounded."""
+    exact = replay(setup, batch=batch, direct=True).peak_bytes(batch)
+    assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4)
+
+
+@DRAWS
+@given(setups(), st.sampled_from([2, 3, 5, 8, 33]))
+def test_the_affine_peak_is_within_512_bytes_per_living_tensor(setup: Setup, batch: int) -> None:
+    """Rounding adds less than one allocator block to each tensor that is alive, and never takes anything away."""
+    literal = replay(setup, batch=batch, direct=True)
+    affine = Envelope(replay(setup)).peak_bytes(batch)
+    assert affine <= literal.peak_bytes(batch) <= affine + 511 * most_living_tensors(literal)
+
+
+def most_living_tensors(record: Record) -> int:
+    """How many tensors are alive at once, at most, states included."""
+    alive = most = 0
+    for index in record.events:
+        alive += 1 if index >= 0 else -1
+        most = max(most, alive)
+    return most + sum(state.copies for state in record.states)
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_nothing_leaks(setup: Setup, batch: int) -> None:
+    """When the iteration is over, what is alive is what was alive before it."""
+    for record in (quick(setup, batch), replay(setup, batch=batch, direct=True)):
+        assert record.end_bytes(batch) == record.static_bytes(batch)
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_components_sum_to_the_peak(setup: Setup, batch: int) -> None:
+    record = quick(setup, batch)
+    phase, moment = record.worst(batch)
+    sizes = record.components(batch, phase, moment)
+    assert sum(sizes.values()) == record.peak_bytes(batch) == moment.bytes
+    assert all(size > 0 for size in sizes.values())
+
+
+@DRAWS
+@given(setups(), st.integers(1, 40))
+def test_a_larger_micro_batch_never_needs_less(setup: Setup, batch: int) -> None:
+    smaller, larger = quick(setup, batch).peak_bytes(batch), quick(setup, batch + 1).peak_bytes(batch + 1)
+    assert smaller <= larger
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_outputs_held_or_gradients_resident_never_need_less(setup: Setup, batch: int) -> None:
+    plain = quick(setup._replace(hold_outputs=False, accumulating=False), batch).peak_bytes(batch)
+    assert plain <= quick(setup._replace(hold_outputs=True, accumulating=False), batch).peak_bytes(batch)
+    assert plain <= quick(setup._replace(hold_outputs=False, accumulating=True), batch).peak_bytes(batch)
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batch: int) -> None:
+    stored = quick(without_checkpoints(setup), batch)
+    record = quick(setup, batch)
+    assert stored.flops["recompute"] == 0
+    assert record.flops["forward"] == stored.flops["forward"]
+    assert record.flops["recompute"] <= stored.flops["forward"]
+    assert (record.flops["recompute"] > 0) == any(segment.checkpointed for segment in setup.segments)
+
+
+@settings(max_examples=25, deadline=None)
+@given(setups(), BATCHES)
+def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
+    """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""
+    replay(setup, batch=batch, direct=True)  # imports and caches of the first time
+    gc.collect()
+    gc.disable()
+    try:
+        replay(setup, batch=batch, direct=True)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
