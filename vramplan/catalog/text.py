@@ -12,6 +12,7 @@ from vramplan.errors import InputError, Problem
 MAX_BYTES = 8 * 2**20  # the largest file that people keep by hand is 0.5 MB
 
 STDIN_NAMES = frozenset({"-", "/dev/stdin"})
+DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # a shell's process substitution: a pipe that somebody writes
 
 
 def read_text(file: str, *, allow_stdin: bool = False) -> str:
@@ -30,7 +31,7 @@ def _read_bytes(file: str) -> bytes:
         mode = os.stat(file).st_mode
         if stat.S_ISDIR(mode):
             raise fail("is a directory, not a file", file)
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and file.startswith(DESCRIPTORS)):
             raise fail("is not a regular file", file)  # a pipe or a device may never end
         with open(file, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
@@ -43,6 +44,8 @@ def _read_bytes(file: str) -> bytes:
 
 
 def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise fail("standard input is closed", "-")
     try:
         return _of_fair_size(sys.stdin.buffer.read(MAX_BYTES + 1), "-")
     except (OSError, ValueError, AttributeError) as error:  # closed, or replaced by something without a buffer

@@ -52,17 +52,28 @@ def root(
 def main(arguments: list[str] | None = None) -> None:
     """Console-script entry point."""
     words = sys.argv[1:] if arguments is None else arguments
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: whatever is written there is unwanted
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as the process
     gc.set_threshold(100_000, 50, 50)  # a short process: collections cost a tenth of it and find nothing
     try:
         code = _run(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        # the reader of our output went away: nothing to say, and nothing may be flushed at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()  # the reader of our output went away: nothing to say
         code = 141
     except KeyboardInterrupt:
         code = 130
+    except OSError as error:  # a full disk, say: the answer is known and cannot be written
+        _drop_stdout()
+        _say(f"error: the answer cannot be written: {error.strerror or error}")
+        code = 1
     sys.exit(code)
+
+
+def _drop_stdout() -> None:
+    """What is still buffered must not be flushed at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str]) -> int:
@@ -73,7 +84,7 @@ def _run(words: list[str]) -> int:
         return result if isinstance(result, int) else 0
     except InputError as error:
         return _refuse(words, error.problems)
-    except (BrokenPipeError, KeyboardInterrupt):
+    except (OSError, KeyboardInterrupt):
         raise
     except Exception as error:
         from vramplan.errors import Problem
@@ -89,8 +100,6 @@ def _run(words: list[str]) -> int:
             context = getattr(error, "ctx", None)
             hint = f"see {context.command_path} --help" if context is not None else None
             return _refuse(words, (Problem(error.format_message(), hint=hint),))
-        if isinstance(error, OSError) and error.errno is not None:
-            return _refuse(words, (Problem(f"{error.strerror}: {error.filename}"),))
         return _bug(error)
 
 

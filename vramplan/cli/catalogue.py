@@ -42,6 +42,7 @@ def list_gpus(
       vramplan gpus show v100
     """
     if context.invoked_subcommand is not None:
+        _refuse_options(context)
         return
     from vramplan.catalog import gpus as catalog
     from vramplan.cli.output import check_options, emit
@@ -108,6 +109,7 @@ def list_models(
       vramplan models show gpt2-xl
     """
     if context.invoked_subcommand is not None:
+        _refuse_options(context)
         return
     from vramplan.catalog import models as catalog
     from vramplan.cli.output import check_options, emit
@@ -212,6 +214,18 @@ def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: b
         return render_profile(view, width=width)
 
     emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Options of the list that stand before a sub-command would be ignored: say where they belong."""
+    from vramplan.errors import UsageError
+
+    given = [name for name, value in context.params.items() if value and value != "text"]
+    if given:
+        option = {"output_format": "--format", "key": "--print"}.get(given[0], "--" + given[0].replace("_", "-"))
+        command = context.invoked_subcommand
+        message = f"it stands before {command!r} and would be ignored"
+        raise UsageError(message, key=option, hint=f"put it after {command}")
 
 
 def _folders(profiles: list[str] | None) -> list[Path]:

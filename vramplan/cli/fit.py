@@ -219,5 +219,6 @@ def as_job(given: dict[str, Any]) -> dict[str, Any]:
 
 def is_size(text: str) -> bool:
     """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100")."""
-    head = text.strip()
-    return " " in head and head[:1].isdigit()
+    import re
+
+    return re.fullmatch(r"\s*[\d.]+\s*([kKMGTP]i?B?|[kKMGTP]?B|\s[A-Za-z]+)\s*", text) is not None
