@@ -8,7 +8,6 @@ from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
 from vramplan.memory.budget import RESERVED_PERCENT, Footprint
 from vramplan.memory.precision import PRECISIONS
-from vramplan.memory.runtime import Runtime
 from vramplan.planner.accumulation import DEFAULT_GLOBAL_BATCH_SIZE
 from vramplan.planner.checkpoints import checkpoint_ranges
 from vramplan.planner.choose import Choice, Rung, choose
@@ -23,7 +22,7 @@ from vramplan.results import (
     Recommendation,
     Remedy,
 )
-from vramplan.spec import Assumption, Gpu, Job
+from vramplan.spec import Assumption, Gpu, Job, Runtime
 from vramplan.tape.record import Record
 
 COMPONENTS = (
@@ -45,13 +44,13 @@ def no_gpus() -> Iterable[Gpu]:
     return ()
 
 
-def answer(job: Job, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
+def answer(job: Job, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
     """Judge one job, choosing what it leaves open.
 
     `larger_gpus` gives the known cards; it is called only on a no. Raises UsageError if the batch keys contradict each
     other.
     """
-    judge = Judge(job, runtime)
+    judge = Judge(job)
     choice = choose(job, judge)
     rung, schedule = choice.rung, choice.rung.schedule
     judged = job._replace(
@@ -66,7 +65,7 @@ def answer(job: Job, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]] 
     if rung.verdict == DOES_NOT_FIT:
         from vramplan.planner.remedies import remedies_for  # only a no pays for it
 
-        remedies = remedies_for(choice, judge, runtime, larger_gpus)
+        remedies = remedies_for(choice, judge, larger_gpus)
     usable = judge.usable_bytes
     return FitResult(
         name=job.name,
@@ -80,7 +79,7 @@ def answer(job: Job, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]] 
         trainable_parameters=trainable,
         peak=_peak(record, rung),
         components=_components(record, judged, rung, total, trainable),
-        overheads=_overheads(rung.peak, judge.context_bytes, runtime),
+        overheads=_overheads(rung.peak, judge.context_bytes, job.runtime),
         recommended=_recommended(rung, job),
         checkpoints=checkpoint_ranges(rung.strategy, job.model.layers),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),

@@ -56,6 +56,25 @@ class Gpu(NamedTuple):
     note: str | None = None  # said with the answer: "v100 is the 32 GiB part; the other is v100-16gb"
 
 
+class Runtime(NamedTuple):
+    """A training framework as a policy: what it does where the model and the job leave it open.
+
+    Its figures are read from `profiles/runtimes/`, each with a source.
+    """
+
+    name: str
+    title: str
+    optimizer_implementation: str  # of Adam and AdamW, where the job leaves it open
+    loss: str  # "causal-lm-fp32": the causal loss upcasts the logits
+    gradients: str  # "set-to-none": made in backward, gone after the step | "persistent": buffers that stay
+    context_bytes: int  # CUDA context and modules, outside the allocator
+    context_by_architecture: Mapping[str, int] = MappingProxyType({})
+
+    def context_on(self, architecture: str | None) -> int:
+        """Bytes of the CUDA context on a GPU of this architecture."""
+        return self.context_by_architecture.get(architecture or "", self.context_bytes)
+
+
 class Assumption(NamedTuple):
     """A default that was taken, and why."""
 
@@ -86,7 +105,7 @@ class Job(NamedTuple):
     dropout: float | None  # None: the model's own
     hold_outputs: bool
     data_parallel_size: int
-    runtime: str  # transformers | pytorch
+    runtime: Runtime
     reserve_bytes: int
     assumptions: tuple[Assumption, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ def compare(result: FitResult, job: Job) -> ValidateRow:
         result=result,
         exit_code=ExitCode.OK,
         metric=metric if comparable else None,
-        runtime=job.runtime,
+        runtime=job.runtime.name,
         predicted_bytes=predicted,
         measured_bytes=measured_bytes if comparable else None,
         relative_error=error,

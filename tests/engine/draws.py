@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from vramplan.memory.iteration import Setup
@@ -24,7 +26,15 @@ OPTIMIZERS = (
 
 
 def shape(
-    family: str, layers: int, heads: int, kv_heads: int, head_size: int, vocabulary: int, tied: bool, task: str, p: float
+    family: str,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    head_size: int,
+    vocabulary: int,
+    tied: bool,
+    task: str,
+    p: float,
 ) -> ModelShape:
     """A model of a family."""
     hidden = heads * head_size
@@ -64,11 +74,7 @@ def strategies(draw: st.DrawFn, layers: int) -> str:
         return f"every:{draw(st.integers(1, layers + 1))}"
     if kind == "layers":
         cuts = sorted(draw(st.sets(st.integers(0, layers), min_size=2, max_size=6)))
-        ranges = [
-            [first, last - 1]
-            for first, last in zip(cuts, cuts[1:], strict=False)
-            if draw(st.booleans()) or len(cuts) == 2
-        ]
+        ranges = [[first, last - 1] for first, last in pairwise(cuts) if draw(st.booleans()) or len(cuts) == 2]
         return "layers:" + str(ranges).replace(" ", "") if ranges else "none"
     return kind
 

@@ -33,7 +33,7 @@ def told(one: Job) -> dict[str, Any]:
 
 def test_defaults_are_those_of_the_job_format() -> None:
     one = job()
-    assert (one.runtime, one.precision, one.optimizer, one.optimizer_implementation) == (
+    assert (one.runtime.name, one.precision, one.optimizer, one.optimizer_implementation) == (
         *("transformers", "amp-bf16", "adamw", "fused"),
     )
     assert (one.attention, one.sequence_length, one.global_batch_size, one.global_batch_given) == (

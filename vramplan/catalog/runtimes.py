@@ -9,14 +9,22 @@ from vramplan.catalog import locate, profile
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
 from vramplan.errors import InputError
-from vramplan.memory.runtime import Runtime
+from vramplan.spec import Runtime
 from vramplan.units import parse_size_bytes
 
 CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by architecture
 
 
-def _text(fields: Fields, name: str) -> str | None:
-    return fields.text(name)
+LOSSES = ("causal-lm-fp32",)
+GRADIENTS = ("set-to-none", "persistent")
+IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
+
+
+def _one_of(words: Sequence[str]) -> Read:
+    def read(fields: Fields, name: str) -> str | None:
+        return fields.word(name, words)
+
+    return read
 
 
 def _context(fields: Fields, name: str) -> int | None:
@@ -24,9 +32,9 @@ def _context(fields: Fields, name: str) -> int | None:
 
 
 _READERS: dict[str, Read] = {
-    "optimizer_implementation": _text,
-    "loss": _text,
-    "gradients": _text,
+    "optimizer_implementation": _one_of(IMPLEMENTATIONS),
+    "loss": _one_of(LOSSES),
+    "gradients": _one_of(GRADIENTS),
     "context": _context,
     **{
         CONTEXT + architecture: _context

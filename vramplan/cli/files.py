@@ -113,21 +113,16 @@ def validate(
 def _outcomes(file: str, wanted: list[str] | None, profiles: list[str] | None) -> Any:
     """(entry, result or problems) for every selected job, in the order of the file."""
     from vramplan.answer import answer
-    from vramplan.catalog.runtimes import find_runtime
     from vramplan.errors import InputError
     from vramplan.job import read_job_file
 
     folders = [Path(folder) for folder in profiles or ()]
-    runtimes: dict[str, Any] = {}
     for entry in _selected(read_job_file(file, folders), wanted):
         if entry.job is None:
             yield entry, list(entry.problems)
             continue
         try:
-            name = entry.job.runtime
-            if name not in runtimes:
-                runtimes[name] = find_runtime(name, folders)
-            yield entry, answer(entry.job, runtimes[name])
+            yield entry, answer(entry.job)
         except InputError as error:
             place = {"file": None if file == "-" else file, "line": entry.line}
             yield entry, [p._replace(**place) if p.file is None else p for p in error.problems]

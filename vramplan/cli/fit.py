@@ -170,7 +170,6 @@ def fit(
 
 def _answer(given: dict[str, Any], folders: list[Path]) -> Any:
     from vramplan.answer import answer
-    from vramplan.catalog.runtimes import find_runtime
     from vramplan.job import build_job
 
     job = build_job(as_job(given), profile_dirs=folders)
@@ -180,7 +179,7 @@ def _answer(given: dict[str, Any], folders: list[Path]) -> Any:
 
         return [profile.gpu() for profile in list_gpus(folders)]
 
-    return answer(job, find_runtime(job.runtime, folders), catalogue)
+    return answer(job, catalogue)
 
 
 PARALLEL_KEYS = (

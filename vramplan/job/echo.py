@@ -45,7 +45,7 @@ def job_to_dict(job: Job) -> dict[str, Any]:
             "sharding": "none",
             "shards": None,
         },
-        "runtime": job.runtime,
+        "runtime": job.runtime.name,
         "reserve": f"{job.reserve_bytes} B",
         "expect": job.expect,
         "max_utilization": job.max_utilization,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vramplan.catalog import gpus, locate, models
+from vramplan.catalog import gpus, locate, models, runtimes
 from vramplan.catalog.fields import Fields, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
-from vramplan.spec import Assumption, Gpu, ModelShape
+from vramplan.spec import Assumption, Gpu, ModelShape, Runtime
 from vramplan.units import parse_bandwidth_bytes_per_s
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ class Catalog:
         self.dirs, self.base_dir = locate.check_profile_dirs(dirs), base_dir
         self._models: dict[str, tuple[ModelShape, tuple[Assumption, ...]] | InputError] = {}
         self._gpus: dict[str, Gpu | InputError] = {}
+        self._runtimes: dict[str, Runtime | InputError] = {}
         self._labels: dict[str, Gpu | InputError | None] = {}
 
     def model(self, name: str) -> tuple[ModelShape, tuple[Assumption, ...]]:
@@ -34,6 +35,10 @@ class Catalog:
     def gpu(self, name: str) -> Gpu:
         """`gpus.find_gpu`, as a `spec.Gpu`."""
         return self._once(self._gpus, name, lambda: gpus.find_gpu(name, self.dirs, base_dir=self.base_dir).gpu())
+
+    def runtime(self, name: str) -> Runtime:
+        """`runtimes.find_runtime`."""
+        return self._once(self._runtimes, name, lambda: runtimes.find_runtime(name, self.dirs))
 
     def label(self, name: str) -> Gpu | None:
         """`gpus.match_gpu`, as a `spec.Gpu`."""

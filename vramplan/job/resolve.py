@@ -11,7 +11,7 @@ from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.spec import Assumption, Gpu, Job, ModelShape
+from vramplan.spec import Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
 DEFAULT_GLOBAL_BATCH = 512
@@ -45,7 +45,7 @@ class _Resolver:
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
             self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
-        if self.fields.sink.problems or self.fields.sink.refusals or model is None or gpu is None:
+        if self.fields.sink.problems or self.fields.sink.refusals or model is None or gpu is None or runtime is None:
             return None
         if (
             not self.fields.present("dropout")
@@ -83,16 +83,21 @@ class _Resolver:
     def _assume(self, key: str, value: Any, why: str) -> None:
         self.assumptions.append(Assumption(key, value, why))
 
-    def _runtime(self) -> str:
+    def _runtime(self) -> Runtime | None:
         runtime = self.raw.runtime
         if runtime is None:
-            self._assume("runtime", "transformers", "the default")
-            return "transformers"
+            runtime = "transformers"
+            self._assume("runtime", runtime, "the default")
         if runtime not in words.RUNTIMES:
             hint = None if runtime in words.KNOWN_RUNTIMES else nearest(runtime, words.KNOWN_RUNTIMES)
             modelled = ", ".join(words.RUNTIMES)
             self.fields.refuse("runtime", f"{_word(runtime)} is not modelled (modelled: {modelled})", hint=hint)
-        return runtime
+            return None
+        try:
+            return self.catalog.runtime(runtime)
+        except InputError as error:
+            self._pass_on(error, "runtime", None)
+            return None
 
     def _model(self) -> ModelShape | None:
         given = self.raw.model
@@ -162,7 +167,7 @@ class _Resolver:
                 self._assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
         return precision
 
-    def _optimizer(self, runtime: str, precision: str) -> tuple[str, str]:
+    def _optimizer(self, runtime: Runtime | None, precision: str) -> tuple[str, str]:
         optimizer = self.raw.optimizer
         if optimizer is None:
             optimizer = "adamw"
@@ -178,10 +183,9 @@ class _Resolver:
                 implementation, why = "fused", f"{precision} is one fused step over the master copy"
             elif optimizer not in words.FUSED_MODELLED:
                 implementation, why = "foreach", f"PyTorch's default for {optimizer}"
-            elif runtime == "transformers":
-                implementation, why = "fused", "as the Trainer of transformers does"
             else:
-                implementation, why = "foreach", "PyTorch's default"
+                implementation = "fused" if runtime is None else runtime.optimizer_implementation
+                why = "" if runtime is None else f"the default of the {runtime.name} runtime"
             self._assume("optimizer_implementation", implementation, why)
         elif mixed and implementation != "fused":
             message = f"{implementation} contradicts {precision}, which is one fused step over the master copy"
@@ -245,7 +249,7 @@ class _Resolver:
                     self.fields.refuse(key, f"the segment {segment} begins before the one before it has ended")
                 end = max(end, int(last))
 
-    def _loss(self, model: ModelShape | None, runtime: str, precision: str) -> None:
+    def _loss(self, model: ModelShape | None, runtime: Runtime | None, precision: str) -> None:
         loss = self.raw.loss
         if loss in {None, "standard"}:
             return
@@ -253,8 +257,9 @@ class _Resolver:
             return  # what the runtime does
         if loss == "fp32-logits" and precision == "fp32":
             return  # nothing to cast
-        if loss == "fp32-logits" and runtime == "transformers" and model is not None and model.task == "lm":
-            return  # what ForCausalLMLoss does with the logits anyway
+        upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"
+        if loss == "fp32-logits" and upcasts and model is not None and model.task == "lm":
+            return  # what the runtime does with the logits anyway
         self.fields.refuse("loss", f"{loss} is not modelled (modelled: standard)")
 
     def _cells(self, precision: str) -> None:

@@ -33,6 +33,8 @@ class Setup(NamedTuple):
     accumulating: bool  # gradients of earlier micro-steps are resident, and the loss is divided
     hold_outputs: bool
     dropout: float | None = None
+    persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
+    loss: str = "causal-lm-fp32"  # which loss the runtime computes
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False) -> Record:
@@ -53,7 +55,7 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False) -> Record:
 def _replay(setup: Setup, tape: Tape) -> Record:
     precision = PRECISIONS[setup.precision]
     model = family(setup.model.family)(tape, recipe_of(setup, precision))
-    tape.gradients_resident = setup.accumulating
+    tape.gradients_resident = setup.accumulating or setup.persistent_gradients
     input_ids, labels, inputs = _inputs(setup, tape)
 
     tape.phase("forward")
@@ -77,7 +79,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
 
     states = [State("weights", rounded(p.elements * p.dtype.itemsize), 0, p.copies) for p in tape.parameters]
     states += optimizer_states(tape.parameters, setup.optimizer, setup.optimizer_implementation, precision)
-    if setup.accumulating:
+    if tape.gradients_resident:
         states += [
             State("gradients", rounded(p.elements * p.dtype.itemsize), 0, p.copies)
             for p in tape.parameters
@@ -101,6 +103,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         sequence_length=setup.sequence_length,
         attention=setup.attention,
         segments=setup.segments,
+        loss=setup.loss,
         embedding_dropout=model.embedding_dropout if p is None else p,
         attention_dropout=model.attention_dropout if p is None else p,
         hidden_dropout=model.hidden_dropout if p is None else p,

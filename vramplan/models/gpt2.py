@@ -138,7 +138,7 @@ class GPT2:
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.transformer(input_ids)
         logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.wte))
-        loss = causal_lm_loss(logits, labels, self.recipe.shape.vocabulary_size)
+        loss = causal_lm_loss(logits, labels, self.recipe)
         return Output(loss, logits)
 
     def transformer(self, input_ids: Tensor) -> Tensor:

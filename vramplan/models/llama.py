@@ -191,7 +191,7 @@ class Llama:
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
         logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
-        loss = causal_lm_loss(logits, labels, self.recipe.shape.vocabulary_size)
+        loss = causal_lm_loss(logits, labels, self.recipe)
         return Output(loss, logits)
 
     def model(self, input_ids: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class Recipe(NamedTuple):
     sequence_length: int
     attention: str  # eager | flash | efficient
     segments: tuple[Segment, ...]
+    loss: str  # "causal-lm-fp32"
     embedding_dropout: float
     attention_dropout: float
     hidden_dropout: float
@@ -157,9 +158,11 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
     return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
 
-def causal_lm_loss(logits: Tensor, labels: Tensor, vocabulary: int) -> Tensor:
+def causal_lm_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
     """Transformers' ForCausalLMLoss: fp32 logits, labels padded by one and shifted (loss/loss_utils.py)."""
-    tape = logits.tape
+    if recipe.loss != "causal-lm-fp32":  # pragma: no cover - the catalogue admits no other
+        raise ValueError(f"no such loss: {recipe.loss}")
+    tape, vocabulary = logits.tape, recipe.shape.vocabulary_size
     logits = to(logits, FP32)
     batch, length = labels.shape
     padded = tape.new("constant_pad_nd", (batch, length + 1), INT64, True)

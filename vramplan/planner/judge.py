@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from vramplan.memory.budget import HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.runtime import Runtime
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.checkpoints import segments_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -26,9 +25,9 @@ class Limits(NamedTuple):
 class Judge:
     """Answers for one job; what is pinned in it is not looked at here."""
 
-    def __init__(self, job: Job, runtime: Runtime) -> None:
+    def __init__(self, job: Job) -> None:
         self.job = job
-        self.context_bytes = runtime.context_on(job.gpu.architecture)
+        self.context_bytes = job.runtime.context_on(job.gpu.architecture)
         self.usable_bytes = job.gpu.capacity_bytes - job.reserve_bytes
         usable, context = self.usable_bytes, self.context_bytes
         self.limits = Limits(
@@ -109,6 +108,8 @@ class Judge:
             optimizer=job.optimizer,
             optimizer_implementation=job.optimizer_implementation,
             accumulating=accumulates,
+            persistent_gradients=job.runtime.gradients == "persistent",
+            loss=job.runtime.loss,
             hold_outputs=job.hold_outputs,
             dropout=job.dropout,
         )

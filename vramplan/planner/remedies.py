@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from vramplan.memory.runtime import Runtime
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import Choice
@@ -19,9 +18,7 @@ SEQUENCE_STEP = 128
 Change = tuple[dict[str, Any], str, Job, Schedule]
 
 
-def remedies_for(
-    choice: Choice, judge: Judge, runtime: Runtime, larger_gpus: Callable[[], Iterable[Gpu]]
-) -> tuple[Remedy, ...]:
+def remedies_for(choice: Choice, judge: Judge, larger_gpus: Callable[[], Iterable[Gpu]]) -> tuple[Remedy, ...]:
     """Verified single changes, the cheapest kind first; those that are certain to fit before tight ones."""
     rung = choice.rung
     base = judge.job._replace(activation_checkpointing=rung.strategy)
@@ -32,20 +29,18 @@ def remedies_for(
         *_other_checkpointing(choice, judge),
         *_other_optimizer(base, rung.schedule),
         *_other_precision(base, rung.schedule),
-        *_shorter_sequence(base, rung.schedule, runtime),
+        *_shorter_sequence(base, rung.schedule),
     ):
-        remedy = _judged(change, cost, job, schedule, rung.peak.device, runtime)
+        remedy = _judged(change, cost, job, schedule, rung.peak.device)
         if remedy is not None:
             found.append(remedy)
-    found += _larger_gpu(base, rung.schedule, rung.peak.device, runtime, larger_gpus)
+    found += _larger_gpu(base, rung.schedule, rung.peak.device, larger_gpus)
     certain = [remedy for remedy in found if remedy.verdict == FITS]
     return tuple(certain or found)
 
 
-def _judged(
-    change: dict[str, Any], cost: str, job: Job, schedule: Schedule, device_bytes: int, runtime: Runtime
-) -> Remedy | None:
-    judge = Judge(job, runtime)
+def _judged(change: dict[str, Any], cost: str, job: Job, schedule: Schedule, device_bytes: int) -> Remedy | None:
+    judge = Judge(job)
     peak = judge.footprint(job.activation_checkpointing or "none", schedule)
     verdict = judge.verdict(peak)
     if verdict == DOES_NOT_FIT:
@@ -138,14 +133,14 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
     )
 
 
-def _shorter_sequence(base: Job, schedule: Schedule, runtime: Runtime) -> Iterator[Change]:
+def _shorter_sequence(base: Job, schedule: Schedule) -> Iterator[Change]:
     """The longest sequence (in steps of 128 tokens) that fits."""
     low, high = 0, (base.sequence_length - 1) // SEQUENCE_STEP
     best = 0
     while low < high:
         middle = (low + high + 1) // 2
         job = base._replace(sequence_length=middle * SEQUENCE_STEP)
-        judge = Judge(job, runtime)
+        judge = Judge(job)
         if judge.verdict(judge.footprint(base.activation_checkpointing or "none", schedule)) == FITS:
             low = best = middle
         else:
@@ -160,7 +155,6 @@ def _larger_gpu(
     base: Job,
     schedule: Schedule,
     device_bytes: int,
-    runtime: Runtime,
     larger_gpus: Callable[[], Iterable[Gpu]],
 ) -> Sequence[Remedy]:
     """The smallest known GPU that fits and can run the same kernels."""
@@ -172,7 +166,7 @@ def _larger_gpu(
         ):
             continue
         size = f"{gpu.capacity_bytes / 2**30:.1f} GiB"
-        remedy = _judged({"gpu": gpu.name}, f"a {size} card", base._replace(gpu=gpu), schedule, device_bytes, runtime)
+        remedy = _judged({"gpu": gpu.name}, f"a {size} card", base._replace(gpu=gpu), schedule, device_bytes)
         if remedy is not None and remedy.verdict == FITS:
             return [remedy]
     return []
