@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from vramplan.exit_codes import ExitCode
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 from vramplan.rows import CheckRow
@@ -30,7 +32,8 @@ def _judge(result: FitResult, job: Job, strict: bool) -> tuple[bool, int, list[s
             return False, ExitCode.TIGHT, [reason]
         return True, ExitCode.OK, [reason]
     if result.utilization > job.max_utilization:
-        reason = f"utilization {result.utilization:.1%} is above max_utilization {job.max_utilization:.1%}"
+        used = ceil(1000 * result.utilization) / 10  # up: what is above the limit is not shown as if it were at it
+        reason = f"utilization {used:.1f}% is above max_utilization {100 * job.max_utilization:.4g}%"
         return False, ExitCode.DOES_NOT_FIT, [reason]
     return True, ExitCode.OK, []
 

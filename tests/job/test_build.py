@@ -163,8 +163,9 @@ def test_a_classification_loss_makes_bert_a_classifier() -> None:
 
 def test_a_loss_that_the_runtime_has_anyway() -> None:
     assert job(loss="fp32-logits")
-    assert job(loss="fp32-logits", runtime="pytorch", precision="fp32")
-    assert "loss: fp32-logits" in refused(loss="fp32-logits", runtime="pytorch")
+    assert job(loss="fp32-logits", runtime="pytorch")
+    assert job(loss="fp32-logits", model={"family": "bert"}, precision="fp32")
+    assert "loss: fp32-logits" in refused(loss="fp32-logits", model={"family": "bert"}, precision="amp-fp16")
 
 
 def test_every_technique_at_its_default_is_accepted() -> None:

@@ -20,11 +20,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-app.command("fit")(fit)
-app.command("check")(files.check)
-app.command("validate")(files.validate)
-app.add_typer(catalogue.gpus, name="gpus", help="List the known GPUs, or show one.")
-app.add_typer(catalogue.models, name="models", help="List the known models, or show one.")
+app.command("fit", short_help="Does a training run fit, what fills the memory, how to run it?")(fit)
+app.command("check", short_help="A gate for CI: does every job have the verdict it expects?")(files.check)
+app.command("validate", short_help="Compare predictions with measured cases.")(files.validate)
+app.add_typer(catalogue.gpus, name="gpus", short_help="List the known GPUs, or show one.")
+app.add_typer(catalogue.models, name="models", short_help="List the known models, or show one.")
 
 
 def _version(wanted: bool) -> None:
@@ -82,6 +82,10 @@ def _run(words: list[str]) -> int:
     try:
         result = typer.main.get_command(app).main(args=words, prog_name="vramplan", standalone_mode=False)
         return result if isinstance(result, int) else 0
+    except SystemExit as stopped:  # how click ends when the reader of our output went away
+        if isinstance(stopped.__context__, BrokenPipeError):
+            raise stopped.__context__ from None
+        raise
     except InputError as error:
         return _refuse(words, error.problems)
     except (OSError, KeyboardInterrupt):
@@ -99,6 +103,8 @@ def _run(words: list[str]) -> int:
         if hasattr(error, "format_message"):  # a usage error of the command line
             context = getattr(error, "ctx", None)
             hint = f"see {context.command_path} --help" if context is not None else None
+            if context is not None and context.info_name in ("gpus", "models") and "command" in error.format_message():
+                hint = f"one of them: {context.command_path} show NAME"
             return _refuse(words, (Problem(error.format_message(), hint=hint),))
         return _bug(error)
 

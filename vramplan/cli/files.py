@@ -27,8 +27,8 @@ def check(
       vramplan check training.yaml --job 'llama-*' --format json
 
     \b
-    Exit codes: 0 all passed, 2 bad input or a job that cannot be computed, 3 a gate failed,
-    4 tight (with --strict).
+    Exit codes: 0 all passed, 2 bad input or a job that cannot be computed,
+    3 a gate failed, 4 tight (with --strict).
     """
     from vramplan.cli.output import check_options, emit
     from vramplan.exit_codes import ExitCode
@@ -78,7 +78,8 @@ def validate(
       vramplan validate measured.yaml --print summary.per_metric.allocated.median
 
     \b
-    Exit codes: 0 all were computed, 2 bad input or a case that cannot be computed.
+    Exit codes: 0 all were computed, 2 bad input or a case that cannot be
+    computed.
     """
     from vramplan.cli.output import check_options, emit
     from vramplan.exit_codes import ExitCode

@@ -12,6 +12,9 @@ from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.spec import Job
 
 
+DIVIDED_LOSS_BYTES = 4096  # more than the few scalars that only an accumulating step has
+
+
 class Rung(NamedTuple):
     """One strategy at its own best schedule."""
 
@@ -80,15 +83,15 @@ def _largest_schedule(judge: Judge, accumulation: Accumulation, strategy: str, l
 def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_bytes: int) -> bool:
     """Whether the envelope already says no, rounding aside, so that no exact look is needed.
 
-    Without accumulation the gradients are not resident, which saves their size at most: the accumulating envelope less
-    that is a lower bound, and most jobs never need the other replay.
+    Without accumulation the gradients are not resident, which saves their size at most, and the loss is not divided:
+    the accumulating envelope less that is a lower bound, and most jobs never need the other replay.
     """
     micro = schedule.micro_batch_size
     if micro == 1:
         return False
     lower = judge.envelope(strategy, True).peak_bytes(micro)
     if not schedule.accumulates:
-        lower -= judge.gradient_bytes(strategy)
+        lower -= judge.gradient_bytes(strategy) + DIVIDED_LOSS_BYTES
     return lower > limit_bytes
 
 

@@ -14,6 +14,7 @@ from vramplan.spec import Gpu, Job
 
 SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
 SEQUENCE_STEP = 128
+FUSED_ALONE = ("adamw", "adam")  # optimizers with a fused step that needs no master copy
 
 Change = tuple[dict[str, Any], str, Job, Schedule]
 
@@ -53,7 +54,9 @@ def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
     rung = choice.rung
     schedule = rung.schedule
     per_rank = schedule.micro_batch_size * schedule.gradient_accumulation_steps
-    for micro in range(schedule.micro_batch_size - 1, 0, -1):
+    # none above the largest by the device figure fits, but micro-batch 1 may be tight
+    most = min(schedule.micro_batch_size - 1, max(rung.largest_micro_batch_size, 1))
+    for micro in range(most, 0, -1):
         if per_rank % micro:
             continue
         smaller = Schedule(micro, per_rank // micro, schedule.global_batch_size)
@@ -85,7 +88,8 @@ def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
     if base.optimizer_implementation == "foreach" and base.optimizer in ("adamw", "adam"):
         job = base._replace(optimizer_implementation="fused")
         yield {"optimizer_implementation": "fused"}, "none: same arithmetic in one kernel", job, schedule
-    if base.attention == "eager":
+    window = base.model.sliding_window
+    if base.attention == "eager" and (window is None or base.sequence_length < window):
         job = base._replace(attention="efficient")
         yield {"attention": "efficient"}, "none: faster, no attention weights to look at", job, schedule
     if base.hold_outputs:
@@ -124,13 +128,10 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
             schedule,
         )
     half = "bf16" if base.precision.endswith("bf16") or (base.precision == "fp32" and gpu.bf16 is not False) else "fp16"
-    name = f"pure-{half}"
-    yield (
-        {"precision": name},
-        "weights and states in 16 bits: less accurate updates",
-        base._replace(precision=name),
-        schedule,
-    )
+    change = {"precision": f"pure-{half}"}
+    if base.precision.startswith("mixed-") and base.optimizer not in FUSED_ALONE:
+        change["optimizer_implementation"] = "foreach"  # only the step over a master copy is fused
+    yield change, "weights and states in 16 bits: less accurate updates", base._replace(**change), schedule
 
 
 def _shorter_sequence(base: Job, schedule: Schedule) -> Iterator[Change]:
