@@ -85,7 +85,7 @@ def answer(job: Job, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitR
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
-        warnings=(*job.warnings, *_warnings(job, rung, usable)),
+        warnings=(*job.warnings, *_warnings(job, rung, usable, total)),
     )
 
 
@@ -204,8 +204,14 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
     return made
 
 
-def _warnings(job: Job, rung: Rung, usable_bytes: int) -> list[str]:
+def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:
     said = []
+    declared = job.model.declared_parameters
+    if declared is not None and declared != total_parameters:
+        said.append(
+            f"{job.model.name} declares {declared:,} parameters, but its architecture has {total_parameters:,}: "
+            "the answer is for the architecture"
+        )
     if job.gpu.note:
         said.append(job.gpu.note)
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:

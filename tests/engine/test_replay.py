@@ -60,7 +60,7 @@ def most_living_tensors(record: Record) -> int:
     for index in record.events:
         alive += 1 if index >= 0 else -1
         most = max(most, alive)
-    return most + sum(state.copies for state in record.states)
+    return most + len(record.states)  # of the states, only the inputs are of a size per sample
 
 
 @DRAWS

@@ -139,6 +139,8 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], 
     hint = None
     if len(name) <= 60:
         hint = near_matches(slug(name), names) or near_matches(slug(name), _aliases(by_name.values(), load))
+    if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
+        hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):
         hint = f"for the file of that name write ./{name}"
     if hint is None and "/" in name:

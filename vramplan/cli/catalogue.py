@@ -46,14 +46,19 @@ def list_gpus(
         return
     from vramplan.catalog import gpus as catalog
     from vramplan.cli.output import check_options, emit
+    from vramplan.errors import InputError
     from vramplan.rows import GpuRow
     from vramplan.units import parse_size_bytes
 
     check_options(output_format, key, quiet)
-    least = parse_size_bytes(min_memory, rounding="up") if min_memory else 0
+    try:
+        least = 0 if min_memory is None else parse_size_bytes(min_memory, rounding="up", allow_zero=True)
+    except InputError as error:
+        raise InputError([problem._replace(key="--min-memory") for problem in error.problems]) from None
+    known = [(profile, profile.gpu()) for profile in catalog.list_gpus(_folders(profiles))]
+    _check_word("--architecture", architecture, {gpu.architecture for _, gpu in known if gpu.architecture})
     rows = []
-    for profile in catalog.list_gpus(_folders(profiles)):
-        gpu = profile.gpu()
+    for profile, gpu in known:
         if (
             gpu.capacity_bytes < least
             or (name and not _named(profile, name))
@@ -116,9 +121,10 @@ def list_models(
     from vramplan.rows import ModelRow
 
     check_options(output_format, key, quiet)
+    known = [(profile, profile.shape()) for profile in catalog.list_models(_folders(profiles))]
+    _check_word("--family", family, {shape.family for _, shape in known})
     rows = []
-    for profile in catalog.list_models(_folders(profiles)):
-        shape = profile.shape()
+    for profile, shape in known:
         if (name and not _named(profile, name)) or (family and shape.family != family.lower()):
             continue
         rows.append(
@@ -228,8 +234,19 @@ def _refuse_options(context: typer.Context) -> None:
         raise UsageError(message, key=option, hint=f"put it after {command}")
 
 
-def _folders(profiles: list[str] | None) -> list[Path]:
-    return [Path(folder) for folder in profiles or ()]
+def _folders(profiles: list[str] | None) -> tuple[Path, ...]:
+    from vramplan.catalog.locate import check_profile_dirs
+
+    return check_profile_dirs(Path(folder) for folder in profiles or ())
+
+
+def _check_word(option: str, word: str | None, known: set[str]) -> None:
+    """A word that nothing here has is a typo, not an empty list."""
+    from vramplan.errors import UsageError, near_matches
+
+    if word is not None and word.lower() not in known:
+        hint = near_matches(word, sorted(known)) or f"known: {', '.join(sorted(known))}"
+        raise UsageError(f"nothing here has {word!r}", key=option, hint=hint)
 
 
 def _named(profile: Any, text: str) -> bool:

@@ -170,18 +170,29 @@ def fit(
 
 def _answer(given: dict[str, Any], folders: list[Path]) -> Any:
     from vramplan.answer import answer
+    from vramplan.errors import InputError, Problem
     from vramplan.job import build_job
 
+    missing = [Problem("is missing", f"--{key}", hint) for key, hint in REQUIRED.items() if given[key] is None]
+    if missing:
+        raise InputError(missing)
     job = build_job(as_job(given), profile_dirs=folders)
 
     def catalogue() -> Any:
         from vramplan.catalog.gpus import list_gpus
 
-        return [profile.gpu() for profile in list_gpus(folders)]
+        try:
+            return [profile.gpu() for profile in list_gpus(folders)]
+        except InputError:  # a broken profile that the job does not name: `vramplan gpus` says what is wrong with it
+            return []
 
     return answer(job, catalogue)
 
 
+REQUIRED = {
+    "model": "a profile name, a profile file or a config.json; `vramplan models` lists the names",
+    "gpu": "a profile name, a profile file or a size as in '24 GiB'; `vramplan gpus` lists the names",
+}
 PARALLEL_KEYS = (
     "data",
     "tensor",

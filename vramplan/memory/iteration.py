@@ -77,14 +77,11 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     for parameter in tape.parameters:
         parameter.grad = None  # zero_grad(set_to_none=True)
 
-    states = [State("weights", rounded(p.elements * p.dtype.itemsize), 0, p.copies) for p in tape.parameters]
+    sizes = [(rounded(p.elements * p.dtype.itemsize) * p.copies, p.node is not None) for p in tape.parameters]
+    states = [State("weights", sum(size for size, _ in sizes), 0)]
     states += optimizer_states(tape.parameters, setup.optimizer, setup.optimizer_implementation, precision)
     if tape.gradients_resident:
-        states += [
-            State("gradients", rounded(p.elements * p.dtype.itemsize), 0, p.copies)
-            for p in tape.parameters
-            if p.node is not None
-        ]
+        states.append(State("gradients", sum(size for size, trainable in sizes if trainable), 0))
     states += inputs
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
     record = Record(tape, states, saved_at)

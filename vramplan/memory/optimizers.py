@@ -24,23 +24,23 @@ STEP_COUNTER_BYTES = rounded(4)  # fused Adam keeps its step count on the device
 def optimizer_states(
     parameters: Sequence[Parameter], optimizer: str, implementation: str, precision: Precision
 ) -> list[State]:
-    """What the optimizer holds during the whole iteration."""
-    states = []
+    """What the optimizer holds during the whole iteration, each tensor in allocator blocks, summed by component."""
+    master = moments = 0
     for parameter in parameters:
         if parameter.node is None:
             continue
         dtype = FP32 if precision.master else parameter.dtype
         own = rounded(parameter.elements * dtype.itemsize)
         if precision.master:
-            states.append(State("master", own, 0, parameter.copies))
+            master += own * parameter.copies
         if optimizer == "adafactor":
-            sizes = [rounded(prod(shape) * dtype.itemsize) for shape in adafactor_shapes(parameter.shape)]
+            size = sum(rounded(prod(shape) * dtype.itemsize) for shape in adafactor_shapes(parameter.shape))
         else:
-            sizes = [own] * MOMENTS[optimizer]
+            size = own * MOMENTS[optimizer]
             if implementation == "fused" and optimizer in ("adamw", "adam") and not precision.master:
-                sizes.append(STEP_COUNTER_BYTES)
-        states.extend(State("optimizer", size, 0, parameter.copies) for size in sizes)
-    return states
+                size += STEP_COUNTER_BYTES
+        moments += size * parameter.copies
+    return [State("master", master, 0), State("optimizer", moments, 0)]
 
 
 def adafactor_shapes(shape: Shape) -> list[Shape]:

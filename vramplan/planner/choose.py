@@ -11,7 +11,6 @@ from vramplan.planner.judge import Judge
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.spec import Job
 
-
 DIVIDED_LOSS_BYTES = 4096  # more than the few scalars that only an accumulating step has
 
 

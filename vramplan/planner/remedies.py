@@ -129,9 +129,11 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
         )
     half = "bf16" if base.precision.endswith("bf16") or (base.precision == "fp32" and gpu.bf16 is not False) else "fp16"
     change = {"precision": f"pure-{half}"}
+    job = base._replace(precision=change["precision"])
     if base.precision.startswith("mixed-") and base.optimizer not in FUSED_ALONE:
         change["optimizer_implementation"] = "foreach"  # only the step over a master copy is fused
-    yield change, "weights and states in 16 bits: less accurate updates", base._replace(**change), schedule
+        job = job._replace(optimizer_implementation="foreach")
+    yield change, "weights and states in 16 bits: less accurate updates", job, schedule
 
 
 def _shorter_sequence(base: Job, schedule: Schedule) -> Iterator[Change]:

@@ -26,8 +26,8 @@ class Envelope:
     """The peak of a record at any micro-batch it is valid for."""
 
     def __init__(self, record: Record) -> None:
-        fixed = sum(s.fixed_bytes * s.copies for s in record.states)
-        per_sample = sum(s.per_sample_bytes * s.copies for s in record.states)
+        fixed = sum(state.fixed_bytes for state in record.states)
+        per_sample = sum(state.per_sample_bytes for state in record.states)
         lines: list[Line] = [(fixed, per_sample)]
         self.scratch: list[Scratch] = []
         level = (fixed, per_sample)

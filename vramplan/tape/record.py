@@ -17,17 +17,19 @@ PHASES = ("forward", "backward", "step")
 
 
 class State(NamedTuple):
-    """Memory that is alive during the whole iteration: a component, bytes that are fixed, bytes per sample."""
+    """Memory that is alive during the whole iteration: a component, bytes that are fixed, bytes per sample.
+
+    Fixed bytes may be a sum over tensors that were rounded one by one; a size per sample is that of one tensor.
+    """
 
     category: str
     fixed_bytes: int
     per_sample_bytes: int
-    copies: int = 1
 
     def at(self, batch: int) -> int:
         """Bytes at a micro-batch, in allocator blocks."""
         size = self.fixed_bytes + self.per_sample_bytes * batch
-        return self.copies * (-(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES)
+        return -(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES
 
 
 class Moment(NamedTuple):
