@@ -34,13 +34,19 @@ def text_of(hundredths: int) -> str:
 
 
 def apportion(parts: Sequence[int], total: int) -> list[int]:
-    """Hundredths for parts in bytes that add up to `total` hundredths, each within one hundredth of the truth."""
+    """Hundredths for parts in bytes that add up to `total` hundredths, each within one hundredth of the truth.
+
+    Equal parts are shown equal wherever the others can take up the rounding.
+    """
     shares = [part * 100 // GIB for part in parts]
     left = total - sum(shares)
     if not 0 <= left <= len(parts):  # the parts do not make up this total: show each for itself
         return [gib_up(part) for part in parts]
-    by_remainder = sorted(range(len(parts)), key=lambda place: -(parts[place] * 100 % GIB))
-    for place in by_remainder[:left]:
+    twins = [place for place, part in enumerate(parts) if parts.count(part) > 1]
+    by_remainder = sorted(range(len(parts)), key=lambda place: (place in twins, -(parts[place] * 100 % GIB)))
+    rounded_up = [place for place in by_remainder if parts[place] * 100 % GIB * 2 >= GIB]
+    rest = [place for place in by_remainder if place not in rounded_up]
+    for place in (rounded_up + rest)[:left]:
         shares[place] += 1
     return shares
 
