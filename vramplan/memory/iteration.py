@@ -14,6 +14,7 @@ from vramplan.memory.precision import PRECISIONS, Precision
 from vramplan.models import family
 from vramplan.models.modules import Recipe, Segment
 from vramplan.spec import ModelShape
+from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
 from vramplan.tape.tape import Tape, rounded
@@ -69,7 +70,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     saved_at = len(tape.events)
 
     tape.phase("backward")
-    tape.backward(loss)
+    backward(tape, loss)
     del loss, held
 
     tape.phase("step")

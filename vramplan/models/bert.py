@@ -9,23 +9,11 @@ from __future__ import annotations
 
 from vramplan.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, run_blocks
 from vramplan.tape.attention import scaled_dot_product
-from vramplan.tape.operators import (
-    add,
-    contiguous,
-    cross_entropy,
-    dropout,
-    embedding,
-    matmul,
-    mul_scalar,
-    select,
-    softmax,
-    tanh,
-    transpose,
-    view,
-)
+from vramplan.tape.operators import add, cross_entropy, dropout, embedding, matmul, mul_scalar, softmax, tanh
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
+from vramplan.tape.views import contiguous, select, transpose, view
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, p: float) -> tuple[Tensor, Tensor]:

@@ -17,22 +17,11 @@ from vramplan.models.modules import (
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product
-from vramplan.tape.operators import (
-    add,
-    contiguous,
-    dropout,
-    embedding,
-    matmul,
-    mul_scalar,
-    softmax,
-    split,
-    to,
-    transpose,
-    view,
-)
+from vramplan.tape.operators import add, dropout, embedding, matmul, mul_scalar, softmax
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import BOOL, INT64, Tensor
+from vramplan.tape.views import contiguous, split, to, transpose, view
 
 
 class Attention:

@@ -19,26 +19,11 @@ from vramplan.models.modules import (
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product, view_unsqueezed
-from vramplan.tape.operators import (
-    add,
-    cat,
-    contiguous,
-    dropout,
-    embedding,
-    expand,
-    matmul,
-    mul,
-    mul_scalar,
-    narrow,
-    neg,
-    softmax,
-    to,
-    transpose,
-    view,
-)
+from vramplan.tape.operators import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, Tensor, contiguous_strides
+from vramplan.tape.views import cat, contiguous, expand, narrow, to, transpose, view
 
 Rotary = tuple[Tensor, Tensor]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vramplan.spec import ModelShape
+from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import (
     add,
     add_scalar,
-    contiguous,
     cross_entropy,
     gelu,
     layer_norm,
@@ -22,11 +22,10 @@ from vramplan.tape.operators import (
     rsqrt,
     silu,
     tanh,
-    to,
-    view,
 )
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
+from vramplan.tape.views import contiguous, to, view
 
 
 class Segment(NamedTuple):
@@ -130,7 +129,7 @@ def run_blocks(tape: Tape, segments: Sequence[Segment], make: Callable[[int], Bl
             opens = i == 0 or not segments[i - 1].checkpointed
             closes = i + 1 == len(segments) or not segments[i + 1].checkpointed
             for first, _ in tape.repeat(times, first=opens, last=closes):
-                hidden = tape.checkpoint(segment_of(tape, size, make, at + first * size), hidden)
+                hidden = checkpoint(tape, segment_of(tape, size, make, at + first * size), hidden)
         at += times * size
     return hidden
 

@@ -6,9 +6,9 @@ operators, so they are agreement with the reading of a source, not with a measur
 
 from __future__ import annotations
 
-from vramplan.tape.operators import Grads, autocast_half, clone, expand, narrow, pad_last, view
 from vramplan.tape.tape import Saved, Tape, rounded
 from vramplan.tape.tensors import BYTE, FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
+from vramplan.tape.views import Grads, autocast_half, clone, expand, narrow, pad_last, view
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # flash_api.cpp, mha_bwd: seqlen_q rounded to 128, head size to 32
 FLASH_HEAD_MULTIPLE = 8  # sdp_utils.cpp / attention.cu: heads are padded to a multiple of 8 elements

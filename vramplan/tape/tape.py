@@ -1,15 +1,4 @@
-"""The record of one training iteration: who is born and dies when, and the graph that backward walks.
-
-Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `accumulate_grad.h`, `input_buffer.cpp`):
-
-1. Nodes run in the reverse order of recording; one that no gradient reaches is skipped.
-2. While a node runs, its incoming gradients, its saved tensors and its results are alive together. Then, input by
-   input, a result of another shape is summed and one of another dtype is cast (`validate_outputs`); only then the saved
-   tensors and the incoming gradients go. Under a checkpoint the unpacked tensors go when the formula returns.
-3. Two gradients that meet are added in place if nobody else holds the first, else out of place.
-4. A parameter's gradient is the produced tensor itself; where one is already there, it is added and freed. A
-   parameter used twice waits for both.
-"""
+"""The record of one training iteration: who is born and dies when, and the graph that backward will walk."""
 
 from __future__ import annotations
 
@@ -117,6 +106,7 @@ class Tape:
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
         self.recomputing: Frame | None = None
         self.autocast: DType | None = None
+        self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.casts: dict[Parameter, Tensor] = {}
         self.parameters: list[Parameter] = []
         self.gradients_resident = False
@@ -295,141 +285,6 @@ class Tape:
             taken.append(tensor)
             if len(taken) == frame.saves:
                 raise StopRecomputation
-
-    # ------------------------------------------------------------------------------------------- checkpointing
-    def checkpoint(self, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-        """Run a segment without keeping what it saves; backward computes it again.
-
-        Source: torch.utils.checkpoint.checkpoint(use_reentrant=False), the default of Transformers.
-        """
-        frame = Frame(function, inputs, self.path)
-        self.frame = frame
-        try:
-            return function(*inputs)
-        finally:
-            self.frame = None
-
-    def _recompute(self, frame: Frame) -> None:
-        frame.taken = []
-        path, category, autocast = self.path, self.category, self.autocast
-        casts, self.casts = self.casts, {}
-        self.enter(frame.path)
-        self.recomputing, self.category, self.autocast = frame, "activations", self.compute_dtype
-        phase, self.flop_phase = self.flop_phase, "recompute"
-        try:
-            frame.function(*frame.inputs)
-        except StopRecomputation:
-            pass
-        finally:
-            self.recomputing, self.category, self.autocast = None, category, autocast
-            self.flop_phase = phase
-            self.enter(frame.path)
-            self.casts.clear()  # the recomputation's own autocast context ends
-            self.casts = casts
-            self.enter(path)
-
-    compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
-
-    # ------------------------------------------------------------------------------------------------ backward
-    def backward(self, loss: Tensor) -> None:
-        """Walk the graph from the loss; leave the gradients on the parameters."""
-        self.category, self.flop_phase = "temporaries", "backward"
-        root: Tensor | None = self.new("ones_like", (), loss.dtype, False)
-        loss.node.grads = [root]
-        nodes = self.nodes
-        while nodes:
-            node = nodes.pop()
-            if node.grads is not None:
-                self._run(node)
-            node.saved = None
-            node.frame = None
-        del root
-        self.enter(())
-
-    def _run(self, node: Node) -> None:
-        grads = node.grads
-        assert grads is not None
-        node.grads = None
-        self.enter(node.path)
-        grad: Any = grads[0] if len(grads) == 1 else grads
-        if node.frame is not None:
-            frame = node.frame
-            if frame.taken is None:
-                self._recompute(frame)
-            taken = frame.taken
-            assert taken is not None
-            start, end = node.slot, node.slot + node.width
-            saved = taken[start:end]
-            taken[start:end] = [None] * node.width
-            results = list(node.fn(grad, saved))
-            del saved
-        else:
-            results = list(node.fn(grad, node.saved or ()))
-        self._validate(node, results)
-        node.saved = None
-        node.frame = None
-        del grads, grad
-        results.reverse()
-        ready: list[Parameter] = []
-        for target, output_index, _, _, _ in node.edges:
-            result = results.pop()
-            if result is None or target is None:
-                continue
-            if type(target) is Parameter:
-                self._receive(target, result, ready)
-                del result
-                continue
-            buffers = target.grads
-            if buffers is None:
-                target.grads = buffers = [None]
-            while len(buffers) <= output_index:
-                buffers.append(None)
-            if buffers[output_index] is None:
-                buffers[output_index] = result
-            else:
-                buffers[output_index] = self._sum(buffers, output_index, result)
-            del result
-        for parameter in ready:
-            self._accumulate(parameter)
-
-    def _validate(self, node: Node, results: list[Tensor | None]) -> None:
-        for i, (target, _, shape, batched, dtype) in enumerate(node.edges):
-            result = results[i]
-            if result is None or target is None:
-                results[i] = None
-                continue
-            if result.shape != shape:
-                results[i] = result = self.new("sum", shape, result.dtype, batched)
-            if result.dtype is not dtype:
-                results[i] = self.like("to", result, dtype)
-            del result
-
-    def _sum(self, buffers: list[Tensor | None], i: int, other: Tensor) -> Tensor:
-        """Rule 3: dropping the first before allocating the sum is the same in both cases."""
-        old = buffers[i]
-        assert old is not None
-        shape, strides, dtype, batched = old.shape, old.strides, old.dtype, old.batched
-        buffers[i] = None
-        del old
-        return self.new("add", shape, dtype, batched, None if strides is None else dense_like(shape, strides))
-
-    def _receive(self, parameter: Parameter, gradient: Tensor, ready: list[Parameter]) -> None:
-        parameter.pending -= 1
-        if parameter.waiting is None:
-            parameter.waiting = gradient
-        else:
-            buffers: list[Tensor | None] = [parameter.waiting]
-            parameter.waiting = None
-            parameter.waiting = self._sum(buffers, 0, gradient)
-        if parameter.pending == 0:
-            ready.append(parameter)
-
-    def _accumulate(self, parameter: Parameter) -> None:
-        total, parameter.waiting = parameter.waiting, None
-        assert total is not None
-        if not self.gradients_resident:  # rule 4: it becomes .grad; else it is added in place and freed here
-            self.relabel(total, "gradients")
-            parameter.grad = total
 
 
 def rounded(size: int) -> int:

@@ -1,0 +1,159 @@
+"""The autograd engine: walks the recorded graph backwards and recomputes checkpoints on the way.
+
+Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `accumulate_grad.h`, `input_buffer.cpp`):
+
+1. Nodes run in the reverse order of recording; one that no gradient reaches is skipped.
+2. While a node runs, its incoming gradients, its saved tensors and its results are alive together. Then, input by
+   input, a result of another shape is summed and one of another dtype is cast (`validate_outputs`); only then the saved
+   tensors and the incoming gradients go. Under a checkpoint the unpacked tensors go when the formula returns.
+3. Two gradients that meet are added in place if nobody else holds the first, else out of place.
+4. A parameter's gradient is the produced tensor itself; where one is already there, it is added and freed. A
+   parameter used twice waits for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vramplan.tape.tape import Frame, Node, StopRecomputation, Tape
+from vramplan.tape.tensors import Parameter, Tensor, dense_like
+
+
+def checkpoint(tape: Tape, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+    """Run a segment without keeping what it saves; backward computes it again.
+
+    Source: torch.utils.checkpoint.checkpoint(use_reentrant=False), the default of Transformers.
+    """
+    frame = Frame(function, inputs, tape.path)
+    tape.frame = frame
+    try:
+        return function(*inputs)
+    finally:
+        tape.frame = None
+
+
+def _recompute(tape: Tape, frame: Frame) -> None:
+    frame.taken = []
+    path, category, autocast = tape.path, tape.category, tape.autocast
+    casts, tape.casts = tape.casts, {}
+    tape.enter(frame.path)
+    tape.recomputing, tape.category, tape.autocast = frame, "activations", tape.compute_dtype
+    phase, tape.flop_phase = tape.flop_phase, "recompute"
+    try:
+        frame.function(*frame.inputs)
+    except StopRecomputation:
+        pass
+    finally:
+        tape.recomputing, tape.category, tape.autocast = None, category, autocast
+        tape.flop_phase = phase
+        tape.enter(frame.path)
+        tape.casts.clear()  # the recomputation's own autocast context ends
+        tape.casts = casts
+        tape.enter(path)
+
+
+def backward(tape: Tape, loss: Tensor) -> None:
+    """Walk the graph from the loss; leave the gradients on the parameters."""
+    tape.category, tape.flop_phase = "temporaries", "backward"
+    root: Tensor | None = tape.new("ones_like", (), loss.dtype, False)
+    loss.node.grads = [root]
+    nodes = tape.nodes
+    while nodes:
+        node = nodes.pop()
+        if node.grads is not None:
+            _run(tape, node)
+        node.saved = None
+        node.frame = None
+    del root
+    tape.enter(())
+
+
+def _run(tape: Tape, node: Node) -> None:
+    grads = node.grads
+    assert grads is not None
+    node.grads = None
+    tape.enter(node.path)
+    grad: Any = grads[0] if len(grads) == 1 else grads
+    if node.frame is not None:
+        frame = node.frame
+        if frame.taken is None:
+            _recompute(tape, frame)
+        taken = frame.taken
+        assert taken is not None
+        start, end = node.slot, node.slot + node.width
+        saved = taken[start:end]
+        taken[start:end] = [None] * node.width
+        results = list(node.fn(grad, saved))
+        del saved
+    else:
+        results = list(node.fn(grad, node.saved or ()))
+    _validate(tape, node, results)
+    node.saved = None
+    node.frame = None
+    del grads, grad
+    results.reverse()
+    ready: list[Parameter] = []
+    for target, output_index, _, _, _ in node.edges:
+        result = results.pop()
+        if result is None or target is None:
+            continue
+        if type(target) is Parameter:
+            _receive(tape, target, result, ready)
+            del result
+            continue
+        buffers = target.grads
+        if buffers is None:
+            target.grads = buffers = [None]
+        while len(buffers) <= output_index:
+            buffers.append(None)
+        if buffers[output_index] is None:
+            buffers[output_index] = result
+        else:
+            buffers[output_index] = _sum(tape, buffers, output_index, result)
+        del result
+    for parameter in ready:
+        _accumulate(tape, parameter)
+
+
+def _validate(tape: Tape, node: Node, results: list[Tensor | None]) -> None:
+    for i, (target, _, shape, batched, dtype) in enumerate(node.edges):
+        result = results[i]
+        if result is None or target is None:
+            results[i] = None
+            continue
+        if result.shape != shape:
+            results[i] = result = tape.new("sum", shape, result.dtype, batched)
+        if result.dtype is not dtype:
+            results[i] = tape.like("to", result, dtype)
+        del result
+
+
+def _sum(tape: Tape, buffers: list[Tensor | None], i: int, other: Tensor) -> Tensor:
+    """Rule 3: dropping the first before allocating the sum is the same in both cases."""
+    old = buffers[i]
+    assert old is not None
+    shape, strides, dtype, batched = old.shape, old.strides, old.dtype, old.batched
+    buffers[i] = None
+    del old
+    return tape.new("add", shape, dtype, batched, None if strides is None else dense_like(shape, strides))
+
+
+def _receive(tape: Tape, parameter: Parameter, gradient: Tensor, ready: list[Parameter]) -> None:
+    parameter.pending -= 1
+    if parameter.waiting is None:
+        parameter.waiting = gradient
+    else:
+        buffers: list[Tensor | None] = [parameter.waiting]
+        parameter.waiting = None
+        parameter.waiting = _sum(tape, buffers, 0, gradient)
+    if parameter.pending == 0:
+        ready.append(parameter)
+
+
+def _accumulate(tape: Tape, parameter: Parameter) -> None:
+    total, parameter.waiting = parameter.waiting, None
+    assert total is not None
+    if not tape.gradients_resident:  # rule 4: it becomes .grad; else it is added in place and freed here
+        tape.relabel(total, "gradients")
+        parameter.grad = total

@@ -1,0 +1,215 @@
+"""Operator rules of casts and views: what copies, what only looks at the same storage in another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.tape.tape import Saved
+from vramplan.tape.tensors import (
+    FP32,
+    DType,
+    Parameter,
+    Shape,
+    Tensor,
+    contiguous_strides,
+    dense_like,
+    normalised,
+    view_strides,
+)
+
+Grads = tuple[Tensor | None, ...]
+
+# ------------------------------------------------------------------------------------------------------------ casts
+
+
+def to(x: Tensor, dtype: DType, *, category: str | None = None) -> Tensor:
+    """`x.to(dtype)`: new, nothing saved; backward is one cast back. The same tensor if it already has the dtype."""
+    if x.dtype is dtype:
+        return x
+    source = x.dtype
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.like("to", grad, source),)
+
+    tape = x.tape
+    node = tape.record("to", (x,), backward)
+    strides = None if x.strides is None else dense_like(x.shape, x.strides)
+    return tape.new("to", x.shape, dtype, x.batched, strides, node, category)
+
+
+def autocast_half(x: Tensor) -> Tensor:
+    """The cast that autocast puts before a matrix product.
+
+    fp32 weights that need gradients are cast once per autocast context and kept until it ends (`cached_cast`); anything
+    else is cast at each use.
+    """
+    tape = x.tape
+    dtype = tape.autocast
+    if dtype is None or x.dtype is not FP32:
+        return x
+    if type(x) is Parameter and x.node is not None:
+        cast = tape.casts.get(x)
+        if cast is None:
+            cast = tape.casts[x] = to(x, dtype, category="weight_casts")
+        return cast
+    return to(x, dtype, category="weight_casts" if type(x) is Parameter else None)
+
+
+def autocast_float(x: Tensor) -> Tensor:
+    """The cast that autocast puts before an operator of its fp32 list."""
+    return x if x.tape.autocast is None else to(x, FP32)
+
+
+# ------------------------------------------------------------------------------------------------------------ views
+
+
+def view(x: Tensor, shape: Shape) -> Tensor:
+    """`x.view(shape)` where strides allow it, else `x.reshape(shape)`, which copies. Backward reshapes back."""
+    possible, strides = view_strides(x.shape, x.strides, shape)
+    if not possible:
+        x = contiguous(x)
+        strides = None
+    if x.node is None:
+        return x.alias(shape, strides, None)
+    before = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (reshape_gradient(grad, before),)
+
+    return x.alias(shape, strides, x.tape.record("view", (x,), backward))
+
+
+def reshape_gradient(grad: Tensor, shape: Shape) -> Tensor:
+    """A gradient in another shape: a view if its strides allow it, else one copy."""
+    possible, strides = view_strides(grad.shape, grad.strides, shape)
+    if possible:
+        return grad.alias(shape, strides, None)
+    return grad.tape.new("clone", shape, grad.dtype, grad.batched)
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """`x.contiguous()`: a copy if it is not; backward hands the gradient through."""
+    if x.strides is None:
+        return x
+    return clone(x)
+
+
+def clone(x: Tensor) -> Tensor:
+    """`x.clone(memory_format=torch.contiguous_format)`: new, nothing saved."""
+    node = x.tape.record("clone", (x,), same)
+    return x.tape.new("clone", x.shape, x.dtype, x.batched, None, node)
+
+
+def same(grad: Tensor, saved: Saved) -> Grads:
+    """Backward of what hands its gradient through."""
+    return (grad,)
+
+
+def transpose(x: Tensor, i: int, j: int) -> Tensor:
+    """`x.transpose(i, j)`: a view; backward is the same view of the gradient."""
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        shape, strides = _swap(grad, i, j)
+        return (grad.alias(shape, strides, None),)
+
+    shape, strides = _swap(x, i, j)
+    node = None if x.node is None else x.tape.record("transpose", (x,), backward)
+    return x.alias(shape, strides, node)
+
+
+def _swap(x: Tensor, i: int, j: int) -> tuple[Shape, Shape | None]:
+    shape, strides = list(x.shape), list(x.strides or contiguous_strides(x.shape))
+    shape[i], shape[j] = shape[j], shape[i]
+    strides[i], strides[j] = strides[j], strides[i]
+    return tuple(shape), normalised(tuple(shape), tuple(strides))
+
+
+def narrow(x: Tensor, dim: int, length: int) -> Tensor:
+    """`x[..., :length]` along a dimension: a view; backward is a zero-filled tensor of the whole (`slice_backward`)."""
+    dim %= len(x.shape)
+    if x.shape[dim] == length:
+        return x
+    whole = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("slice_backward", whole, grad.dtype, grad.batched),)
+
+    shape = (*whole[:dim], length, *whole[dim + 1 :])
+    strides = normalised(shape, x.strides or contiguous_strides(whole))
+    return x.alias(shape, strides, x.tape.record("slice", (x,), backward))
+
+
+def select(x: Tensor, dim: int) -> Tensor:
+    """`x[:, 0]`: a view without the dimension; backward is a zero-filled tensor of the whole (`select_backward`)."""
+    whole = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("select_backward", whole, grad.dtype, grad.batched),)
+
+    strides = x.strides or contiguous_strides(whole)
+    shape = (*whole[:dim], *whole[dim + 1 :])
+    left = (*strides[:dim], *strides[dim + 1 :])
+    return x.alias(shape, normalised(shape, left), x.tape.record("select", (x,), backward))
+
+
+def split(x: Tensor, size: int) -> list[Tensor]:
+    """`x.split(size, dim=-1)`: views; backward is one `cat` of the whole."""
+    whole = x.shape
+    parts = whole[-1] // size
+    shape = (*whole[:-1], size)
+
+    def backward(grads: Any, saved: Saved) -> Grads:
+        # parts that got no gradient are filled with zeros first, then everything is concatenated
+        full = grads if isinstance(grads, list) else [grads]
+        full = full + [None] * (parts - len(full))
+        some = next(grad for grad in full if grad is not None)
+        tape, dtype, batched = some.tape, some.dtype, some.batched
+        zeros = [tape.new("zeros", shape, dtype, batched) for grad in full if grad is None]
+        whole_gradient = tape.new("cat", whole, dtype, batched)
+        del zeros
+        return (whole_gradient,)
+
+    node = x.tape.record("split", (x,), backward)
+    strides = normalised(shape, x.strides or contiguous_strides(whole))
+    return [x.alias(shape, strides, node, i) for i in range(parts)]
+
+
+def cat(tensors: list[Tensor], dim: int) -> Tensor:
+    """`torch.cat`: new, contiguous; backward hands out views of the gradient."""
+    dim %= len(tensors[0].shape)
+    sizes = [x.shape[dim] for x in tensors]
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        strides = grad.strides or contiguous_strides(grad.shape)
+        shapes = [(*grad.shape[:dim], size, *grad.shape[dim + 1 :]) for size in sizes]
+        return tuple(grad.alias(shape, normalised(shape, strides), None) for shape in shapes)
+
+    first = tensors[0]
+    shape = (*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :])
+    node = first.tape.record("cat", tensors, backward)
+    return first.tape.new("cat", shape, first.dtype, first.batched, None, node)
+
+
+def expand(x: Tensor, shape: Shape) -> Tensor:
+    """`x.expand(shape)`: a view with stride 0; backward sums over the expanded dimensions (new)."""
+    if x.shape == shape:
+        return x
+    before, batched = x.shape, x.batched
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("sum", before, grad.dtype, batched),)
+
+    old = x.strides or contiguous_strides(before)
+    strides = tuple(0 if b == 1 and a != 1 else s for a, b, s in zip(shape, before, old, strict=True))
+    return x.alias(shape, normalised(shape, strides), x.tape.record("expand", (x,), backward))
+
+
+def pad_last(x: Tensor, amount: int) -> Tensor:
+    """`F.pad(x, (0, amount))`: new, contiguous in the logical order; backward is a copy of the unpadded part (new)."""
+    before = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("constant_pad_nd_backward", before, grad.dtype, grad.batched),)
+
+    node = x.tape.record("constant_pad_nd", (x,), backward)
+    return x.tape.new("constant_pad_nd", (*before[:-1], before[-1] + amount), x.dtype, x.batched, None, node)
