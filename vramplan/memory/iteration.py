@@ -78,6 +78,10 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     for parameter in tape.parameters:
         parameter.grad = None  # zero_grad(set_to_none=True)
 
+    del input_ids, labels
+    if len(tape.events) != 2 * len(tape.fixed):
+        raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
+
     sizes = [(rounded(p.elements * p.dtype.itemsize) * p.copies, p.node is not None) for p in tape.parameters]
     states = [State("weights", sum(size for size, _ in sizes), 0)]
     states += optimizer_states(tape.parameters, setup.optimizer, setup.optimizer_implementation, precision)
