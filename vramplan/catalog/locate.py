@@ -70,14 +70,14 @@ def shipped_dirs() -> list[Path]:
 
 
 def check_profile_dirs(dirs: Iterable[Path | str]) -> tuple[Path, ...]:
-    """The user's folders, each with a subfolder `gpus` or `models`; InputError for those that have none."""
+    """The user's folders, each with a subfolder for a kind of profile; InputError for those that have none."""
     problems, result = [], []
     for directory in map(Path, dirs):
         if not os.path.isdir(directory):
             problems.append(Problem("no such directory", "profiles", file=str(directory)))
-        elif not any(os.path.isdir(directory / kind) for kind in ("gpus", "models")):
+        elif not any(os.path.isdir(directory / kind) for kind in _LABELS):
             hint = "profiles are DIR/gpus/NAME.yaml and DIR/models/NAME.yaml"
-            problems.append(Problem("has neither a folder gpus nor models", "profiles", hint, str(directory)))
+            problems.append(Problem("has no folder gpus, models or runtimes", "profiles", hint, str(directory)))
         result.append(directory)
     if problems:
         raise InputError(problems)
@@ -109,10 +109,10 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
             for suffix in SUFFIXES:
                 path = directory / kind / f"{wanted}{suffix}"
                 if os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
-                    return load(path)
+                    return _named(load, path)
     by_name = files(kind, dirs)
     if wanted in by_name:  # spelt with capitals or underscores on the disk
-        return load(by_name[wanted])
+        return _named(load, by_name[wanted])
     broken: InputError | None = None
     # as it may be spelt in the file; to search the text is a hundred times cheaper than to parse it
     spelling = re.compile(re.escape(wanted).replace("\\-", r"[\s_-]+"), re.IGNORECASE)
@@ -120,7 +120,7 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
         if not spelling.search(_text(path)):
             continue
         try:
-            profile = load(path)
+            profile = _named(load, path)
         except InputError as error:
             broken = broken or error
             continue
@@ -129,6 +129,15 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
     if broken is not None:
         raise broken
     return None
+
+
+def _named(load: Callable[[Path], P], path: Path) -> P:
+    """The profile of a file in a folder of profiles, where the file's name is what finds it."""
+    profile = load(path)
+    if slug(profile.name) != slug(path.stem):
+        message = f"{profile.name!r} is not the name of the file, by which it is found"
+        raise InputError([Problem(message, "name", f"name: {path.stem}", str(path))])
+    return profile
 
 
 def unknown(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P]) -> Problem:
@@ -157,7 +166,7 @@ def load_all(kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P]) -> lis
     problems: list[Problem] = []
     for path in files(kind, dirs).values():
         try:
-            profiles.append(load(path))
+            profiles.append(_named(load, path))
         except InputError as error:
             problems += error.problems
     if problems:

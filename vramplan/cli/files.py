@@ -136,10 +136,12 @@ def _selected(entries: list[Any], wanted: list[str] | None) -> list[Any]:
 
     if not wanted:
         return entries
+    wanted = [pattern.replace("[", "[[]") for pattern in wanted]  # * and ? are wildcards, brackets are themselves
     for pattern in wanted:
         if not any(fnmatchcase(entry.name, pattern) for entry in entries):
             hint = near_matches(pattern, [entry.name for entry in entries]) or "the names are in the file"
-            raise UsageError(f"no job is called {pattern!r}", key="--job", hint=hint)
+            name = pattern.replace("[[]", "[")
+            raise UsageError(f"no job is called {name!r}", key="--job", hint=hint)
     return [entry for entry in entries if any(fnmatchcase(entry.name, pattern) for pattern in wanted)]
 
 

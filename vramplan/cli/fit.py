@@ -212,7 +212,7 @@ def as_job(given: dict[str, Any]) -> dict[str, Any]:
     """Options as the keys of a job, nested where the job format nests."""
     job: dict[str, Any] = {}
     for key, value in given.items():
-        if value is None:
+        if value is None or value == "null":  # null in the job format: as if it were left out
             continue
         if key in LISTS:
             value = [part.strip() for part in value.split(",") if part.strip()]

@@ -107,7 +107,7 @@ class _Resolver:
             return None
         try:
             if isinstance(given, str):
-                shape, taken = self.catalog.model(given)
+                shape, taken = self._for_classes(*self.catalog.model(given))
             else:
                 shape, taken = self._inline(dict(given))
         except InputError as error:
@@ -115,6 +115,16 @@ class _Resolver:
             return None
         self.assumptions += taken
         return shape
+
+    def _for_classes(
+        self, shape: ModelShape, taken: tuple[Assumption, ...]
+    ) -> tuple[ModelShape, tuple[Assumption, ...]]:
+        """A profile of an encoder has the head it was pre-trained with; a classification loss takes another."""
+        if self.raw.loss != "classification" or shape.family != "bert" or shape.task == "cls":
+            return shape, taken
+        why = f"the loss is a classification, with {shape.classes} classes"
+        # the declared count is of the other head
+        return shape._replace(task="cls", declared_parameters=None), (*taken, Assumption("model.task", "cls", why))
 
     def _inline(self, values: dict[str, Any]) -> tuple[ModelShape, tuple[Assumption, ...]]:
         name = values.pop("name", None)

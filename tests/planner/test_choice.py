@@ -1,0 +1,176 @@
+"""The best choice of docs/job-format.md, found here by trying everything, and the largest micro-batch."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.draws import jobs
+from vramplan.answer import answer
+from vramplan.job import build_job
+from vramplan.memory.iteration import Setup, replay
+from vramplan.planner.checkpoints import segments_of
+from vramplan.planner.judge import Judge
+from vramplan.results import FitResult
+from vramplan.spec import Job
+from vramplan.tape.record import Record
+
+LADDER = ("none", "sqrt", "full")
+
+
+class Try(NamedTuple):
+    """One strategy and schedule."""
+
+    strategy: str
+    micro: int
+    steps: int
+    allocated: int
+
+
+class Trials:
+    """Every strategy and micro-batch, each from a record of its own: no envelope, no search, no limits."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.records = job, dict[tuple[str, bool, bool], Record]()
+        self.usable = job.gpu.capacity_bytes - job.reserve_bytes
+        self.context = job.runtime.context_on(job.gpu.architecture)
+
+    def allocated(self, strategy: str, micro: int, steps: int) -> int:
+        key = (strategy, steps > 1, micro == 1)
+        if key not in self.records:
+            job = self.job
+            setup = Setup(
+                model=job.model,
+                precision=job.precision,
+                sequence_length=job.sequence_length,
+                attention=job.attention,
+                segments=segments_of(strategy, job.model.layers),
+                optimizer=job.optimizer,
+                optimizer_implementation=job.optimizer_implementation,
+                accumulating=steps > 1,
+                hold_outputs=job.hold_outputs,
+                dropout=job.dropout,
+            )
+            self.records[key] = replay(setup, batch=1 if micro == 1 else 2)
+        return self.records[key].peak_bytes(micro)
+
+    def all(self, strategy: str) -> list[Try]:
+        per_rank = self.job.global_batch_size // self.job.data_parallel_size
+        return [
+            Try(strategy, micro, per_rank // micro, self.allocated(strategy, micro, per_rank // micro))
+            for micro in range(1, per_rank + 1)
+            if per_rank % micro == 0
+        ]
+
+    def is_fit(self, one: Try) -> bool:
+        return Fraction(11, 10) * one.allocated + self.context <= self.usable
+
+    def is_tight(self, one: Try) -> bool:
+        return one.allocated + Fraction(self.context, 2) <= self.usable
+
+    def device(self, one: Try) -> Fraction:
+        return Fraction(104, 100) * one.allocated + self.context
+
+    def best(self) -> tuple[str, Try]:
+        """The rule, word for word."""
+        tries = {strategy: self.all(strategy) for strategy in LADDER}
+        for verdict, holds in (("fits", self.is_fit), ("tight", self.is_tight)):
+            for strategy in LADDER:
+                good = [one for one in tries[strategy] if holds(one)]
+                if good:
+                    return verdict, max(good, key=lambda one: one.micro)
+        smallest = min((tries[strategy][0] for strategy in LADDER), key=self.device)
+        return "does-not-fit", smallest
+
+
+def judged(result: FitResult) -> tuple[Any, ...]:
+    job = result.job
+    return job["activation_checkpointing"], job["micro_batch_size"], job["gradient_accumulation_steps"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_the_best_choice_is_the_one_of_a_search_through_everything(data: st.DataObject) -> None:
+    raw = data.draw(jobs(pin_micro=False))
+    raw.pop("activation_checkpointing", None)
+    raw.setdefault("global_batch_size", 512 // raw["parallel"]["data"] * raw["parallel"]["data"])
+    # a capacity at, just below or somewhere around the need of some choice: there the rule has to decide
+    job = build_job({**raw, "gpu": {**raw["gpu"], "memory": "100 GiB"}})
+    trials = Trials(job)
+    one = data.draw(st.sampled_from([one for strategy in LADDER for one in trials.all(strategy)]))
+    edges = [Fraction(11, 10) * one.allocated + trials.context, one.allocated + Fraction(trials.context, 2)]
+    edge = data.draw(st.sampled_from(edges)) + job.reserve_bytes
+    capacity = -(-edge // 1) + data.draw(st.sampled_from([-1, 0, 0, 12345, 10**7]))
+    job = job._replace(gpu=job.gpu._replace(capacity_bytes=int(capacity)))
+    trials.job, trials.usable = job, job.gpu.capacity_bytes - job.reserve_bytes
+
+    verdict, best = trials.best()
+    result = answer(job)
+    assert result.verdict == verdict
+    assert judged(result) == (best.strategy, best.micro, best.steps)
+    assert result.peak.allocated_bytes == best.allocated
+    recommended = result.recommended
+    if verdict == "does-not-fit":
+        assert best.micro == 1
+        assert recommended.micro_batch_size is recommended.activation_checkpointing is recommended.flags is None
+    else:
+        assert judged(result) == (
+            recommended.activation_checkpointing,
+            recommended.micro_batch_size,
+            recommended.gradient_accumulation_steps,
+        )
+
+
+@settings(deadline=None, max_examples=60)
+@given(jobs())
+def test_every_row_of_the_ladder_is_judged_at_its_own_best_micro_batch(raw: dict[str, Any]) -> None:
+    result = answer(build_job(raw))
+    assert [row.activation_checkpointing for row in result.alternatives][:3] == list(LADDER)
+    for row in result.alternatives:
+        alone = answer(build_job({**raw, "activation_checkpointing": row.activation_checkpointing}))
+        assert (alone.verdict, alone.peak.allocated_bytes) == (row.verdict, row.allocated_bytes)
+        assert judged(alone)[1:] == (row.micro_batch_size, row.gradient_accumulation_steps)
+        assert alone.recommended.largest_micro_batch_size == row.largest_micro_batch_size
+
+
+@settings(deadline=None, max_examples=80)
+@given(jobs())
+def test_the_largest_micro_batch_is_within_the_device_and_the_next_one_is_not(raw: dict[str, Any]) -> None:
+    result = answer(build_job(raw))
+    largest = result.recommended.largest_micro_batch_size
+    assume(largest < 1 << 24)
+    strategy, _, steps = judged(result)
+
+    def device(micro: int) -> int:
+        # the same number of steps, so that the gradients are resident or not, as in the judged run
+        pins = {"micro_batch_size": micro, "gradient_accumulation_steps": steps, "activation_checkpointing": strategy}
+        rest = {key: value for key, value in raw.items() if key != "global_batch_size"}
+        pinned = answer(build_job({**rest, **pins}))
+        assert judged(pinned) == (strategy, micro, steps)
+        return pinned.peak.device_bytes
+
+    if largest:
+        assert device(largest) <= result.usable_bytes
+    assert device(largest + 1) > result.usable_bytes
+
+
+def test_no_micro_batch_at_all() -> None:
+    result = answer(build_job({"model": "llama-3-8b", "gpu": "t4"}))
+    assert (result.verdict, result.recommended.largest_micro_batch_size) == ("does-not-fit", 0)
+    assert {row.largest_micro_batch_size for row in result.alternatives} == {0}
+
+
+@settings(deadline=None, max_examples=40)
+@given(jobs(), st.integers(0, 10**9))
+def test_the_search_agrees_with_trying_one_micro_batch_after_the_other(raw: dict[str, Any], room: int) -> None:
+    judge = Judge(build_job(raw))
+    smallest = judge.allocated_bytes("none", 1, True)
+    limit = smallest - 1000 + room % (5 * smallest)
+    micro = 0
+    while judge.allocated_bytes("none", micro + 1, True) <= limit and micro < 3000:
+        micro += 1
+    assume(micro < 3000)
+    assert judge.largest_micro_batch("none", True, limit) == micro
