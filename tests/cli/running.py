@@ -61,10 +61,10 @@ def run(*words: object, stdin: str | bytes = b"") -> Ran:
         ):
             main([str(word) for word in words])
     except SystemExit as stopped:
-        assert isinstance(stopped.code, int), stopped.code
         code = stopped.code
     finally:
         gc.set_threshold(*thresholds)
+    assert isinstance(code, int)
     texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
     return Ran(code, *texts)
 

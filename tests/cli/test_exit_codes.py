@@ -192,7 +192,8 @@ def test_print_knows_every_key_of_the_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["verdit", "peak.device", "checkpoints.7.first", "checkpoints.-1", "checkpoints.x", "verdict.x", "", ".", "a b"]
+    "key",
+    ["verdit", "peak.device", "checkpoints.7.first", "checkpoints.-1", "checkpoints.x", "verdict.x", "", ".", "a b"],
 )
 def test_print_of_an_unknown_key_is_2_and_prints_nothing(key: str) -> None:
     ran = refused("fit", *FITS, "--print", key, "--format", "json")

@@ -200,7 +200,9 @@ def warnings_of(ran: Ran) -> str:
 
 def test_a_declared_count_that_is_not_the_counted_one_is_warned_of(tmp_path: Path) -> None:
     gpu = {"name": "card", "memory": "8 GiB"}
-    counted = run("check", write_jobs(tmp_path / "a", {"model": TINY, "gpu": gpu}), "--print", "results.0.parameters.total")
+    counted = run(
+        "check", write_jobs(tmp_path / "a", {"model": TINY, "gpu": gpu}), "--print", "results.0.parameters.total"
+    )
     number = int(counted.out)
     for declared in (number, number + 1):
         file = write_jobs(tmp_path / "b", {"model": {**TINY, "parameters": declared}, "gpu": gpu})

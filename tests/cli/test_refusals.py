@@ -85,7 +85,10 @@ def test_what_is_not_modelled_is_named(options: str, named: tuple[str, str]) -> 
         ("--checkpointing every:1", "--checkpointing full"),
         ("--checkpointing every:3", "--checkpointing sqrt"),  # 12 blocks
         ("--checkpointing layers:[[0,11]]", "--checkpointing every:12"),
-        ("--steps 4 --micro-batch-size 2 --sequence-length 64", "--gradient-accumulation-steps 4 --micro-batch 2 --seq 64"),
+        (
+            "--steps 4 --micro-batch-size 2 --sequence-length 64",
+            "--gradient-accumulation-steps 4 --micro-batch 2 --seq 64",
+        ),
         ("--data 4", "--gpus 4"),
         ("--attention sdpa", "--attention flash"),
     ],
@@ -114,7 +117,8 @@ def test_flash_is_refused_in_fp32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "instead"), [("amp-bf16", "amp-fp16"), ("bf16", "amp-fp16"), ("pure-bf16", "pure-fp16"), ("mixed-bf16", "mixed-fp16")]
+    ("given", "instead"),
+    [("amp-bf16", "amp-fp16"), ("bf16", "amp-fp16"), ("pure-bf16", "pure-fp16"), ("mixed-bf16", "mixed-fp16")],
 )
 def test_bf16_is_refused_on_a_gpu_without_it_and_the_alternative_is_named(given: str, instead: str) -> None:
     err = refused("fit", *OLD, "--precision", given).err
@@ -168,7 +172,9 @@ def test_a_reserve_that_leaves_nothing_is_refused() -> None:
     assert "leaves nothing" in refused("fit", *OLD, "--reserve", "32 GiB").err
 
 
-@pytest.mark.parametrize("size", ["24", "24 G", "24G", "0 GiB", "-1 GiB", "nan GiB", "inf GiB", "1e999 GiB", "24 apples"])
+@pytest.mark.parametrize(
+    "size", ["24", "24 G", "24G", "0 GiB", "-1 GiB", "nan GiB", "inf GiB", "1e999 GiB", "24 apples"]
+)
 def test_a_size_without_a_meaning_is_refused(size: str) -> None:
     err = refused("fit", "-m", "gpt2", "-g", size).err
     if size in ("24", "24 G", "24G"):

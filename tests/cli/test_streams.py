@@ -89,7 +89,9 @@ def test_json_is_ascii_and_one_document_whatever_the_names(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("words", [GPT2, NO, ("gpus",), ("models", "show", "gpt2-xl")], ids=["fit", "no", "gpus", "show"])
+@pytest.mark.parametrize(
+    "words", [GPT2, NO, ("gpus",), ("models", "show", "gpt2-xl")], ids=["fit", "no", "gpus", "show"]
+)
 def test_a_terminal_gets_colour_within_its_width(words: tuple[str, ...], columns: int) -> None:
     received = on_terminal(*words, columns=columns)
     assert COLOUR.search(received)
@@ -117,6 +119,12 @@ def test_lists_on_a_terminal_keep_to_it(columns: int, files: Path, monkeypatch: 
     for words in (("gpus",), ("models",), ("check", "jobs.yaml"), ("gpus", "show", "v100"), GPT2):
         received = COLOUR.sub("", on_terminal(*words, columns=columns))
         assert max(map(len, received.splitlines())) <= columns, words
+
+
+def test_a_gpu_has_one_line_on_a_terminal() -> None:
+    count = len(run("gpus").out.splitlines())
+    for columns in (60, 80, 120, 200):
+        assert len(on_terminal("gpus", columns=columns).splitlines()) == count
 
 
 def test_an_error_on_a_terminal_has_no_escape_codes(tmp_path: Path) -> None:

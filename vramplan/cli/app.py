@@ -12,6 +12,7 @@ import typer
 from vramplan import __version__
 from vramplan.cli import catalogue, files
 from vramplan.cli.fit import fit
+from vramplan.cli.output import say
 
 app = typer.Typer(
     name="vramplan",
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = 130
     except OSError as error:  # a full disk, say: the answer is known and cannot be written
         _drop_stdout()
-        _say(f"error: the answer cannot be written: {error.strerror or error}")
+        say(f"error: the answer cannot be written: {error.strerror or error}")
         code = 1
     sys.exit(code)
 
@@ -116,23 +117,18 @@ def _refuse(words: list[str], problems: tuple[object, ...]) -> int:
 
         sys.stdout.write(dumps(error_document(problems)))  # type: ignore[arg-type]
     for problem in problems:
-        _say(f"error: {problem}")
+        say(f"error: {problem}")
     return 2
 
 
 def _bug(error: Exception) -> int:
-    _say(f"internal error: {type(error).__name__}: {error}")
-    _say("This is a bug in vramplan. Set VRAMPLAN_TRACEBACK=1 to see where, and please report it.")
+    say(f"internal error: {type(error).__name__}: {error}")
+    say("This is a bug in vramplan. Set VRAMPLAN_TRACEBACK=1 to see where, and please report it.")
     if os.environ.get("VRAMPLAN_TRACEBACK"):
         import traceback
 
         traceback.print_exception(error)
     return 1
-
-
-def _say(text: str) -> None:
-    encoding = sys.stderr.encoding or "utf-8"
-    sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def _wants_json(words: list[str]) -> bool:

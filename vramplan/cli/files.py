@@ -147,6 +147,8 @@ def _selected(entries: list[Any], wanted: list[str] | None) -> list[Any]:
 
 def _complain(rows: list[Any]) -> None:
     """Problems of single jobs on stderr, as those of a whole file are."""
+    from vramplan.cli.output import say
+
     for row in rows:
         for problem in row.problems:
-            typer.echo(f"error: {row.name}: {problem}", err=True)
+            say(f"error: {row.name}: {problem}")

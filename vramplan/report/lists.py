@@ -25,6 +25,7 @@ from vramplan.rows import (
 )
 
 ENDLESS = 1_000_000
+_BESIDE_ALIASES = 46  # columns of a line of `gpus` beside the name and the other names
 
 
 def render_check(
@@ -123,7 +124,12 @@ def render_validate(
 
 
 def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Line]:
-    """The GPUs that have a profile. `?` is unknown; nominal memory is what the data sheet says, not what is visible."""
+    """The GPUs that have a profile. `?` is unknown; nominal memory is what the data sheet says, not what is visible.
+
+    On a terminal each has one line, with as many of its other names as that holds.
+    """
+    rows = tuple(rows)
+    room = None if width is None else width - max((len(row.name) for row in rows), default=0) - _BESIDE_ALIASES
     cells: list[list[Cell]] = [
         [
             Span(row.name, "strong"),
@@ -132,7 +138,7 @@ def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Lin
             _yes(row.bf16),
             _yes(row.flash_attention),
             row.architecture or "?",
-            Span(", ".join(row.aliases), "muted"),
+            Span(_first(row.aliases, room), "muted"),
         ]
         for row in rows
     ]
@@ -146,6 +152,18 @@ def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Lin
         Column("also called", drop=4, fluid=True),
     ]
     return table(columns, cells, width, indent=0)
+
+
+def _first(names: Sequence[str], room: int | None) -> str:
+    """As many of `names` as have room, and dots for the rest."""
+    count = len(names)
+    while room is not None and count and len(_some(names, count)) > room:
+        count -= 1
+    return _some(names, count) if count else ""
+
+
+def _some(names: Sequence[str], count: int) -> str:
+    return ", ".join([*names[:count], *([".."] if count < len(names) else [])])
 
 
 def render_models(rows: Iterable[ModelRow], *, width: int | None = None) -> list[Line]:

@@ -1,0 +1,233 @@
+"""`gpus` and `models`: the list, the filters, every field with its source; and every shipped profile."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import fit, refused, run, valid
+from vramplan.answer import answer
+from vramplan.catalog.gpus import list_gpus
+from vramplan.catalog.models import list_models
+from vramplan.catalog.profile import Profile
+from vramplan.job import build_job
+from vramplan.memory.iteration import Setup, replay
+from vramplan.planner.checkpoints import segments_of
+
+ROOT = Path(__file__).resolve().parents[2]
+GPUS = {profile.name: profile for profile in list_gpus()}
+MODELS = {profile.name: profile for profile in list_models()}
+UNITLESS = {"vendor", "architecture", "compute_capability", "bf16", "flash_attention", "fp8"}
+WORDS = {
+    *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),
+    *("qkv_bias", "output_bias", "mlp_bias"),
+}
+
+
+def gpus(*words: str) -> dict[str, Any]:
+    rows = valid("gpus", run("gpus", *words, "--format", "json").document)["gpus"]
+    return {row["name"]: row for row in rows}
+
+
+def models(*words: str) -> dict[str, Any]:
+    rows = valid("models", run("models", *words, "--format", "json").document)["models"]
+    return {row["name"]: row for row in rows}
+
+
+def test_at_least_twenty_gpus_and_thirty_models_are_shipped() -> None:
+    assert len(gpus()) >= 20
+    assert len(models()) >= 30
+    for kind, names in (("gpus", gpus()), ("models", models())):
+        assert set(names) == {path.stem for path in (ROOT / "profiles" / kind).iterdir()}
+    for name in ("v100", "v100-16gb", "t4", "p100", "a10", "a100-40gb", "a100-80gb", "h200", "l4", "l40s", "rtx-3090"):
+        assert name in gpus()
+
+
+def test_the_filters_of_gpus() -> None:
+    everything = gpus()
+    assert set(gpus("--name", "V100")) == {"v100", "v100-16gb"}
+    assert set(gpus("--name", "1080ti")) == {"gtx-1080-ti"}  # an alias
+    large = gpus("--min-memory", "40 GiB")
+    assert set(large) == {name for name, row in everything.items() if row["capacity_bytes"] >= 40 * 2**30}
+    assert set(gpus("--bf16")) == {name for name, row in everything.items() if row["bf16"]}
+    assert set(gpus("--flash")) == {name for name, row in everything.items() if row["flash_attention"]}
+    volta = gpus("--architecture", "Volta")
+    assert set(volta) == {name for name, row in everything.items() if row["architecture"] == "volta"}
+    both = gpus("--architecture", "ampere", "--min-memory", "40 GiB", "--bf16", "--name", "a100")
+    assert set(both) == {"a100-80gb"}
+
+
+def test_the_filters_of_models() -> None:
+    everything = models()
+    for family in ("gpt2", "llama", "bert"):
+        found = models("--family", family)
+        assert found
+        assert set(found) == {name for name, row in everything.items() if row["family"] == family}
+    assert set(models("--name", "gpt2-x")) == {"gpt2-xl"}
+
+
+def test_the_lists_show_every_row() -> None:
+    for command, names in (("gpus", GPUS), ("models", MODELS)):
+        lines = run(command).out.splitlines()
+        assert [line.split()[0] for line in lines[1:]] == list(names)
+
+
+@pytest.mark.parametrize(("kind", "name"), [*(("gpus", name) for name in GPUS), *(("models", name) for name in MODELS)])
+def test_every_field_has_a_value_with_unit_and_source_or_a_reason(kind: str, name: str) -> None:
+    document = valid(
+        "gpu-profile" if kind == "gpus" else "model-profile", run(kind, "show", name, "--format", "json").document
+    )
+    assert document["name"] == name
+    assert document["title"]
+    for key, field in document["fields"].items():
+        if field["value"] is None:
+            assert field["reason"], key
+            continue
+        assert (
+            field["unit"]
+            or key in UNITLESS | WORDS
+            or "TFLOP" in str(field["value"])
+            or re.search(r"\d ?[A-Za-z]", str(field["value"]))
+        ), key
+        source = field["source"]
+        assert source["title"], key
+        assert re.match(r"https?://", source["url"]), key
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", source["date"]), key
+
+
+@pytest.mark.parametrize(("kind", "name"), [("gpus", "v100"), ("models", "gpt2-xl")])
+def test_show_prints_unit_title_and_date_of_every_field(kind: str, name: str) -> None:
+    document = run(kind, "show", name, "--format", "json").document
+    text = run(kind, "show", name).out
+    for key, field in document["fields"].items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"  {key} ")]
+        if field["unit"] and field["value"] is not None:
+            assert line.endswith(f" {field['unit']}")
+        if field["source"]:
+            assert f"{field['source']['title']}, {field['source']['date']}" in text
+            assert field["source"]["url"] in text
+        else:
+            assert field["reason"] in text
+
+
+@pytest.mark.parametrize("profiles", [GPUS, MODELS], ids=["gpus", "models"])
+def test_names_and_aliases_are_unique(profiles: dict[str, Profile]) -> None:
+    names = [name for profile in profiles.values() for name in (profile.name, *profile.aliases)]
+    assert len(names) == len({name.lower() for name in names})
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_every_gpu_can_be_planned_for_by_its_name_and_by_its_aliases(name: str) -> None:
+    profile = GPUS[name]
+    for word in (name, *profile.aliases):
+        assert build_job({"model": "bert-tiny", "gpu": word}).gpu == profile.gpu()
+    assert answer(build_job({"model": "bert-tiny", "gpu": name})).verdict == "fits"
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize("name", MODELS)
+def test_the_counted_parameters_of_every_model_are_the_declared_ones(name: str) -> None:
+    shape = MODELS[name].shape()
+    setup = Setup(
+        model=shape,
+        precision="amp-bf16",
+        sequence_length=128,
+        attention="efficient",
+        segments=segments_of("none", shape.layers),
+        optimizer="adamw",
+        optimizer_implementation="fused",
+        accumulating=False,
+        hold_outputs=False,
+    )
+    record = replay(setup)
+    assert shape.declared_parameters is not None
+    assert record.parameters == record.trainable_parameters == shape.declared_parameters
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("gpt2", 124_439_808),
+        ("gpt2-xl", 1_557_611_200),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-2-7b", 6_738_415_616),
+        ("mistral-7b", 7_241_732_096),
+    ],
+)
+def test_published_parameter_counts(name: str, count: int) -> None:
+    found = fit("-m", name, "-g", "h200")
+    assert found["parameters"] == {"total": count, "trainable": count}
+    assert not [warning for warning in found["warnings"] if "parameters" in warning]
+    assert models("--name", name)[name]["parameters"] == count
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for kind in ("gpus", "models"):
+        (tmp_path / kind).mkdir()
+    source = "sources: {s: {title: T, url: 'https://example.org', accessed: '2026-01-01'}}\n"
+    (tmp_path / "gpus" / "mine.yaml").write_text(
+        "kind: gpu\nname: mine\ntitle: My card\naliases: [my-card]\n"
+        + source
+        + "fields:\n  memory: {value: 10, unit: GiB, source: s}\n".replace("value: 10, unit: GiB", "value: 10 GiB")
+        + "  bf16: {value: null, reason: nobody says}\n"
+    )
+    (tmp_path / "gpus" / "v100.yaml").write_text(
+        "kind: gpu\nname: v100\ntitle: A larger one\n" + source + "fields: {memory: {value: 99 GiB, source: s}}\n"
+    )
+    (tmp_path / "models" / "small.yaml").write_text(
+        "kind: model\nname: small\ntitle: Small\n" + source + "fields:\n"
+        "  family: {value: gpt2, source: s}\n  layers: {value: 2, unit: blocks, source: s}\n"
+    )
+    return tmp_path
+
+
+def test_a_folder_of_profiles_adds_to_the_shipped_ones_and_shadows_them(folder: Path) -> None:
+    assert set(gpus("--profiles", str(folder))) == {*GPUS, "mine"}
+    assert gpus("--profiles", str(folder))["v100"]["capacity_bytes"] == 99 * 2**30
+    assert set(models("--profiles", str(folder))) == {*MODELS, "small"}
+    assert "My card" in run("gpus", "show", "my-card", "--profiles", folder).out
+    found = fit("-m", "small", "-g", "my-card", "--profiles", folder)
+    assert (found["capacity_bytes"], found["job"]["model"]["layers"]) == (10 * 2**30, 2)
+    assert fit("-m", "small", "-g", "v100", "--profiles", folder)["capacity_bytes"] == 99 * 2**30
+    for words in (("fit", "-m", "small", "-g", "t4"), ("gpus", "show", "mine")):
+        refused(*words)
+
+
+def test_a_profile_is_found_by_its_path(folder: Path) -> None:
+    found = fit("-m", folder / "models" / "small.yaml", "-g", folder / "gpus" / "mine.yaml")
+    assert found["job"]["gpu"]["name"] == "mine"
+    assert run("gpus", "show", folder / "gpus" / "mine.yaml").code == 0
+
+
+def test_a_broken_profile_is_named_by_who_needs_it_and_only_by_them(folder: Path) -> None:
+    broken = folder / "gpus" / "broken.yaml"
+    broken.write_text("kind: gpu\nname: broken\n")
+    for words in (("gpus",), ("gpus", "show", "broken"), ("fit", "-m", "gpt2", "-g", "broken")):
+        assert str(broken) in refused(*words, "--profiles", folder).err
+    assert run("fit", "-m", "small", "-g", "mine", "--profiles", folder).code == 0
+    assert run("fit", "-m", "gpt2-xl", "-g", "mine", "--profiles", folder).code == 3  # remedies look at all cards
+
+
+def test_a_folder_that_is_none_is_refused_everywhere(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "nowhere", tmp_path / "file", tmp_path):
+        for words in (("gpus",), ("models",), ("gpus", "show", "v100"), ("fit", "-m", "gpt2", "-g", "t4")):
+            assert str(folder) in refused(*words, "--profiles", folder).err
+
+
+def test_a_hugging_face_config_is_a_model(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25}')
+    for path in (config, tmp_path):
+        found = fit("-m", path, "-g", "v100")
+        assert found["parameters"]["total"] == 1_557_611_200
+        assert found["peak"] == fit("-m", "gpt2-xl", "-g", "v100")["peak"]
+    config.write_text('{"model_type": "mamba"}')
+    err = refused("fit", "-m", config, "-g", "v100").err
+    assert "mamba" in err
+    assert all(name in err for name in ("gpt2", "llama", "bert", "mistral", "qwen2"))
