@@ -1,5 +1,5 @@
 """`python -m vramplan`."""
 
-from vramplan.cli.app import main
+from vramplan.cli.start import main
 
 main()

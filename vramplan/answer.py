@@ -8,7 +8,6 @@ from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
 from vramplan.memory.budget import RESERVED_PERCENT, Footprint
 from vramplan.memory.precision import PRECISIONS
-from vramplan.planner.accumulation import DEFAULT_GLOBAL_BATCH_SIZE
 from vramplan.planner.checkpoints import checkpoint_ranges
 from vramplan.planner.choose import Choice, Rung, choose
 from vramplan.planner.judge import Judge
@@ -22,7 +21,7 @@ from vramplan.results import (
     Recommendation,
     Remedy,
 )
-from vramplan.spec import Assumption, Gpu, Job, Runtime
+from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Gpu, Job, Runtime
 from vramplan.tape.record import Record
 
 COMPONENTS = (

@@ -10,6 +10,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
+DEFAULT_GLOBAL_BATCH_SIZE = 512  # docs/job-format.md, "Defaults"; it moves to the nearest that can be reached
+
+
 class ModelShape(NamedTuple):
     """The architecture of one network: what decides the shapes of its tensors."""
 

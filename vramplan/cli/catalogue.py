@@ -45,12 +45,12 @@ def list_gpus(
         _refuse_options(context)
         return
     from vramplan.catalog import gpus as catalog
-    from vramplan.cli.output import check_options, emit
+    from vramplan.cli.output import emit, output
     from vramplan.errors import InputError
     from vramplan.rows import GpuRow
     from vramplan.units import parse_size_bytes
 
-    check_options(output_format, key, quiet)
+    to = output(output_format, key, quiet)
     try:
         least = 0 if min_memory is None else parse_size_bytes(min_memory, rounding="up", allow_zero=True)
     except InputError as error:
@@ -81,17 +81,7 @@ def list_gpus(
             )
         )
 
-    def document() -> Any:
-        from vramplan.report.json import gpus_document
-
-        return gpus_document(rows)
-
-    def lines(width: int | None) -> Any:
-        from vramplan.report.lists import render_gpus
-
-        return render_gpus(rows, width=width)
-
-    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+    emit("gpus", rows, to)
 
 
 @models.callback()
@@ -117,10 +107,10 @@ def list_models(
         _refuse_options(context)
         return
     from vramplan.catalog import models as catalog
-    from vramplan.cli.output import check_options, emit
+    from vramplan.cli.output import emit, output
     from vramplan.rows import ModelRow
 
-    check_options(output_format, key, quiet)
+    to = output(output_format, key, quiet)
     known = [(profile, profile.shape()) for profile in catalog.list_models(_folders(profiles))]
     _check_word("--family", family, {shape.family for _, shape in known})
     rows = []
@@ -143,17 +133,7 @@ def list_models(
             )
         )
 
-    def document() -> Any:
-        from vramplan.report.json import models_document
-
-        return models_document(rows)
-
-    def lines(width: int | None) -> Any:
-        from vramplan.report.lists import render_models
-
-        return render_models(rows, width=width)
-
-    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+    emit("models", rows, to)
 
 
 @gpus.command("show")
@@ -177,10 +157,10 @@ def show_model(
 
 
 def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: bool) -> None:
-    from vramplan.cli.output import check_options, emit
+    from vramplan.cli.output import emit, output
     from vramplan.rows import FieldRow, ProfileView, SourceRow
 
-    check_options(output_format, key, quiet)
+    to = output(output_format, key, quiet)
     fields = []
     for name, field in profile.fields.items():
         source = profile.sources.get(field.source)
@@ -209,17 +189,7 @@ def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: b
         notes=(profile.note,) if profile.note else (),
     )
 
-    def document() -> Any:
-        from vramplan.report.json import profile_document
-
-        return profile_document(view)
-
-    def lines(width: int | None) -> Any:
-        from vramplan.report.lists import render_profile
-
-        return render_profile(view, width=width)
-
-    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+    emit("profile", view, to)
 
 
 def _refuse_options(context: typer.Context) -> None:

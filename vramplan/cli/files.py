@@ -30,12 +30,12 @@ def check(
     Exit codes: 0 all passed, 2 bad input or a job that cannot be computed,
     3 a gate failed, 4 tight (with --strict).
     """
-    from vramplan.cli.output import check_options, emit
+    from vramplan.cli.output import emit, output
     from vramplan.exit_codes import ExitCode
     from vramplan.gate import exit_code, gate
     from vramplan.rows import CheckRow
 
-    check_options(output_format, key, quiet)
+    to = output(output_format, key, quiet)
     rows = []
     for entry, outcome in _outcomes(file, jobs, profiles):
         if isinstance(outcome, list):
@@ -48,17 +48,7 @@ def check(
             rows.append(gate(outcome, entry.job, strict=strict))
     _complain(rows)
 
-    def document() -> Any:
-        from vramplan.report.json import check_document
-
-        return check_document(rows)
-
-    def lines(width: int | None) -> Any:
-        from vramplan.report.lists import render_check
-
-        return render_check(rows, width=width)
-
-    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+    emit("check", rows, to)
     raise typer.Exit(exit_code(rows))
 
 
@@ -81,12 +71,12 @@ def validate(
     Exit codes: 0 all were computed, 2 bad input or a case that cannot be
     computed.
     """
-    from vramplan.cli.output import check_options, emit
+    from vramplan.cli.output import emit, output
     from vramplan.exit_codes import ExitCode
     from vramplan.rows import ValidateRow
     from vramplan.validation import compare
 
-    check_options(output_format, key, quiet)
+    to = output(output_format, key, quiet)
     rows = []
     for entry, outcome in _outcomes(file, jobs, profiles):
         if isinstance(outcome, list):
@@ -97,17 +87,7 @@ def validate(
             rows.append(compare(outcome, entry.job))
     _complain(rows)
 
-    def document() -> Any:
-        from vramplan.report.json import validate_document
-
-        return validate_document(rows)
-
-    def lines(width: int | None) -> Any:
-        from vramplan.report.lists import render_validate
-
-        return render_validate(rows, width=width)
-
-    emit(document, lines, output_format=output_format, key=key, quiet=quiet)
+    emit("validate", rows, to)
     raise typer.Exit(ExitCode.BAD_INPUT if any(row.result is None for row in rows) else ExitCode.OK)
 
 

@@ -144,28 +144,18 @@ def fit(
     \b
     Exit codes: 0 fits, 2 bad input, 3 does not fit, 4 tight (with --strict).
     """
-    given = dict(locals())
-    from vramplan.cli.output import check_options, emit
+    job = {name: value for name, value in locals().items() if name not in NOT_OF_THE_JOB}
+    from vramplan.cli.output import emit, output
     from vramplan.exit_codes import code_of
 
-    for name in ("profiles", "output_format", "key", "quiet", "strict", "code_of", "check_options", "emit"):
-        given.pop(name, None)
-    check_options(output_format, key, quiet)
-    result = _answer(given, [Path(folder) for folder in profiles or ()])
+    to = output(output_format, key, quiet)
+    result = _answer(job, [Path(folder) for folder in profiles or ()])
     code = code_of(result.verdict, strict=strict)
-
-    def document() -> Any:
-        from vramplan.report.json import fit_document
-
-        return fit_document(result, exit_code=code)
-
-    def lines(width: int | None) -> Any:
-        from vramplan.report.text import render_fit
-
-        return render_fit(result, width=width or 80)
-
-    emit(document, lines, output_format=output_format, key=key, quiet=quiet, wrap_pipes=True)
+    emit("fit", result, to, exit_code=code)
     raise typer.Exit(code)
+
+
+NOT_OF_THE_JOB = frozenset({"profiles", "output_format", "key", "quiet", "strict"})
 
 
 def _answer(given: dict[str, Any], folders: list[Path]) -> Any:

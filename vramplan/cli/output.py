@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from vramplan.errors import UsageError
 
@@ -13,46 +13,58 @@ PIPE_WIDTH = 80
 FORMATS = ("text", "json")
 
 
-def check_options(output_format: str, key: str | None, quiet: bool) -> None:
-    """Refuse formats that nobody knows, and `--quiet` with `--print`."""
-    if output_format not in FORMATS:
-        raise UsageError(f"{output_format!r} is not a format", key="--format", hint="text or json")
+class Output(NamedTuple):
+    """How the caller wants the answer."""
+
+    format: str
+    key: str | None
+    quiet: bool
+
+
+def output(format: str, key: str | None, quiet: bool) -> Output:
+    """The three options together; formats that nobody knows and `--quiet` with `--print` are refused."""
+    if format not in FORMATS:
+        raise UsageError(f"{format!r} is not a format", key="--format", hint="text or json")
     if quiet and key is not None:
         raise UsageError("--quiet says nothing, --print says one thing: use one of them", key="--quiet")
+    return Output(format, key, quiet)
 
 
-def emit(
-    document: Callable[[], Mapping[str, Any]],
-    lines: Callable[[int | None], Any],
-    *,
-    output_format: str,
-    key: str | None,
-    quiet: bool,
-    wrap_pipes: bool = False,
-) -> None:
-    """Write the answer: one value, JSON, or text.
+# what makes the JSON document of an answer, and what makes its text: imported when asked for
+_TEXTS = {
+    "fit": ("vramplan.report.text", "render_fit"),
+    "check": ("vramplan.report.lists", "render_check"),
+    "validate": ("vramplan.report.lists", "render_validate"),
+    "gpus": ("vramplan.report.lists", "render_gpus"),
+    "models": ("vramplan.report.lists", "render_models"),
+    "profile": ("vramplan.report.lists", "render_profile"),
+}
 
-    `document` makes the JSON document, `lines` the text at a width (None: as wide as it is, unless `wrap_pipes`).
-    """
-    if quiet:
+
+def emit(kind: str, answer: Any, to: Output, **extra: Any) -> None:
+    """Write an answer of a kind: one value, JSON, or text. `extra` goes to the maker of the document."""
+    if to.quiet:
         return
-    if key is not None:
-        from vramplan.report.select import select
+    if to.key is not None or to.format == "json":
+        from vramplan.report import json
 
-        write(select(document(), key) + "\n")
-    elif output_format == "json":
-        from vramplan.report.json import dumps
+        document = getattr(json, f"{kind}_document")(answer, **extra)
+        if to.key is None:
+            write(json.dumps(document))
+        else:
+            from vramplan.report.select import select
 
-        write(dumps(document()))
-    elif is_fancy():
-        from vramplan.report.lines import print_rich
+            write(select(document, to.key) + "\n")
+        return
+    from vramplan.report.lines import print_rich, to_plain
 
-        print_rich(lines(terminal_width()))
+    module, function = _TEXTS[kind]
+    render = getattr(import_module(module), function)
+    if is_fancy():
+        print_rich(render(answer, width=terminal_width()))
     else:
-        from vramplan.report.lines import to_plain
-
-        width = terminal_width() if sys.stdout.isatty() else (PIPE_WIDTH if wrap_pipes else None)
-        write(to_plain(lines(width)))
+        piped = PIPE_WIDTH if kind == "fit" else None  # lists are for cut and grep: nothing is wrapped or elided
+        write(to_plain(render(answer, width=terminal_width() if sys.stdout.isatty() else piped)))
 
 
 def write(text: str) -> None:

@@ -11,10 +11,9 @@ from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.spec import Assumption, Gpu, Job, ModelShape, Runtime
+from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
-DEFAULT_GLOBAL_BATCH = 512
 DEFAULT_MAX_SEQUENCE = 2048
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
@@ -294,8 +293,8 @@ class _Resolver:
             return raw.global_batch_size, True
         if raw.gradient_accumulation_steps is not None:
             return 0, False
-        self._assume("global_batch_size", DEFAULT_GLOBAL_BATCH, "the default")
-        return DEFAULT_GLOBAL_BATCH, False
+        self._assume("global_batch_size", DEFAULT_GLOBAL_BATCH_SIZE, "the default")
+        return DEFAULT_GLOBAL_BATCH_SIZE, False
 
     def _window(self, model: ModelShape | None, sequence_length: int, attention: str) -> None:
         """A window that is shorter than the sequence makes a mask, which fused attention then keeps in each block."""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from vramplan.errors import UsageError
 
-DEFAULT_GLOBAL_BATCH_SIZE = 512
 LARGEST_MICRO_BATCH = 1 << 24  # beyond any device: bounds the search where nothing else does
 
 
