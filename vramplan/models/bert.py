@@ -67,7 +67,7 @@ class AddAndNorm:
         hidden = self.dense(hidden)
         hidden = dropout(hidden, self.p)
         hidden = self.norm(add(hidden, residual))
-        return hidden  # noqa: RET504 - the return value and the locals die in this order
+        return hidden
 
 
 class Block:
@@ -97,13 +97,13 @@ class Block:
         """BertLayer.feed_forward_chunk."""
         intermediate = self.activate(attention)
         output = self.output(intermediate, attention)
-        return output  # noqa: RET504
+        return output
 
     def activate(self, hidden: Tensor) -> Tensor:
         """BertIntermediate.forward."""
         hidden = self.intermediate(hidden)
         hidden = self.act(hidden)
-        return hidden  # noqa: RET504
+        return hidden
 
 
 class Bert:
@@ -151,7 +151,7 @@ class Bert:
         hidden = Linear(tape, "cls.transform.dense", shape.hidden_size, shape.hidden_size, dtype, bias=True)(hidden)
         hidden = ACTIVATIONS[shape.activation](hidden)
         hidden = LayerNorm(tape, "cls.transform.LayerNorm", shape.hidden_size, dtype)(hidden)
-        return hidden  # noqa: RET504
+        return hidden
 
     def classify(self, input_ids: Tensor, labels: Tensor) -> Output:
         """BertForSequenceClassification.forward: pooler, dropout, classifier."""
@@ -195,4 +195,4 @@ class Bert:
         embeddings = add(embeddings, _positions)
         embeddings = self.embedding_norm(embeddings)
         embeddings = dropout(embeddings, recipe.embedding_dropout)
-        return embeddings  # noqa: RET504
+        return embeddings

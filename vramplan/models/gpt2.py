@@ -108,7 +108,7 @@ class Block:
         hidden = self.ln_2(hidden)
         feed_forward = self.mlp(hidden)
         hidden = add(residual, feed_forward)
-        return hidden  # noqa: RET504 - the return value and the locals die in this order
+        return hidden
 
 
 class GPT2:
@@ -141,7 +141,7 @@ class GPT2:
         hidden = dropout(hidden, recipe.embedding_dropout)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), hidden)
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
-        return hidden  # noqa: RET504
+        return hidden
 
 
 def causal_mask(hidden: Tensor) -> Tensor:

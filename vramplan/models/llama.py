@@ -156,7 +156,7 @@ class Block:
         hidden = self.post_attention_layernorm(hidden)
         hidden = self.mlp(hidden)
         hidden = add(residual, hidden)
-        return hidden  # noqa: RET504 - the return value and the locals die in this order
+        return hidden
 
 
 class Llama:
@@ -189,4 +189,4 @@ class Llama:
         rotary = rotary_embedding(hidden, recipe.shape.head_size)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
-        return hidden  # noqa: RET504
+        return hidden
