@@ -100,7 +100,7 @@ def test_the_wheel_holds_the_package_the_profiles_and_the_licence(distributions:
     with zipfile.ZipFile(distributions[1]) as archive:
         names = set(archive.namelist())
     profiles = {f"vramplan/_{name}" for name in PROFILES}
-    assert {*profiles, *SCHEMAS, *MODULES, "vramplan/py.typed"} <= names
+    assert {*profiles, *SCHEMAS, *MODULES, "vramplan/py.typed"} - {"vramplan/_build_hook.py"} <= names
     assert [name for name in names if name.endswith(".dist-info/licenses/LICENSE")]
     others = {name for name in names if not name.startswith("vramplan/") and ".dist-info/" not in name}
     assert not others, "a wheel owns one name at the top of site-packages"
@@ -127,6 +127,7 @@ def test_a_checkout_runs_where_it_is(checkout: Path, tmp_path: Path) -> None:
 def test_an_editable_install_reads_the_profiles_of_the_checkout(checkout: Path, tmp_path: Path) -> None:
     """It copies the wheel's profiles once and never again: that copy must not be the one that is read."""
     programs = environment_with(tmp_path, "--editable", checkout)
+    assert list((checkout / "vramplan").rglob("*.pyc")), "the build hook compiles it"
     assert_fits(run(programs / "vramplan", *FIT, cwd=tmp_path))
     program = "from vramplan.catalog.locate import shipped_dirs; print(*shipped_dirs())"
     assert run(programs / "python", "-c", program, cwd=tmp_path).strip() == str(checkout / "profiles")

@@ -10,10 +10,11 @@ import compileall
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class CompileHook(BuildHookInterface):
+class CompileHook(BuildHookInterface[BuilderConfig]):
     """Runs when the wheel target is built; only the editable version compiles in place."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
