@@ -3,7 +3,6 @@
 VramplanError
     InputError         bad input; carries every Problem that was found; exit code 2
         UsageError     options that contradict each other, or a value that means nothing
-        NotModelled    a configuration that the engine does not model: an error, never a guess
 """
 
 from __future__ import annotations
@@ -53,10 +52,6 @@ class UsageError(InputError):
 
     def __init__(self, message: str, *, key: str | None = None, hint: str | None = None) -> None:
         super().__init__([Problem(message, key=key, hint=hint)])
-
-
-class NotModelled(UsageError):
-    """A known word for something that the engine does not replay yet."""
 
 
 def near_matches(word: str, known: Iterable[str]) -> str | None:

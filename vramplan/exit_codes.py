@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from vramplan.results import DOES_NOT_FIT, TIGHT
-
 
 class ExitCode:
     """What the process tells its caller."""
@@ -19,6 +17,8 @@ class ExitCode:
 
 def code_of(verdict: str, *, strict: bool) -> int:
     """The exit code of a verdict."""
+    from vramplan.results import DOES_NOT_FIT, TIGHT  # here, so that --help does not load it
+
     if verdict == DOES_NOT_FIT:
         return ExitCode.DOES_NOT_FIT
     return ExitCode.TIGHT if verdict == TIGHT and strict else ExitCode.OK

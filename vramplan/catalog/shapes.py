@@ -17,7 +17,7 @@ from vramplan.spec import ModelShape
 MAX_DIMENSION = 2**31
 MAX_LAYERS = 10_000
 
-TEXT, COUNT, RATIO, FLAG, ANY = "text", "count", "ratio", "flag", "any"
+TEXT, COUNT, RATIO, FLAG = "text", "count", "ratio", "flag"
 
 FIELDS: dict[str, str] = {
     "family": TEXT,

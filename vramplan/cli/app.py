@@ -13,6 +13,7 @@ from vramplan import __version__
 from vramplan.cli import catalogue, files
 from vramplan.cli.fit import fit
 from vramplan.cli.output import say
+from vramplan.exit_codes import ExitCode
 
 app = typer.Typer(
     name="vramplan",
@@ -62,13 +63,13 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_stdout()  # the reader of our output went away: nothing to say
-        code = 141
+        code = ExitCode.BROKEN_PIPE
     except KeyboardInterrupt:
-        code = 130
+        code = ExitCode.INTERRUPTED
     except OSError as error:  # a full disk, say: the answer is known and cannot be written
         _drop_stdout()
         say(f"error: the answer cannot be written: {error.strerror or error}")
-        code = 1
+        code = ExitCode.INTERNAL_ERROR
     sys.exit(code)
 
 
@@ -100,7 +101,7 @@ def _run(words: list[str]) -> int:
             typer.echo(str(error))
             return 0
         if isinstance(error, typer.Abort):
-            return 130
+            return ExitCode.INTERRUPTED
         if hasattr(error, "format_message"):  # a usage error of the command line
             context = getattr(error, "ctx", None)
             hint = f"see {context.command_path} --help" if context is not None else None
@@ -118,7 +119,7 @@ def _refuse(words: list[str], problems: tuple[object, ...]) -> int:
         sys.stdout.write(dumps(error_document(problems)))  # type: ignore[arg-type]
     for problem in problems:
         say(f"error: {problem}")
-    return 2
+    return ExitCode.BAD_INPUT
 
 
 def _bug(error: Exception) -> int:
@@ -128,7 +129,7 @@ def _bug(error: Exception) -> int:
         import traceback
 
         traceback.print_exception(error)
-    return 1
+    return ExitCode.INTERNAL_ERROR
 
 
 def _wants_json(words: list[str]) -> bool:

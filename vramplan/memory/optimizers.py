@@ -17,7 +17,6 @@ from vramplan.tape.tensors import FP32, Parameter, Shape, Tensor
 
 # states of a parameter's own shape, by optimizer
 MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "rmsprop": 1}
-HAS_FUSED = {"adamw", "adam", "sgd", "sgd-momentum"}
 STEP_COUNTER_BYTES = rounded(4)  # fused Adam keeps its step count on the device, one tensor a parameter
 
 

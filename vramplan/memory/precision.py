@@ -14,18 +14,17 @@ class Precision(NamedTuple):
     weights: DType
     autocast: DType | None  # torch.autocast around forward
     master: bool  # fp32 master weights and fp32 optimizer states beside half weights, stepped by one fused kernel
-    compute: DType  # what matrix products and attention run in
 
 
 PRECISIONS = {
     precision.name: precision
     for precision in (
-        Precision("fp32", FP32, None, False, FP32),
-        Precision("amp-fp16", FP32, FP16, False, FP16),
-        Precision("amp-bf16", FP32, BF16, False, BF16),
-        Precision("mixed-fp16", FP16, None, True, FP16),
-        Precision("mixed-bf16", BF16, None, True, BF16),
-        Precision("pure-fp16", FP16, None, False, FP16),
-        Precision("pure-bf16", BF16, None, False, BF16),
+        Precision("fp32", FP32, None, False),
+        Precision("amp-fp16", FP32, FP16, False),
+        Precision("amp-bf16", FP32, BF16, False),
+        Precision("mixed-fp16", FP16, None, True),
+        Precision("mixed-bf16", BF16, None, True),
+        Precision("pure-fp16", FP16, None, False),
+        Precision("pure-bf16", BF16, None, False),
     )
 }

@@ -170,8 +170,3 @@ def causal_lm_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
     logits = view(logits, (batch * length, vocabulary))
     shifted = view(shifted, (batch * length,))
     return cross_entropy(logits, shifted)
-
-
-def count_parameters(parameters: Sequence[Parameter]) -> int:
-    """Number of elements, every copy of a repeated block counted."""
-    return sum(parameter.elements * parameter.copies for parameter in parameters)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from math import sqrt
 
 from vramplan.models.modules import Segment
@@ -49,19 +48,3 @@ def segments_of(strategy: str, layers: int) -> tuple[Segment, ...]:
         at = last + 1
     assert all(segment.blocks > 0 for segment in runs)
     return tuple(runs)
-
-
-def describe(strategy: str, layers: int) -> str:
-    """The strategy in words: what one checkpoint holds."""
-    k = blocks_per_segment(strategy, layers)
-    if k == 1:
-        return "every block"
-    if k is not None:
-        return f"every {k} blocks"
-    return strategy
-
-
-def is_ordered(ranges: tuple[tuple[int, int], ...], layers: int) -> bool:
-    """Whether explicit segments are in range, ascending and disjoint."""
-    inside = all(0 <= first <= last < layers for first, last in ranges)
-    return inside and all(a[1] < b[0] for a, b in pairwise(ranges))

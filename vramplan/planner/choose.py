@@ -8,7 +8,7 @@ from vramplan.memory.budget import Footprint
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.judge import Judge
-from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
+from vramplan.results import FITS, TIGHT
 from vramplan.spec import Job
 
 DIVIDED_LOSS_BYTES = 4096  # more than the few scalars that only an accumulating step has
@@ -92,8 +92,3 @@ def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_byte
     if not schedule.accumulates:
         lower -= judge.gradient_bytes(strategy) + DIVIDED_LOSS_BYTES
     return lower > limit_bytes
-
-
-def is_recommended(rung: Rung) -> bool:
-    """Whether this choice is one to run."""
-    return rung.verdict != DOES_NOT_FIT

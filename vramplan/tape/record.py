@@ -13,8 +13,6 @@ from typing import NamedTuple
 from vramplan.tape.tape import Path, Tape
 from vramplan.tape.tensors import ALLOCATOR_BLOCK_BYTES
 
-PHASES = ("forward", "backward", "step")
-
 
 class State(NamedTuple):
     """Memory that is alive during the whole iteration: a component, bytes that are fixed, bytes per sample.
