@@ -48,7 +48,7 @@ def test_at_least_twenty_gpus_and_thirty_models_are_shipped() -> None:
 
 def test_the_filters_of_gpus() -> None:
     everything = gpus()
-    assert set(gpus("--name", "V100")) == {"v100", "v100-16gb"}
+    assert set(gpus("--name", "V100")) == {"v100", "v100-16gb", "v100s"}
     assert set(gpus("--name", "1080ti")) == {"gtx-1080-ti"}  # an alias
     large = gpus("--min-memory", "40 GiB")
     assert set(large) == {name for name, row in everything.items() if row["capacity_bytes"] >= 40 * 2**30}

@@ -162,8 +162,8 @@ def _larger_gpu(
 ) -> Sequence[Remedy]:
     """The smallest known GPU that fits and can run the same kernels."""
     for gpu in sorted(larger_gpus(), key=lambda gpu: (gpu.capacity_bytes, gpu.name)):
-        if gpu.capacity_bytes <= base.gpu.capacity_bytes:
-            continue
+        if gpu.capacity_bytes <= base.gpu.capacity_bytes or gpu.capacity_basis != "visible":
+            continue  # a nominal capacity is not one to spend money on
         if (base.attention == "flash" and gpu.flash_attention is False) or (
             base.precision.endswith("bf16") and gpu.bf16 is False
         ):
