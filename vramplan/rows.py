@@ -23,6 +23,8 @@ class CheckRow:
     exit_code: int  # of this job alone: 0, 2, 3 or 4
     reasons: tuple[str, ...] = ()  # why it failed, or what is remarkable about a pass
     problems: tuple[Problem, ...] = ()
+    file: str | None = None  # where the job is written; None for standard input
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

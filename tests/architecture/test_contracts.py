@@ -103,6 +103,13 @@ def test_fit_in_a_pipe_loads_neither_rich_nor_pint() -> None:
     assert not {"rich", "pint"} & set(modules)
 
 
+@pytest.mark.parametrize("output", [[], ["--format", "json"]], ids=["text", "json"])
+def test_a_fit_loads_no_other_format(output: list[str]) -> None:
+    modules = set(probe("fit", "--model", "gpt2-xl", "--gpu", "v100", *output)["modules"])
+    assert not {"csv", "xml", "html"} & modules
+    assert not {f"vramplan.report.{name}" for name in ("yaml", "csv", "markdown", "junit", "github")} & modules
+
+
 @pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["check", "--help"], ["--version"]], ids=" ".join)
 def test_help_loads_neither_yaml_nor_pint_nor_rich_nor_the_engine(words: list[str]) -> None:
     modules = set(probe(*words)["modules"])

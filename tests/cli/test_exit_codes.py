@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.running import ABLE, TINY, process, refused, run, valid, write_jobs
 
@@ -17,6 +18,9 @@ DOES_NOT_FIT = ("-m", "gpt2-xl", "-g", "v100", "--micro-batch", "32", "--checkpo
 FORMATS: dict[str, tuple[str, ...]] = {
     "text": (),
     "json": ("--format", "json"),
+    "yaml": ("--format", "yaml"),
+    "csv": ("--format", "csv"),
+    "markdown": ("--format", "markdown"),
     "print": ("--print", "verdict"),
     "quiet": ("--quiet",),
 }
@@ -59,18 +63,21 @@ def test_the_verdict_decides_the_exit_code_in_every_format(
         assert ran.out == ""
     elif output == "print":
         assert ran.out == f"{verdict}\n"
-    elif output == "json":
-        assert (ran.document["verdict"], ran.document["exit_code"]) == (verdict, ran.code)
+    elif output in ("json", "yaml"):
+        document = yaml.safe_load(ran.out)
+        assert (document["verdict"], document["exit_code"]) == (verdict, ran.code)
+    elif output == "csv":
+        assert ran.out.startswith("name,recommended,activation_checkpointing,verdict,")
     else:
-        assert ran.out.startswith(verdict.upper().replace("-", " "))
+        assert ran.out.removeprefix("## ").startswith(verdict.upper().replace("-", " "))
 
 
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("words", BAD_INPUT.values(), ids=BAD_INPUT.keys())
 def test_bad_input_is_2_in_every_format(words: tuple[str, ...], output: str) -> None:
     ran = refused("fit", *words, *FORMATS[output])
-    if output == "json":
-        message = valid("error", ran.document)["error"]["message"]
+    if output in ("json", "yaml"):
+        message = valid("error", yaml.safe_load(ran.out))["error"]["message"]
         assert ran.err == "".join(f"error: {line}\n" for line in message.split("\n"))
     else:
         assert ran.out == ""
@@ -95,14 +102,14 @@ def test_bad_input_is_2_in_every_format(words: tuple[str, ...], output: str) -> 
         ("gpus", "--bf16", "show", "v100"),
         ("models", "--family", "lama"),
         ("models", "show", "gpt-5"),
-        ("models", "show", "gpt2", "--format", "yaml"),
+        ("models", "show", "gpt2", "--format", "junit"),
         ("models", "--profiles", "/nowhere", "--print", "models"),
     ],
     ids=" ".join,
 )
 @pytest.mark.parametrize("json_mode", [False, True], ids=["text", "json"])
 def test_bad_input_is_2_in_every_command(words: tuple[str, ...], json_mode: bool) -> None:
-    printing = "--print" in words or "yaml" in words
+    printing = "--print" in words or "junit" in words
     ran = refused(*words, *(["--format", "json"] if json_mode and not printing else []))
     assert ran.err.count("\n") == 1
     if json_mode and not printing:

@@ -431,15 +431,18 @@ def examples() -> dict[str, FitResult]:
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Set VRAMPLAN_UPDATE_GOLDEN=1 to write what is printed now; read the difference before you commit it."""
+    """Set VRAMPLAN_UPDATE_GOLDEN=1 to write what is printed now; read the difference before you commit it.
+
+    A name without a suffix is that of a text.
+    """
     folder = Path(__file__).parent / "golden"
 
     def compare(name: str, text: str) -> None:
-        path = folder / f"{name}.txt"
+        path = folder / (name if "." in name else f"{name}.txt")
         if os.environ.get("VRAMPLAN_UPDATE_GOLDEN"):
             folder.mkdir(exist_ok=True)
-            path.write_text(text, encoding="ascii")
-        assert text == path.read_text(encoding="ascii")
+            path.write_bytes(text.encode("ascii"))
+        assert text == path.read_bytes().decode("ascii")
 
     return compare
 

@@ -12,7 +12,7 @@ import typer
 from vramplan import __version__
 from vramplan.cli import catalogue, files
 from vramplan.cli.fit import fit
-from vramplan.cli.output import say
+from vramplan.cli.output import DOCUMENTS, dumps, say
 from vramplan.exit_codes import ExitCode
 
 app = typer.Typer(
@@ -112,11 +112,12 @@ def _run(words: list[str]) -> int:
 
 
 def _refuse(words: list[str], problems: tuple[object, ...]) -> int:
-    """Bad input: the message on stderr, and in JSON mode the error object on stdout."""
-    if _wants_json(words):
-        from vramplan.report.json import dumps, error_document
+    """Bad input: the message on stderr, and where documents are wanted the error object on stdout."""
+    wanted = _document_format(words)
+    if wanted is not None:
+        from vramplan.report.json import error_document
 
-        sys.stdout.write(dumps(error_document(problems)))  # type: ignore[arg-type]
+        sys.stdout.write(dumps(error_document(problems), wanted))  # type: ignore[arg-type]
     for problem in problems:
         say(f"error: {problem}")
     return ExitCode.BAD_INPUT
@@ -132,8 +133,11 @@ def _bug(error: Exception) -> int:
     return ExitCode.INTERNAL_ERROR
 
 
-def _wants_json(words: list[str]) -> bool:
-    """Whether the last `--format` asks for JSON and nothing wins over it. Parsing may have failed: read the words."""
+def _document_format(words: list[str]) -> str | None:
+    """JSON or YAML if the last `--format` asks for it and nothing wins over it.
+
+    Parsing may have failed: read the words.
+    """
     asked = "text"
     for i, word in enumerate(words):
         if word == "--format" and i + 1 < len(words):
@@ -141,8 +145,8 @@ def _wants_json(words: list[str]) -> bool:
         elif word.startswith("--format="):
             asked = word.removeprefix("--format=")
         elif word == "--print" or word.startswith("--print=") or word in ("--quiet", "-q"):
-            return False
-    return asked == "json"
+            return None
+    return asked if asked in DOCUMENTS else None
 
 
 if __name__ == "__main__":

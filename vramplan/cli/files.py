@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from vramplan.cli.options import File, Format, Jobs, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import File, Format, GateFormat, Jobs, Print, Profiles, Quiet, Strict
 
 
 def check(
@@ -15,7 +15,7 @@ def check(
     jobs: Jobs = None,
     strict: Strict = False,
     profiles: Profiles = None,
-    output_format: Format = "text",
+    output_format: GateFormat = "text",
     key: Print = None,
     quiet: Quiet = False,
 ) -> None:
@@ -25,27 +25,29 @@ def check(
     Examples:
       vramplan check training.yaml --strict
       vramplan check training.yaml --job 'llama-*' --format json
+      vramplan check training.yaml --format junit > memory.xml
 
     \b
     Exit codes: 0 all passed, 2 bad input or a job that cannot be computed,
     3 a gate failed, 4 tight (with --strict).
     """
-    from vramplan.cli.output import emit, output
+    from dataclasses import replace
+
+    from vramplan.cli.output import GATE_FORMATS, emit, output
     from vramplan.exit_codes import ExitCode
     from vramplan.gate import exit_code, gate
     from vramplan.rows import CheckRow
 
-    to = output(output_format, key, quiet)
+    to = output(output_format, key, quiet, GATE_FORMATS)
     rows = []
     for entry, outcome in _outcomes(file, jobs, profiles):
         if isinstance(outcome, list):
-            rows.append(
-                CheckRow(
-                    name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome)
-                )
+            row = CheckRow(
+                name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome)
             )
         else:
-            rows.append(gate(outcome, entry.job, strict=strict))
+            row = gate(outcome, entry.job, strict=strict)
+        rows.append(replace(row, file=None if file == "-" else file, line=entry.line))
     _complain(rows)
 
     emit("check", rows, to)

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-Format = Annotated[str, typer.Option("--format", metavar="text|json", help="How to print the answer.")]
+Format = Annotated[
+    str, typer.Option("--format", metavar="NAME", help="How to print the answer: text, json, yaml, csv, markdown.")
+]
+GateFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="How to print the answer: text, json, yaml, csv, markdown, junit, or github for workflow annotations.",
+    ),
+]
 Print = Annotated[
     str | None,
     typer.Option("--print", metavar="KEY", help="Print one value of the JSON answer, e.g. peak.device_bytes."),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from vramplan.errors import UsageError
+from vramplan.errors import UsageError, near_matches
 
 PIPE_WIDTH = 80
-FORMATS = ("text", "json")
+FORMATS = ("text", "json", "yaml", "csv", "markdown")
+GATE_FORMATS = (*FORMATS, "junit", "github")  # of `check`
+DOCUMENTS = ("json", "yaml")  # errors are documents in these
 
 
 class Output(NamedTuple):
@@ -21,10 +24,15 @@ class Output(NamedTuple):
     quiet: bool
 
 
-def output(format: str, key: str | None, quiet: bool) -> Output:
-    """The three options together; formats that nobody knows and `--quiet` with `--print` are refused."""
-    if format not in FORMATS:
-        raise UsageError(f"{format!r} is not a format", key="--format", hint="text or json")
+def output(format: str, key: str | None, quiet: bool, formats: Sequence[str] = FORMATS) -> Output:
+    """The three options together; formats that a command does not have and `--quiet` with `--print` are refused."""
+    if format not in formats:
+        known = f"{', '.join(formats[:-1])} or {formats[-1]}"
+        message = f"{format!r} is not a format"
+        if format in GATE_FORMATS:
+            message = f"{format!r} is a format of check"
+        near = near_matches(format, formats)
+        raise UsageError(message, key="--format", hint=f"{near} {known}" if near else known)
     if quiet and key is not None:
         raise UsageError("--quiet says nothing, --print says one thing: use one of them", key="--quiet")
     return Output(format, key, quiet)
@@ -41,20 +49,32 @@ _TEXTS = {
 }
 
 
+# formats whose renderers have a function `render_KIND` that returns the text
+_RENDERERS = {
+    "csv": "vramplan.report.csv",
+    "markdown": "vramplan.report.markdown",
+    "junit": "vramplan.report.junit",
+    "github": "vramplan.report.github",
+}
+
+
 def emit(kind: str, answer: Any, to: Output, **extra: Any) -> None:
-    """Write an answer of a kind: one value, JSON, or text. `extra` goes to the maker of the document."""
+    """Write an answer of a kind: one value, or in the format. `extra` goes to the maker of the document."""
     if to.quiet:
         return
-    if to.key is not None or to.format == "json":
+    if to.key is not None or to.format in DOCUMENTS:
         from vramplan.report import json
 
         document = getattr(json, f"{kind}_document")(answer, **extra)
         if to.key is None:
-            write(json.dumps(document))
+            write(dumps(document, to.format))
         else:
             from vramplan.report.select import select
 
             write(select(document, to.key) + "\n")
+        return
+    if to.format in _RENDERERS:
+        write(getattr(import_module(_RENDERERS[to.format]), f"render_{kind}")(answer))
         return
     from vramplan.report.lines import print_rich, to_plain
 
@@ -65,6 +85,12 @@ def emit(kind: str, answer: Any, to: Output, **extra: Any) -> None:
     else:
         piped = PIPE_WIDTH if kind == "fit" else None  # lists are for cut and grep: nothing is wrapped or elided
         write(to_plain(render(answer, width=terminal_width() if sys.stdout.isatty() else piped)))
+
+
+def dumps(document: Mapping[str, Any], format: str) -> str:
+    """The text of a document in one of `DOCUMENTS`."""
+    text: str = import_module(f"vramplan.report.{format}").dumps(document)
+    return text
 
 
 def write(text: str) -> None:

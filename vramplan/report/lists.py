@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from vramplan.errors import Problem
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
-from vramplan.report.numbers import gib_against, gib_down, gib_up, percent_up, text_of
+from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent_up, share_text, text_of
 from vramplan.report.text import value_text
 from vramplan.results import TIGHT
 from vramplan.rows import (
@@ -37,7 +37,7 @@ def render_check(
     cells: list[list[Cell]] = []
     for row in rows:
         if row.result is None:
-            cells.append([Span("ERROR", "error"), row.name, "-", "-", "-", _problems(row.problems)])
+            cells.append([Span("ERROR", "error"), row.name, "-", "-", "-", problems_text(row.problems)])
             continue
         result = row.result
         state = Span("PASS", "passed") if row.passed else Span("FAIL", "failed")
@@ -64,7 +64,7 @@ def render_check(
     ]
     lines = table(columns, cells, width, indent=0)
     lines.append(())
-    parts = [Span(f"{_count(summary.total, 'job')}: "), Span(f"{summary.passed} passed")]
+    parts = [Span(f"{count(summary.total, 'job')}: "), Span(f"{summary.passed} passed")]
     for before, number, word, style in (
         (", ", summary.failed, "failed", "failed"),
         (", ", summary.errors, "error" if summary.errors == 1 else "errors", "error"),
@@ -115,11 +115,11 @@ def render_validate(
     if failed:
         lines.append((Span("Errors", "heading"),))
         for row in failed:
-            spans = [Span(f"{row.name}: ", "error"), Span(_problems(row.problems))]
+            spans = [Span(f"{row.name}: ", "error"), Span(problems_text(row.problems))]
             lines += wrap(spans, width or ENDLESS, first=2, rest=4)
         lines.append(())
     total = summary.computed + summary.errors
-    words = f"{_count(total, 'case')}: {summary.computed} computed, {_count(summary.errors, 'error')}"
+    words = f"{count(total, 'case')}: {summary.computed} computed, {count(summary.errors, 'error')}"
     return lines + wrap([Span(words)], width or ENDLESS)
 
 
@@ -135,8 +135,8 @@ def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Lin
             Span(row.name, "strong"),
             text_of(gib_down(row.capacity_bytes)),
             Span(row.capacity_basis, "muted"),
-            _yes(row.bf16),
-            _yes(row.flash_attention),
+            yes(row.bf16),
+            yes(row.flash_attention),
             row.architecture or "?",
             Span(_first(row.aliases, room), "muted"),
         ]
@@ -246,10 +246,10 @@ def _stats(title: str, groups: Mapping[str, ErrorStats], width: int | None) -> l
         [
             name,
             str(stats.count),
-            _percent(stats.median),
-            _percent(stats.p90),
-            _percent(stats.worst),
-            _percent(stats.bias, signed=True),
+            share_text(stats.median),
+            share_text(stats.p90),
+            share_text(stats.worst),
+            share_text(stats.bias, signed=True),
         ]
         for name, stats in groups.items()
     ]
@@ -265,27 +265,19 @@ def _stats(title: str, groups: Mapping[str, ErrorStats], width: int | None) -> l
     return wrap(heading, width or ENDLESS) + table(columns, cells, width)
 
 
-def _percent(share: float | None, *, signed: bool = False) -> str:
-    if share is None:
-        return "-"
-    return f"{100 * share:+.1f}%" if signed else f"{100 * share:.1f}%"
-
-
 def _error(row: ValidateRow) -> str:
-    return _percent(row.relative_error, signed=True)
+    return share_text(row.relative_error, signed=True)
 
 
 def _gib(size: int | None) -> str:
     return "-" if size is None else text_of(gib_up(size))
 
 
-def _yes(known: bool | None) -> str:
+def yes(known: bool | None) -> str:
+    """A word for what may be unknown."""
     return "?" if known is None else "yes" if known else "no"
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def _problems(problems: Sequence[Problem]) -> str:
+def problems_text(problems: Sequence[Problem]) -> str:
+    """The problems of a job on one line."""
     return "; ".join(str(problem) for problem in problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from vramplan.report.lines import STYLES, Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import apportion, gib_against, gib_down, gib_up, percent, text_of
@@ -47,6 +48,46 @@ class Figures:
         self.overheads = steps
 
 
+class Row(NamedTuple):
+    """One step of the way from the components to the capacity."""
+
+    kind: str  # component | overhead | total | free | reserve
+    name: str
+    hundredths: int
+    bytes: int
+    basis: str = ""
+
+
+def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
+    """Every part that is not empty, and the sums between them."""
+    peak = result.peak
+    rows = [
+        Row("component", part.name, hundredths, part.bytes, part.basis)
+        for part, hundredths in zip(result.components, figures.components, strict=True)
+        if part.bytes
+    ]
+    rows.append(Row("total", "allocated", figures.allocated, peak.allocated_bytes, "torch.cuda.max_memory_allocated()"))
+    so_far = peak.allocated_bytes
+    for part, hundredths in zip(result.overheads, figures.overheads, strict=True):
+        if not part.bytes:
+            continue
+        rows.append(Row("overhead", part.name, hundredths, part.bytes, part.basis))
+        so_far += part.bytes
+        if so_far == peak.reserved_bytes and so_far != peak.device_bytes:
+            basis = "torch.cuda.max_memory_reserved()"
+            rows.append(Row("total", "reserved", figures.reserved, peak.reserved_bytes, basis))
+    rows.append(Row("total", "device", figures.device, peak.device_bytes, "what nvidia-smi shows"))
+    rows.append(Row("free", "free", figures.headroom, result.headroom_bytes))
+    if figures.capacity > figures.usable:
+        kept = result.capacity_bytes - result.usable_bytes
+        rows.append(Row("total", "usable", figures.usable, result.usable_bytes))
+        rows.append(Row("reserve", "reserve", figures.capacity - figures.usable, kept, "held back for others"))
+        rows.append(Row("total", "capacity", figures.capacity, result.capacity_bytes))
+    else:
+        rows.append(Row("total", "usable", figures.usable, result.usable_bytes, "all that the GPU offers"))
+    return rows
+
+
 def memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
     """The bar, and under it every part in GiB and in percent of the GPU."""
     peak = result.peak
@@ -57,38 +98,17 @@ def memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
     lines += _bar(result, figures, letters, width)
     lines.append(())
 
+    marks = {
+        "total": (Span("=", "muted"), "strong"),
+        "reserve": (Span("-", "muted"), ""),
+        "free": (Span("!", "over"), "over") if figures.headroom < 0 else (Span(FREE, "free", "."), ""),
+    }
     rows: list[list[Cell]] = []
-
-    def add(key: Span, name: str, hundredths: int, size: int | None, basis: str, style: str = "") -> None:
-        share = "" if size is None else percent(size, result.capacity_bytes)
-        rows.append(
-            [key, Span(name, style), Span(text_of(hundredths), style), Span(share, style), Span(basis, "muted")]
-        )
-
-    total = Span("=", "muted")
-    for part, hundredths in zip(result.components, figures.components, strict=True):
-        if part.bytes:
-            add(letters[part.name, False], part.name, hundredths, part.bytes, part.basis)
-    add(total, "allocated", figures.allocated, peak.allocated_bytes, "torch.cuda.max_memory_allocated()", "strong")
-    so_far = peak.allocated_bytes
-    for part, hundredths in zip(result.overheads, figures.overheads, strict=True):
-        if part.bytes:
-            add(letters[part.name, True], part.name, hundredths, part.bytes, part.basis)
-        so_far += part.bytes
-        if so_far == peak.reserved_bytes and so_far != peak.device_bytes and part.bytes:
-            add(total, "reserved", figures.reserved, peak.reserved_bytes, "torch.cuda.max_memory_reserved()", "strong")
-    add(total, "device", figures.device, peak.device_bytes, "what nvidia-smi shows", "strong")
-    if figures.headroom < 0:
-        add(Span("!", "over"), "free", figures.headroom, result.headroom_bytes, "", "over")
-    else:
-        add(Span(FREE, "free", "."), "free", figures.headroom, result.headroom_bytes, "")
-    if figures.capacity > figures.usable:
-        add(total, "usable", figures.usable, result.usable_bytes, "", "strong")
-        kept = result.capacity_bytes - result.usable_bytes
-        add(Span("-", "muted"), "reserve", figures.capacity - figures.usable, kept, "held back for others")
-        add(total, "capacity", figures.capacity, result.capacity_bytes, "", "strong")
-    else:
-        add(total, "usable", figures.usable, result.usable_bytes, "all that the GPU offers", "strong")
+    for row in memory_rows(result, figures):
+        mark, style = marks.get(row.kind) or (letters[row.name, row.kind == "overhead"], "")
+        share = percent(row.bytes, result.capacity_bytes)
+        cells = (row.name, text_of(row.hundredths), share)
+        rows.append([mark, *(Span(cell, style) for cell in cells), Span(row.basis, "muted")])
     columns = [
         Column(""),
         Column("component", most=16),

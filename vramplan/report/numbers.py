@@ -62,3 +62,15 @@ def percent_up(demand: int, supply: int) -> str:
         return "-"
     whole, part = divmod(-(-demand * 1000 // supply), 10)
     return f"{whole}.{part}%"
+
+
+def share_text(share: float | None, *, signed: bool = False) -> str:
+    """A share as a percentage with one decimal; `-` where there is none."""
+    if share is None:
+        return "-"
+    return f"{100 * share:+.1f}%" if signed else f"{100 * share:.1f}%"
+
+
+def count(number: int, word: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

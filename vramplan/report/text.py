@@ -62,15 +62,8 @@ def run_words(job: Mapping[str, Any]) -> str:
 
 
 def _headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
-    job, verdict = result.job, result.verdict
-    what = f"{name_of(job.get('model'))} on {name_of(job.get('gpu'))}, {job.get('precision')}"
-    if job.get("sequence_length") is not None:
-        what += f", {job['sequence_length']} tokens"
-    elif job.get("image_size") is not None:
-        what += f", {job['image_size']} pixels"
-    unlikely = verdict == TIGHT and result.headroom_bytes < 0
-    word = HEADLINES.get(verdict, verdict) + (", more likely not" if unlikely else "")
-    lines = wrap([Span(word, verdict), Span("  " + what, "strong")], width, rest=2)
+    title = [Span(verdict_words(result), result.verdict), Span("  " + subject(result.job), "strong")]
+    lines = wrap(title, width, rest=2)
 
     spans = [Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB usable, ")]
     if figures.headroom < 0:
@@ -80,29 +73,54 @@ def _headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
     spans.append(Span(f" (band {text_of(figures.low)} to {text_of(figures.high)})", "muted"))
     lines += wrap(spans, width, first=2, rest=2)
 
-    recommended = result.recommended
-    words = f"judged at {run_words(job)}"
-    if recommended.micro_batch_size is not None:
-        words = run_words(
-            {
-                **job,
-                "micro_batch_size": recommended.micro_batch_size,
-                "gradient_accumulation_steps": recommended.gradient_accumulation_steps,
-                "global_batch_size": recommended.global_batch_size,
-            }
-        )
-    spans = [Span(f"{words}, checkpointing {_strategy(result)}")]
-    lines += wrap(spans, width, first=2, rest=2)
-    for warning in result.warnings:
-        if unlikely and "more likely not" in warning:
-            continue  # said above
+    lines += wrap(
+        [Span(f"{judged_words(result)}, checkpointing {elide(strategy(result), 26)}")], width, first=2, rest=2
+    )
+    for warning in notes(result):
         lines += wrap([Span("note: ", "note"), Span(warning)], width, first=2, rest=8)
     return lines
 
 
-def _strategy(result: FitResult) -> str:
-    text = str(result.recommended.activation_checkpointing or result.job.get("activation_checkpointing"))
-    return elide(text, 26)
+def verdict_words(result: FitResult) -> str:
+    """`TIGHT, more likely not`."""
+    return HEADLINES.get(result.verdict, result.verdict) + (", more likely not" if _unlikely(result) else "")
+
+
+def _unlikely(result: FitResult) -> bool:
+    return result.verdict == TIGHT and result.headroom_bytes < 0
+
+
+def subject(job: Mapping[str, Any]) -> str:
+    """`gpt2-xl on v100, amp-fp16, 1024 tokens`."""
+    what = f"{name_of(job.get('model'))} on {name_of(job.get('gpu'))}, {job.get('precision')}"
+    if job.get("sequence_length") is not None:
+        what += f", {job['sequence_length']} tokens"
+    elif job.get("image_size") is not None:
+        what += f", {job['image_size']} pixels"
+    return what
+
+
+def judged_words(result: FitResult) -> str:
+    """The batch to run with, or the one that was judged when none fits."""
+    recommended = result.recommended
+    if recommended.micro_batch_size is None:
+        return f"judged at {run_words(result.job)}"
+    batch = {
+        "micro_batch_size": recommended.micro_batch_size,
+        "gradient_accumulation_steps": recommended.gradient_accumulation_steps,
+        "global_batch_size": recommended.global_batch_size,
+    }
+    return run_words({**result.job, **batch})
+
+
+def strategy(result: FitResult) -> str:
+    """The checkpointing to run with, or the one that was judged when none fits."""
+    return str(result.recommended.activation_checkpointing or result.job.get("activation_checkpointing"))
+
+
+def notes(result: FitResult) -> list[str]:
+    """The warnings that the headline does not say."""
+    return [text for text in result.warnings if not (_unlikely(result) and "more likely not" in text)]
 
 
 def _segments(result: FitResult) -> str:

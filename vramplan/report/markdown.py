@@ -1,0 +1,260 @@
+"""Markdown for a comment on a pull request, in GitHub's dialect, which GitLab and others read too.
+
+What comes from outside (names, reasons, figures' bases) is text: nothing in it is taken for markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from vramplan.flags import flags_of
+from vramplan.report.lines import clean
+from vramplan.report.lists import problems_text, yes
+from vramplan.report.memory import Figures, memory_rows
+from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
+from vramplan.report.text import judged_words, notes, strategy, subject, value_text, verdict_words
+from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
+from vramplan.rows import (
+    CheckRow,
+    CheckSummary,
+    ErrorStats,
+    GpuRow,
+    ModelRow,
+    ProfileView,
+    ValidateRow,
+    ValidateSummary,
+)
+
+# An underscore between letters is never markup.
+_MARKUP = re.compile(r"[\\`*\[\]<>|~&$#@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}  # no tag, no entity, no mention
+
+
+def text(value: object) -> str:
+    """Any text as one line that reads as it is written."""
+    return _MARKUP.sub(lambda found: _ENTITIES.get(found[0], "\\" + found[0]), clean(str(value)))
+
+
+def render_fit(result: FitResult) -> str:
+    """The verdict, what to run, the memory at the peak, the ladder, the remedies, and the assumptions folded away."""
+    figures = Figures(result)
+    sections = [
+        _headline(result, figures),
+        _run(result),
+        _memory(result, figures),
+        _ladder(result),
+        _remedies(result, figures),
+        _assumptions(result),
+    ]
+    return _page(sections)
+
+
+def render_check(rows: Iterable[CheckRow]) -> str:
+    """One row per job, and the summary above them."""
+    rows = tuple(rows)
+    summary = CheckSummary.of(rows)
+    parts = [f"{summary.passed} passed", f"{summary.failed} failed", count(summary.errors, "error")]
+    heading = f"**{count(summary.total, 'job')}:** {', '.join(parts)}; {summary.tight} tight"
+    cells = []
+    for row in rows:
+        if row.result is None:
+            cells.append(["**ERROR**", text(row.name), "-", "-", "-", text(problems_text(row.problems))])
+            continue
+        device, usable = row.result.peak.device_bytes, row.result.usable_bytes
+        state = "**FAIL**" if not row.passed else "TIGHT" if row.result.verdict == TIGHT else "PASS"
+        sizes = [text_of(gib_against(device, usable)), text_of(gib_down(usable)), percent_up(device, usable)]
+        cells.append([state, text(row.name), *sizes, text("; ".join(row.reasons))])
+    columns = ("status", "job", "device GiB:", "usable GiB:", "used:", "reason")
+    return _page([[heading], _table(columns, cells)])
+
+
+def render_validate(rows: Iterable[ValidateRow]) -> str:
+    """How good the predictions are, per metric and per runtime, and every case."""
+    rows = tuple(rows)
+    summary = ValidateSummary.of(rows)
+    heading = (
+        f"**{count(summary.computed + summary.errors, 'case')}:** "
+        f"{summary.computed} computed, {count(summary.errors, 'error')}"
+    )
+    if summary.outcomes_total:
+        right = f"{summary.outcomes_right} of {count(summary.outcomes_total, 'case')}"
+        heading += f"; {right} fit or run out of memory as predicted"
+    sections = [[heading], _stats("metric", summary.per_metric), _stats("runtime", summary.per_runtime)]
+    cells = []
+    for row in rows:
+        sizes = ["-" if size is None else text_of(gib_up(size)) for size in (row.predicted_bytes, row.measured_bytes)]
+        error = share_text(row.relative_error, signed=True)
+        words = [text(word or "-") for word in (row.metric, row.runtime)]
+        outcomes = [text(word or "-") for word in (row.outcome, row.measured_outcome)]
+        note = text(problems_text(row.problems)) if row.result is None else ""
+        cells.append([text(row.name), *words, *sizes, error, *outcomes, note])
+    columns = (
+        "case",
+        "metric",
+        "runtime",
+        "predicted GiB:",
+        "measured GiB:",
+        "error:",
+        "predicted",
+        "measured",
+        "note",
+    )
+    return _page([*sections, _table(columns, cells)])
+
+
+def render_gpus(rows: Iterable[GpuRow]) -> str:
+    """One row per GPU."""
+    columns = ("name", "GiB:", "memory", "bf16", "flash", "architecture", "also called")
+    cells = [
+        [
+            text(row.name),
+            text_of(gib_down(row.capacity_bytes)),
+            row.capacity_basis,
+            yes(row.bf16),
+            yes(row.flash_attention),
+            text(row.architecture or "?"),
+            text(", ".join(row.aliases)),
+        ]
+        for row in rows
+    ]
+    return _page([_table(columns, cells)])
+
+
+def render_models(rows: Iterable[ModelRow]) -> str:
+    """One row per model."""
+    columns = (
+        *("name", "family", "parameters:", "layers:", "hidden:", "heads:", "kv heads:", "vocabulary:", "positions:"),
+        "also called",
+    )
+    cells = []
+    for row in rows:
+        sizes = (row.layers, row.hidden_size, row.attention_heads, row.key_value_heads)
+        numbers = [*sizes, row.vocabulary_size, row.max_positions]
+        parameters = "?" if row.parameters is None else f"{row.parameters:,}"
+        shown = ["?" if number is None else str(number) for number in numbers]
+        cells.append([text(row.name), text(row.family), parameters, *shown, text(", ".join(row.aliases))])
+    return _page([_table(columns, cells)])
+
+
+def render_profile(view: ProfileView) -> str:
+    """One row per field, with where it was published and when it was read."""
+    title = f"## {text(view.name)}" + (f": {text(view.title)}" if view.title else "")
+    facts = [("also called", ", ".join(view.aliases)), ("file", view.file or ""), *(("note", n) for n in view.notes)]
+    cells = []
+    for row in view.fields:
+        value = value_text(row.value) + (f" {row.unit}" if row.unit and row.value is not None else "")
+        reason = row.reason if row.value is None else None
+        source = [] if row.source is None else [row.source.title, row.source.date, row.source.url]
+        said = [", ".join(text(part) for part in source if part), *(text(part) for part in (reason, row.note) if part)]
+        cells.append([text(row.key), text(value), "; ".join(part for part in said if part)])
+    return _page([[title], [f"- {key}: {text(fact)}" for key, fact in facts if fact], _table(_PROFILE, cells)])
+
+
+_PROFILE = ("field", "value", "where it is from")
+
+
+def _headline(result: FitResult, figures: Figures) -> list[str]:
+    margin = f"{text_of(figures.headroom)} GiB headroom"
+    if figures.headroom < 0:
+        margin = f"{text_of(-figures.headroom)} GiB too much"
+    band = f"band {text_of(figures.low)} to {text_of(figures.high)}"
+    lines = [
+        f"## {verdict_words(result)}: {text(subject(result.job))}",
+        "",
+        f"**{text_of(figures.device)} of {text_of(figures.usable)} GiB usable**, {margin} ({band}).",
+    ]
+    return lines + [line for note in notes(result) for line in ("", f"> note: {text(note)}")]
+
+
+def _run(result: FitResult) -> list[str]:
+    words = judged_words(result).replace("×", "x")
+    lines = [f"{text(words)}, checkpointing {text(strategy(result))}"]
+    if result.recommended.flags:
+        flags = clean(result.recommended.flags)
+        longest = max((len(run) for run in re.findall("`+", flags)), default=0)
+        fence = "`" * max(3, longest + 1)
+        lines += ["", f"{fence}sh", flags, fence]
+    return lines
+
+
+def _memory(result: FitResult, figures: Figures) -> list[str]:
+    cells = []
+    for row in memory_rows(result, figures):
+        shown = [text(row.name), text_of(row.hundredths), percent(row.bytes, result.capacity_bytes)]
+        if row.kind == "total":
+            shown = [f"**{cell}**" for cell in shown]
+        cells.append([*shown, text(row.basis)])
+    peak = result.peak
+    title = f"### Memory at the peak: {text(peak.phase)}, {text(peak.operator)}"
+    return [title, "", *_table(("component", "GiB:", "% of GPU:", "basis"), cells)]
+
+
+def _ladder(result: FitResult) -> list[str]:
+    if not result.alternatives:
+        return []
+    cells = []
+    for row in result.alternatives:
+        steps = row.gradient_accumulation_steps
+        name = text(row.activation_checkpointing)
+        cells.append(
+            [
+                f"**{name}**" if row.activation_checkpointing == result.recommended.activation_checkpointing else name,
+                text(row.verdict),
+                str(row.micro_batch_size),
+                "-" if steps is None else str(steps),
+                text_of(gib_against(row.device_bytes, result.usable_bytes)),
+                str(row.largest_micro_batch_size),
+                share_text(row.recomputed_fraction, signed=True) if row.recomputed_fraction else "0%",
+            ]
+        )
+    columns = ("checkpointing", "verdict", "micro-batch:", "steps:", "device GiB:", "largest:", "extra compute:")
+    return ["### Ladder", "", *_table(columns, cells)]
+
+
+def _remedies(result: FitResult, figures: Figures) -> list[str]:
+    if not result.remedies:
+        return ["### Remedies", "", "No single change makes it fit."] if result.verdict == DOES_NOT_FIT else []
+    cells = []
+    for remedy in result.remedies:
+        after = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
+        sizes = [text_of(after), text_of(figures.device - after)]
+        cells.append([text(flags_of(remedy.change)), text(remedy.verdict), *sizes, text(remedy.cost)])
+    columns = ("one of these is enough", "verdict", "device GiB:", "saves GiB:", "cost")
+    return ["### Remedies", "", *_table(columns, cells)]
+
+
+def _assumptions(result: FitResult) -> list[str]:
+    if not result.assumptions:
+        return []
+    cells = [[text(item.key), text(value_text(item.value)), text(item.why)] for item in result.assumptions]
+    summary = f"<summary>{count(len(cells), 'assumption')}</summary>"
+    return ["<details>", summary, "", *_table(("key", "value", "why"), cells), "", "</details>"]
+
+
+def _stats(title: str, groups: Mapping[str, ErrorStats]) -> list[str]:
+    if not groups:
+        return []
+    cells = [
+        [
+            text(name),
+            str(stats.count),
+            *(share_text(share) for share in (stats.median, stats.p90, stats.worst)),
+            share_text(stats.bias, signed=True),
+        ]
+        for name, stats in groups.items()
+    ]
+    columns = (title, "cases:", "median:", "p90:", "worst:", "bias:")
+    return [f"### Error of the peak per {title}", "", *_table(columns, cells)]
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """`columns`: titles, with a colon at the end of those whose cells are numbers."""
+    lines = [[column.removesuffix(":") for column in columns]]
+    lines.append(["---:" if column.endswith(":") else "---" for column in columns])
+    lines += [list(row) for row in rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _page(sections: Iterable[Sequence[str]]) -> str:
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
