@@ -13,6 +13,7 @@ from vramplan import __version__
 from vramplan.cli import catalogue, files
 from vramplan.cli.fit import fit
 from vramplan.cli.output import DOCUMENTS, dumps, say
+from vramplan.errors import InputError, Problem
 from vramplan.exit_codes import ExitCode
 
 app = typer.Typer(
@@ -79,8 +80,6 @@ def _drop_stdout() -> None:
 
 
 def _run(words: list[str]) -> int:
-    from vramplan.errors import InputError
-
     try:
         result = typer.main.get_command(app).main(args=words, prog_name="vramplan", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -93,8 +92,6 @@ def _run(words: list[str]) -> int:
     except (OSError, KeyboardInterrupt):
         raise
     except Exception as error:
-        from vramplan.errors import Problem
-
         if isinstance(error, typer.Exit):
             return error.exit_code
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -111,13 +108,13 @@ def _run(words: list[str]) -> int:
         return _bug(error)
 
 
-def _refuse(words: list[str], problems: tuple[object, ...]) -> int:
+def _refuse(words: list[str], problems: tuple[Problem, ...]) -> int:
     """Bad input: the message on stderr, and where documents are wanted the error object on stdout."""
     wanted = _document_format(words)
     if wanted is not None:
         from vramplan.report.json import error_document
 
-        sys.stdout.write(dumps(error_document(problems), wanted))  # type: ignore[arg-type]
+        sys.stdout.write(dumps(error_document(problems), wanted))
     for problem in problems:
         say(f"error: {problem}")
     return ExitCode.BAD_INPUT
