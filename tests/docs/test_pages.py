@@ -31,6 +31,7 @@ import yaml
 from vramplan.catalog import gpus, models, runtimes, shapes
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.cli.app import app
+from vramplan.cli.commands import COMMANDS, build
 from vramplan.exit_codes import ExitCode
 from vramplan.job import vocabulary as words
 from vramplan.report.json import SCHEMAS, schema
@@ -214,7 +215,7 @@ def missing(needed: Iterable[str], page: str) -> list[str]:
 
 def options() -> Iterator[str]:
     """Every option of every command, hidden ones too."""
-    commands: list[Any] = [typer.main.get_command(app)]
+    commands: list[Any] = [typer.main.get_command(app), *map(build, COMMANDS)]
     while commands:
         command = commands.pop()
         commands += getattr(command, "commands", {}).values()

@@ -10,24 +10,19 @@ from typing import Annotated
 import typer
 
 from vramplan import __version__
-from vramplan.cli import catalogue, files
-from vramplan.cli.fit import fit
+from vramplan.cli.commands import HELP, Commands
 from vramplan.cli.output import DOCUMENTS, dumps, say
 from vramplan.errors import InputError, Problem
 from vramplan.exit_codes import ExitCode
 
 app = typer.Typer(
     name="vramplan",
+    cls=Commands,
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": HELP},
 )
-app.command("fit", short_help="Does a training run fit, what fills the memory, how to run it?")(fit)
-app.command("check", short_help="A gate for CI: does every job have the verdict it expects?")(files.check)
-app.command("validate", short_help="Compare predictions with measured cases.")(files.validate)
-app.add_typer(catalogue.gpus, name="gpus", short_help="List the known GPUs, or show one.")
-app.add_typer(catalogue.models, name="models", short_help="List the known models, or show one.")
 
 
 def _version(wanted: bool) -> None:

@@ -49,6 +49,11 @@ _TEXTS = {
 }
 
 
+_LISTS = ("check", "validate", "gpus", "models", "profile")
+
+# kinds with a module of their own: `document`, `text`, `csv` and `markdown` of the answer
+_OWN: dict[str, str] = {}
+
 # formats whose renderers have a function `render_KIND` that returns the text
 _RENDERERS = {
     "csv": "vramplan.report.csv",
@@ -62,10 +67,14 @@ def emit(kind: str, answer: Any, to: Output, **extra: Any) -> None:
     """Write an answer of a kind: one value, or in the format. `extra` goes to the maker of the document."""
     if to.quiet:
         return
+    own = import_module(_OWN[kind]) if kind in _OWN else None
     if to.key is not None or to.format in DOCUMENTS:
-        from vramplan.report import json
+        if own is not None:
+            document = own.document(answer, **extra)
+        else:
+            from vramplan.report import json
 
-        document = getattr(json, f"{kind}_document")(answer, **extra)
+            document = getattr(json, f"{kind}_document")(answer, **extra)
         if to.key is None:
             write(dumps(document, to.format))
         else:
@@ -74,16 +83,22 @@ def emit(kind: str, answer: Any, to: Output, **extra: Any) -> None:
             write(select(document, to.key) + "\n")
         return
     if to.format in _RENDERERS:
-        write(getattr(import_module(_RENDERERS[to.format]), f"render_{kind}")(answer))
+        if own is not None:
+            write(getattr(own, to.format)(answer))
+        else:
+            write(getattr(import_module(_RENDERERS[to.format]), f"render_{kind}")(answer))
         return
     from vramplan.report.lines import print_rich, to_plain
 
-    module, function = _TEXTS[kind]
-    render = getattr(import_module(module), function)
+    if own is not None:
+        render = own.text
+    else:
+        module, function = _TEXTS[kind]
+        render = getattr(import_module(module), function)
     if is_fancy():
         print_rich(render(answer, width=terminal_width()))
     else:
-        piped = PIPE_WIDTH if kind == "fit" else None  # lists are for cut and grep: nothing is wrapped or elided
+        piped = PIPE_WIDTH if kind not in _LISTS else None  # lists are for cut and grep: nothing is wrapped or elided
         write(to_plain(render(answer, width=terminal_width() if sys.stdout.isatty() else piped)))
 
 
