@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
 from vramplan.memory.budget import RESERVED_PERCENT, Footprint
+from vramplan.memory.iteration import Setup
 from vramplan.memory.precision import PRECISIONS
 from vramplan.planner.checkpoints import checkpoint_ranges
 from vramplan.planner.choose import Choice, Rung, choose
@@ -43,22 +45,55 @@ def no_gpus() -> Iterable[Gpu]:
     return ()
 
 
-def answer(job: Job, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
-    """Judge one job, choosing what it leaves open.
+class Decision(NamedTuple):
+    """A job, what was chosen for it, and who judged it."""
 
-    `larger_gpus` gives the known cards; it is called only on a no. Raises UsageError if the batch keys contradict each
-    other.
-    """
+    job: Job
+    judge: Judge
+    choice: Choice
+
+    @property
+    def judged(self) -> Job:
+        """The job with every choice made."""
+        rung = self.choice.rung
+        return self.job._replace(
+            micro_batch_size=rung.schedule.micro_batch_size,
+            gradient_accumulation_steps=rung.schedule.gradient_accumulation_steps,
+            global_batch_size=rung.schedule.global_batch_size,
+            activation_checkpointing=rung.strategy,
+        )
+
+    @property
+    def setup(self) -> Setup:
+        """The iteration that was judged."""
+        rung = self.choice.rung
+        return self.judge.setup(rung.placement, rung.schedule.accumulates)
+
+    @property
+    def record(self) -> Record:
+        """Its replay, valid at the chosen micro-batch."""
+        rung = self.choice.rung
+        return self.judge.record(rung.placement, rung.schedule.accumulates, rung.schedule.micro_batch_size == 1)
+
+
+def decide(job: Job) -> Decision:
+    """Judge one job, choosing what it leaves open. Raises UsageError if the batch keys contradict each other."""
     judge = Judge(job)
-    choice = choose(job, judge)
-    rung, schedule = choice.rung, choice.rung.schedule
-    judged = job._replace(
-        micro_batch_size=schedule.micro_batch_size,
-        gradient_accumulation_steps=schedule.gradient_accumulation_steps,
-        global_batch_size=schedule.global_batch_size,
-        activation_checkpointing=rung.strategy,
-    )
-    record = judge.record(rung.strategy, schedule.accumulates, schedule.micro_batch_size == 1)
+    return Decision(job, judge, choose(job, judge))
+
+
+def answer(job: Job, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
+    """The whole answer about one job. Raises UsageError as `decide` does.
+
+    `larger_gpus` gives the known cards; it is called only on a no.
+    """
+    return describe(decide(job), larger_gpus)
+
+
+def describe(decision: Decision, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
+    """A decision as the frozen values that are printed."""
+    job, judge, choice = decision
+    rung, judged, record = choice.rung, decision.judged, decision.record
     total, trainable = record.parameters, record.trainable_parameters
     remedies: tuple[Remedy, ...] = ()
     if rung.verdict == DOES_NOT_FIT:
@@ -80,7 +115,7 @@ def answer(job: Job, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitR
         components=_components(record, judged, rung, total, trainable),
         overheads=_overheads(rung.peak, judge.context_bytes, job.runtime),
         recommended=_recommended(rung, job),
-        checkpoints=checkpoint_ranges(rung.strategy, job.model.layers),
+        checkpoints=checkpoint_ranges(rung.placement, job.model.layers),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
@@ -172,7 +207,7 @@ def _alternative(rung: Rung, judge: Judge) -> Alternative:
         allocated_bytes=rung.peak.allocated,
         device_bytes=rung.peak.device,
         largest_micro_batch_size=rung.largest_micro_batch_size,
-        recomputed_fraction=round(judge.recomputed_fraction(rung.strategy), 4),
+        recomputed_fraction=round(judge.recomputed_fraction(rung.placement), 4),
     )
 
 

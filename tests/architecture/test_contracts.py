@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "vramplan"
 
-CORE = ("tape", "models", "memory", "planner", "results.py", "spec.py", "errors.py")
+CORE = ("tape", "models", "memory", "planner", "results", "spec.py", "errors.py")
 CORE_FILES = sorted(
     file for name in CORE for file in ((PACKAGE / name).rglob("*.py") if "." not in name else [PACKAGE / name])
 )

@@ -22,6 +22,7 @@ class Rung(NamedTuple):
     peak: Footprint
     verdict: str
     largest_micro_batch_size: int
+    placement: str  # the strategy spelled out, where its checkpoints depend on sizes
 
 
 class Choice(NamedTuple):
@@ -62,7 +63,7 @@ def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
     peak = judge.footprint(strategy, schedule)
     verdict = judge.verdict(peak)
     largest = judge.largest_micro_batch(strategy, schedule.accumulates, judge.limits.device)
-    return Rung(strategy, schedule, peak, verdict, largest)
+    return Rung(strategy, schedule, peak, verdict, largest, strategy)
 
 
 def _largest_schedule(judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int) -> Schedule | None:

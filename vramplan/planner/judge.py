@@ -43,7 +43,7 @@ class Judge:
         key = (strategy, accumulates, one)
         found = self._records.get(key)
         if found is None:
-            found = self._records[key] = replay(self._setup(strategy, accumulates), batch=1 if one else 2)
+            found = self._records[key] = replay(self.setup(strategy, accumulates), batch=1 if one else 2)
         return found
 
     def envelope(self, strategy: str, accumulates: bool) -> Envelope:
@@ -97,7 +97,8 @@ class Judge:
         flops = next(record for (name, _, _), record in self._records.items() if name == strategy).flops
         return flops["recompute"] / (flops["forward"] + flops["backward"])
 
-    def _setup(self, strategy: str, accumulates: bool) -> Setup:
+    def setup(self, strategy: str, accumulates: bool) -> Setup:
+        """The iteration that a strategy means."""
         job = self.job
         return Setup(
             model=job.model,
