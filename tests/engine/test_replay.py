@@ -40,9 +40,12 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
 @DRAWS
 @given(setups(multiple=128), st.sampled_from([2, 3, 5, 8, 33, 512]))
 def test_the_affine_peak_is_within_a_hundredth_of_a_percent(setup: Setup, batch: int) -> None:
-    """Where hidden size and sequence are multiples of 128 only statistics and masks are rounded."""
+    """Where hidden size and sequence are multiples of 128 only statistics and masks are rounded.
+
+    The few tensors of a classification head are smaller than a block, which a toy network of some MB notices.
+    """
     exact = replay(setup, batch=batch, direct=True).peak_bytes(batch)
-    assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4)
+    assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4, abs=8 * 512)
 
 
 @DRAWS

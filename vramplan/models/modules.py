@@ -122,13 +122,13 @@ def run_blocks(tape: Tape, segments: Sequence[Segment], make: Callable[[int], Bl
     at = 0
     for i, (times, size, checkpointed) in enumerate(segments):
         if not checkpointed:
-            for first, _ in tape.repeat(times * size):
+            for first, _ in tape.repeat(times * size, start=at):
                 hidden = make(at + first)(hidden)
         else:
             # runs of checkpoints of different sizes hand over nothing but the hidden state, as neighbours in a run do
             opens = i == 0 or not segments[i - 1].checkpointed
             closes = i + 1 == len(segments) or not segments[i + 1].checkpointed
-            for first, _ in tape.repeat(times, first=opens, last=closes):
+            for first, _ in tape.repeat(times, first=opens, last=closes, start=at, stride=size):
                 hidden = checkpoint(tape, segment_of(tape, size, make, at + first * size), hidden)
         at += times * size
     return hidden

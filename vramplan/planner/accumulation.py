@@ -84,6 +84,10 @@ class Accumulation:
         assert self.steps is not None
         return Schedule(micro, self.steps, micro * self.steps * self.data)
 
+    def smallest(self) -> Schedule:
+        """The schedule with the smallest micro-batch."""
+        return self.for_micro(1) if self.free else list(self.schedules())[-1]
+
     @property
     def free(self) -> bool:
         """Whether every micro-batch is exact: steps given, no global batch, micro-batch open."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from math import sqrt
 
 from vramplan.models.modules import Segment
 
 STRATEGIES = ("none", "sqrt", "full")  # the ladder, in the order of extra compute
+OPTIMAL = "optimal"  # where its checkpoints are depends on sizes: planner/placements.py
 
 
 def blocks_per_segment(strategy: str, layers: int) -> int | None:
@@ -29,6 +31,12 @@ def checkpoint_ranges(strategy: str, layers: int) -> tuple[tuple[int, int], ...]
     if strategy.startswith("layers:"):
         return tuple((first, last) for first, last in json.loads(strategy.removeprefix("layers:")))
     return ()
+
+
+def spelled(ranges: Iterable[tuple[int, int]]) -> str:
+    """The strategy that has these checkpoints: `layers:[[0,6],[7,13]]`."""
+    inner = ",".join(f"[{first},{last}]" for first, last in ranges)
+    return f"layers:[{inner}]" if inner else "none"
 
 
 def segments_of(strategy: str, layers: int) -> tuple[Segment, ...]:

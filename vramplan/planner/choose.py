@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from vramplan.memory.budget import Footprint
 from vramplan.planner.accumulation import Accumulation, Schedule
-from vramplan.planner.checkpoints import STRATEGIES
+from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
 from vramplan.planner.judge import Judge
 from vramplan.results import FITS, TIGHT
 from vramplan.spec import Job
@@ -55,15 +55,43 @@ def choose(job: Job, judge: Judge) -> Choice:
 
 def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
     """A strategy at the largest exact micro-batch that fits, else that is tight, else at the smallest one."""
+    if strategy == OPTIMAL:
+        return _placed_rung(judge, accumulation)
     schedule = (
         _largest_schedule(judge, accumulation, strategy, judge.limits.high)
         or _largest_schedule(judge, accumulation, strategy, judge.limits.low)
-        or (accumulation.for_micro(1) if accumulation.free else list(accumulation.schedules())[-1])
+        or accumulation.smallest()
     )
     peak = judge.footprint(strategy, schedule)
     verdict = judge.verdict(peak)
     largest = judge.largest_micro_batch(strategy, schedule.accumulates, judge.limits.device)
     return Rung(strategy, schedule, peak, verdict, largest, strategy)
+
+
+def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
+    """The same for a strategy that is another one at each micro-batch."""
+    from vramplan.planner.placements import fits, largest_micro_batch, place  # only who asks for it pays for it
+
+    def largest_schedule(limit_bytes: int) -> Schedule | None:
+        if accumulation.free:
+            assert accumulation.steps is not None
+            micro = largest_micro_batch(judge, accumulation.steps > 1, limit_bytes)
+            return accumulation.for_micro(micro) if micro else None
+        most: int | None = None
+        for schedule in accumulation.schedules():
+            if schedule.accumulates and accumulation.micro is None:
+                if most is None:
+                    most = largest_micro_batch(judge, True, limit_bytes)
+                if schedule.micro_batch_size <= most:
+                    return schedule
+            elif fits(judge, schedule, limit_bytes):
+                return schedule
+        return None
+
+    schedule = largest_schedule(judge.limits.high) or largest_schedule(judge.limits.low) or accumulation.smallest()
+    placement, peak, verdict = place(judge, OPTIMAL, schedule)
+    largest = largest_micro_batch(judge, schedule.accumulates, judge.limits.device)
+    return Rung(OPTIMAL, schedule, peak, verdict, largest, placement)
 
 
 def _largest_schedule(judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int) -> Schedule | None:

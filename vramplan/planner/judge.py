@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from vramplan.memory.budget import HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
+from vramplan.models.modules import Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.checkpoints import segments_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -36,6 +37,7 @@ class Judge:
             device=allocated_limit(usable, context),
         )
         self._records: dict[tuple[str, bool, bool], Record] = {}
+        self.probes: dict[tuple[tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self._envelopes: dict[tuple[str, bool], Envelope] = {}
 
     def record(self, strategy: str, accumulates: bool, one: bool) -> Record:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from vramplan.memory.budget import Footprint
 from vramplan.planner.accumulation import Schedule
-from vramplan.planner.checkpoints import STRATEGIES
+from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
 from vramplan.planner.choose import Choice
 from vramplan.planner.judge import Judge
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
@@ -41,12 +42,31 @@ def remedies_for(choice: Choice, judge: Judge, larger_gpus: Callable[[], Iterabl
 
 
 def _judged(change: dict[str, Any], cost: str, job: Job, schedule: Schedule, device_bytes: int) -> Remedy | None:
-    judge = Judge(job)
-    peak = judge.footprint(job.activation_checkpointing or "none", schedule)
-    verdict = judge.verdict(peak)
-    if verdict == DOES_NOT_FIT:
+    settled = _settled(Judge(job), job.activation_checkpointing or "none", schedule)
+    if settled is None:
         return None
+    peak, verdict = settled
     return Remedy(change=change, saves_bytes=device_bytes - peak.device, cost=cost, verdict=verdict)
+
+
+def _settled(judge: Judge, strategy: str, schedule: Schedule) -> tuple[Footprint, str] | None:
+    """The peak and the verdict of a strategy at a schedule; None if it does not fit."""
+    if strategy == OPTIMAL:
+        from vramplan.planner.placements import fits, place
+
+        return place(judge, strategy, schedule)[1:] if fits(judge, schedule, judge.limits.low) else None
+    peak = judge.footprint(strategy, schedule)
+    verdict = judge.verdict(peak)
+    return None if verdict == DOES_NOT_FIT else (peak, verdict)
+
+
+def _fits(judge: Judge, strategy: str, schedule: Schedule) -> bool:
+    """Whether it fits for certain, without looking for the best way."""
+    if strategy == OPTIMAL:
+        from vramplan.planner.placements import fits
+
+        return fits(judge, schedule, judge.limits.high)
+    return judge.verdict(judge.footprint(strategy, schedule)) == FITS
 
 
 def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
@@ -60,8 +80,7 @@ def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
         if per_rank % micro:
             continue
         smaller = Schedule(micro, per_rank // micro, schedule.global_batch_size)
-        peak = judge.footprint(rung.strategy, smaller)
-        if judge.verdict(peak) == FITS or (micro == 1 and judge.verdict(peak) != DOES_NOT_FIT):
+        if _fits(judge, rung.strategy, smaller) or (micro == 1 and _settled(judge, rung.strategy, smaller)):
             job = judge.job._replace(activation_checkpointing=rung.strategy)
             change = {"micro_batch_size": micro, "gradient_accumulation_steps": smaller.gradient_accumulation_steps}
             yield change, f"{smaller.gradient_accumulation_steps} smaller micro-steps, same global batch", job, smaller
@@ -71,13 +90,15 @@ def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
 def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
     """The first strategy of the ladder that fits with everything else as it is."""
     rung = choice.rung
-    for name in STRATEGIES:
-        if name == rung.strategy:
+    for name in (*STRATEGIES, OPTIMAL):
+        if rung.strategy in (name, OPTIMAL):  # nothing is smaller than the smallest peak
             continue
-        peak = judge.footprint(name, rung.schedule)
-        if judge.verdict(peak) == DOES_NOT_FIT or peak.device >= rung.peak.device:
+        settled = _settled(judge, name, rung.schedule)
+        if settled is None or settled[0].device >= rung.peak.device:
             continue
-        cost = f"{judge.recomputed_fraction(name):.0%} more compute than no checkpointing"
+        cost = "checkpoints placed by size"
+        if name != OPTIMAL:
+            cost = f"{judge.recomputed_fraction(name):.0%} more compute than no checkpointing"
         job = judge.job._replace(activation_checkpointing=name)
         yield {"activation_checkpointing": name}, cost, job, rung.schedule
         return
@@ -144,7 +165,7 @@ def _shorter_sequence(base: Job, schedule: Schedule) -> Iterator[Change]:
         middle = (low + high + 1) // 2
         job = base._replace(sequence_length=middle * SEQUENCE_STEP)
         judge = Judge(job)
-        if judge.verdict(judge.footprint(base.activation_checkpointing or "none", schedule)) == FITS:
+        if _fits(judge, base.activation_checkpointing or "none", schedule):
             low = best = middle
         else:
             high = middle - 1

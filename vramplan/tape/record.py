@@ -7,8 +7,8 @@ birth counts for as many copies as are alive there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from vramplan.tape.tape import Path, Tape
 from vramplan.tape.tensors import ALLOCATOR_BLOCK_BYTES
@@ -45,6 +45,7 @@ class Repeat(NamedTuple):
     items: list[Item]
 
 
+Key = TypeVar("Key")
 Run = list[tuple[int, int, int]]  # (position, storage, signed copies)
 Item = Run | Repeat
 
@@ -64,10 +65,13 @@ class Record:
         self.events = list(tape.events)
         self.phases = [(position, name) for position, name in tape.phases]
         self.saved_at = saved_at
+        self.marks = list(tape.marks)
+        self.numbers = list(tape.numbers)
+        self.relabelled = frozenset(tape.relabelled)
         self.parameters = sum(p.elements * p.copies for p in tape.parameters)
         self.trainable_parameters = sum(p.elements * p.copies for p in tape.parameters if p.node is not None)
         self._weights = _copies_of_deaths(self.events, tape.marks)
-        self.trees = self._grow(tape.marks)
+        self.trees = self._grow()
         self._static_sampled = [state for state in states if state.per_sample_bytes]
         self._static_fixed = sum(state.at(0) for state in states if not state.per_sample_bytes)
         self._sizes: dict[int, list[int]] = {}
@@ -97,7 +101,7 @@ class Record:
         level = self.static_bytes(batch)
         result = {}
         for name, items in self.trees:
-            net, top = _climb(items, sizes)
+            net, top = climb(items, sizes)
             result[name] = level + top
             level += net
         return result
@@ -140,6 +144,31 @@ class Record:
                 totals[category] = totals.get(category, 0) + sizes[storage] * copies
         return {name: size for name, size in totals.items() if size}
 
+    def alive(self, phase: str, moment: Moment) -> dict[int, int]:
+        """Copies of each storage that are alive at a moment.
+
+        Identical blocks hand a tensor from one to the next. The last copy that is alive is counted with the block that
+        made it, those that died with the first one, whose copies are then fewer than none: tensors of one kind sum up.
+        """
+        copies: dict[int, int] = {}
+        each, themselves = [1] * len(self.fixed), range(len(self.fixed))
+        for name, items in self.trees:
+            if name == phase:
+                _tally(items, each, themselves, copies, moment, 0)
+                break
+            for _, storage, times in _flat(items):
+                copies[storage] = copies.get(storage, 0) + times
+        return {storage: times for storage, times in copies.items() if times}
+
+    def kept(self) -> dict[int, int]:
+        """Copies of each storage that the end of forward holds; their bytes sum to `saved_bytes`."""
+        copies: dict[int, int] = {}
+        for position, storage, times in _flat(self.trees[0][1]):
+            if position >= self.saved_at:
+                break
+            copies[storage] = copies.get(storage, 0) + times
+        return {storage: times for storage, times in copies.items() if times}
+
     def operator_at(self, moment: Moment) -> str:
         """The operator whose allocation reached the moment."""
         if moment.position < 0:
@@ -147,28 +176,36 @@ class Record:
         index = self.events[moment.position]
         return self.operators[index if index >= 0 else ~index]
 
+    def net_bytes(self, batch: int, phases: Sequence[str]) -> int:
+        """What these phases leave alive of what they made."""
+        sizes = self.sizes(batch)
+        trees = (items for name, items in self.trees if name in phases)
+        return sum(sizes[storage] * copies for items in trees for _, storage, copies in _flat(items))
+
     def end_bytes(self, batch: int) -> int:
         """Bytes alive when the iteration is over; equals the states if nothing leaked."""
-        sizes = self.sizes(batch)
-        return self.static_bytes(batch) + sum(
-            sizes[storage] * copies for _, items in self.trees for _, storage, copies in _flat(items)
-        )
+        return self.static_bytes(batch) + self.net_bytes(batch, [name for name, _ in self.trees])
 
     # ------------------------------------------------------------------------------------------------- building
-    def _grow(self, marks: list[tuple[int, Path]]) -> list[tuple[str, list[Item]]]:
-        ends = [position for position, _ in self.phases[1:]] + [len(self.events)]
-        trees = []
-        for (start, name), end in zip(self.phases, ends, strict=True):
-            pieces = []
-            for k, (position, path) in enumerate(marks):
-                until = marks[k + 1][0] if k + 1 < len(marks) else len(self.events)
-                low, high = max(position, start), min(until, end)
-                if low < high:
-                    pieces.append((low, high, path))
-            trees.append((name, self._nest(pieces, 0)))
-        return trees
+    def pieces(self, start: int, end: int) -> list[tuple[int, int, Path]]:
+        """The events from `start` to `end`, cut where the repeated units around them change."""
+        marks = self.marks
+        found = []
+        for k, (position, path) in enumerate(marks):
+            until = marks[k + 1][0] if k + 1 < len(marks) else len(self.events)
+            low, high = max(position, start), min(until, end)
+            if low < high:
+                found.append((low, high, path))
+        return found
 
-    def _nest(self, pieces: list[tuple[int, int, Path]], depth: int) -> list[Item]:
+    def _grow(self) -> list[tuple[str, list[Item]]]:
+        ends = [position for position, _ in self.phases[1:]] + [len(self.events)]
+        return [
+            (name, self.nest(self.pieces(start, end), 0)) for (start, name), end in zip(self.phases, ends, strict=True)
+        ]
+
+    def nest(self, pieces: list[tuple[int, int, Path]], depth: int) -> list[Item]:
+        """A tree of such pieces."""
         items: list[Item] = []
         k = 0
         while k < len(pieces):
@@ -185,7 +222,7 @@ class Record:
             j = k
             while j < len(pieces) and len(pieces[j][2]) > depth and pieces[j][2][depth] == unit:
                 j += 1
-            inner = self._nest(pieces[k:j], depth + 1)
+            inner = self.nest(pieces[k:j], depth + 1)
             if unit[1] == 1:
                 items.extend(inner)
             else:
@@ -246,12 +283,12 @@ def _copies_alive(birth: Path, death: Path) -> int:
     return copies
 
 
-def _climb(items: list[Item], sizes: list[int]) -> tuple[int, int]:
+def climb(items: list[Item], sizes: list[int]) -> tuple[int, int]:
     """(change of the level, highest level), both against the level before."""
     level, top = 0, 0
     for item in items:
         if isinstance(item, Repeat):
-            net, high = _climb(item.items, sizes)
+            net, high = climb(item.items, sizes)
             first, last = level + high, level + (item.copies - 1) * net + high
             top = max(top, first, last)
             level += item.copies * net
@@ -269,7 +306,7 @@ def _locate(items: list[Item], sizes: list[int]) -> tuple[int, int, tuple[bool, 
     best: tuple[int, int, tuple[bool, ...]] = (0, -1, ())
     for item in items:
         if isinstance(item, Repeat):
-            net, _ = _climb(item.items, sizes)
+            net, _ = climb(item.items, sizes)
             high, position, inner = _locate(item.items, sizes)
             for last in (False, True):
                 reached = level + high + (item.copies - 1) * net * last
@@ -295,23 +332,23 @@ def _flat(items: list[Item], times: int = 1) -> Run:
 
 
 def _tally(
-    items: list[Item], sizes: list[int], categories: list[str], totals: dict[str, int], moment: Moment, depth: int
+    items: list[Item], sizes: list[int], keys: Sequence[Key], totals: dict[Key, int], moment: Moment, depth: int
 ) -> bool:
-    """Add what is alive at the moment; true once it is reached."""
+    """Add what is alive at the moment, by the key of each storage; true once it is reached."""
     for item in items:
         if isinstance(item, Repeat):
             flat = _flat(item.items)
             inside = any(position == moment.position for position, _, _ in flat)
             before = item.copies if not inside else (item.copies - 1 if moment.last_copies[depth] else 0)
             for _, storage, copies in flat:
-                totals[categories[storage]] = totals.get(categories[storage], 0) + sizes[storage] * copies * before
+                totals[keys[storage]] = totals.get(keys[storage], 0) + sizes[storage] * copies * before
             if inside:
-                return _tally(item.items, sizes, categories, totals, moment, depth + 1)
+                return _tally(item.items, sizes, keys, totals, moment, depth + 1)
         else:
             for position, storage, copies in item:
                 if moment.position < 0:
                     return True
-                totals[categories[storage]] = totals.get(categories[storage], 0) + sizes[storage] * copies
+                totals[keys[storage]] = totals.get(keys[storage], 0) + sizes[storage] * copies
                 if position == moment.position:
                     return True
     return moment.position < 0

@@ -101,6 +101,8 @@ class Tape:
         self.path: Path = ()
         self.copies = 1  # product of the copies of the path
         self.units = 0
+        self.numbers: list[tuple[int, int]] = [(0, 1)]  # of each unit: its first item's number, items' distance
+        self.relabelled: set[int] = set()  # storages that were born by changing their component, not by allocation
         self.nodes: list[Node] = []
         self.category = "activations"
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
@@ -173,6 +175,7 @@ class Tape:
             return
         self.events.append(~old)
         storage.index = len(self.fixed)
+        self.relabelled.add(storage.index)
         self.fixed.append(self.fixed[old])
         self.per_sample.append(self.per_sample[old])
         self.operators.append(self.operators[old])
@@ -190,12 +193,16 @@ class Tape:
         return Tensor(self, None, shape, dtype, batched)
 
     # --------------------------------------------------------------------------------------------------- units
-    def repeat(self, count: int, *, first: bool = True, last: bool = True) -> Iterator[tuple[int, int]]:
+    def repeat(
+        self, count: int, *, first: bool = True, last: bool = True, start: int = 0, stride: int = 1
+    ) -> Iterator[tuple[int, int]]:
         """Walk `count` identical items, replaying one inner item for all inner ones; yields (index, copies).
 
         The first item of all is played on its own, and the last one (`first`, `last` say whether this run holds them):
         they meet the outside. Inner items only differ in what they are called, so the first and the last copy of their
         slice bound every level in between: levels are linear in the copy index.
+
+        `start` and `stride` number the blocks: item i begins `start + i * stride` blocks after the unit around it does.
         """
         outer = self.path
         ends = first + last
@@ -208,6 +215,7 @@ class Tape:
                 plan.append((count - 1, 1))
         for index, times in plan:
             self.units += 1
+            self.numbers.append((start + index * stride, stride))
             self.enter((*outer, (self.units, times)))
             yield index, times
         self.enter(outer)

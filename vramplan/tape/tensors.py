@@ -91,15 +91,17 @@ class Tensor:
 class Parameter(Tensor):
     """A weight. It is its own gradient accumulator, as `AccumulateGrad` is of a leaf.
 
-    `copies` is how many identical parameters of identical blocks this one stands for.
+    `copies` is how many identical parameters of identical blocks this one stands for, `path` the repeated units that
+    make it so.
     """
 
-    __slots__ = ("copies", "grad", "name", "pending", "waiting")
+    __slots__ = ("copies", "grad", "name", "path", "pending", "waiting")
 
     def __init__(self, tape: Tape, name: str, shape: Shape, dtype: DType, copies: int, trainable: bool) -> None:
         super().__init__(tape, None, shape, dtype, False)
         self.name = name
         self.copies = copies
+        self.path = tape.path
         self.node = self if trainable else None
         self.grad: Tensor | None = None  # made in this backward pass; resident gradients are states
         self.pending = 0  # edges of the graph that will still bring a gradient

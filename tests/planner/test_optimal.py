@@ -1,0 +1,229 @@
+"""Checkpoints placed by size, against replays and against trying every placement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cli.draws import jobs
+from tests.engine.draws import setups
+from vramplan.answer import answer, decide
+from vramplan.job import build_job
+from vramplan.memory.iteration import Setup, replay
+from vramplan.models.modules import Segment
+from vramplan.planner.checkpoints import checkpoint_ranges, segments_of, spelled
+from vramplan.planner.optimal import (
+    Frame,
+    Piece,
+    Placement,
+    Sizes,
+    is_possible,
+    least_recomputation,
+    peak_bytes,
+    recomputed_flops,
+    smallest_peak,
+)
+from vramplan.planner.probes import ProbedSizes
+from vramplan.tape.record import Record
+
+
+def probed(setup: Setup, batch: int) -> ProbedSizes:
+    def record(segments: tuple[Segment, ...]) -> Record:
+        model = setup.model._replace(layers=sum(times * size for times, size, _ in segments))
+        return replay(setup._replace(model=model, segments=segments), batch=min(batch, 2))
+
+    blocks = setup.model.layers
+    return ProbedSizes(record, record((Segment(1, blocks, False),)), blocks, batch)
+
+
+@cache
+def placements(blocks: int) -> tuple[Placement, ...]:
+    """All of them: each block is stored, or in a segment of consecutive blocks."""
+    return tuple(_placements(0, blocks))
+
+
+def _placements(at: int, blocks: int) -> Iterator[Placement]:
+    if at == blocks:
+        yield ()
+        return
+    yield from _placements(at + 1, blocks)
+    for last in range(at, blocks):
+        for rest in _placements(last + 1, blocks):
+            yield ((at, last), *rest)
+
+
+def test_every_placement_is_tried() -> None:
+    assert [len(placements(n)) for n in range(1, 6)] == [2, 5, 13, 34, 89]  # every second Fibonacci number
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> None:
+    setup = data.draw(setups())
+    batch = data.draw(st.sampled_from([1, 2, 3, 7]))
+    sizes = probed(setup, batch)
+    placement = data.draw(st.sampled_from(placements(min(setup.model.layers, 8))))
+    segments = segments_of(spelled(placement), setup.model.layers)
+    record = replay(setup._replace(segments=segments), batch=min(batch, 2))
+    assert peak_bytes(sizes, placement) == record.peak_bytes(batch)
+    assert recomputed_flops(sizes, placement) == record.flops["recompute"]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> None:
+    setup = data.draw(setups())
+    blocks = data.draw(st.integers(1, 5))
+    setup = setup._replace(model=setup.model._replace(layers=blocks))
+    batch = data.draw(st.sampled_from([1, 2, 5]))
+    tried = []
+    for placement in placements(blocks):
+        segments = segments_of(spelled(placement), blocks)
+        record = replay(setup._replace(segments=segments), batch=min(batch, 2))
+        tried.append((record.flops["recompute"], record.peak_bytes(batch)))
+    holds(probed(setup, batch), tried, data)
+
+
+@settings(deadline=None, max_examples=4)
+@given(st.data())
+def test_the_search_equals_trying_everything_up_to_ten_blocks(data: st.DataObject) -> None:
+    setup = data.draw(setups())
+    blocks = data.draw(st.integers(6, 10))
+    setup = setup._replace(model=setup.model._replace(layers=blocks))
+    sizes = probed(setup, data.draw(st.sampled_from([1, 2, 5])))
+    holds(sizes, [(recomputed_flops(sizes, p), peak_bytes(sizes, p)) for p in placements(blocks)], data)
+
+
+def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> None:
+    """The search finds the best of what was tried, as (operations, peak), for limits that matter."""
+    peaks = sorted({peak for _, peak in tried})
+    least = smallest_peak(sizes)
+    found = (peak_bytes(sizes, least), recomputed_flops(sizes, least))
+    assert found == min((peak, flops) for flops, peak in tried)
+    assert least_recomputation(sizes, peaks[0] - 1) is None
+    assert not is_possible(sizes, peaks[0] - 1)
+    for _ in range(3):
+        limit = data.draw(st.sampled_from(peaks)) + data.draw(st.sampled_from([0, 1, 511]))
+        best = least_recomputation(sizes, limit)
+        assert best is not None
+        assert is_possible(sizes, limit)
+        assert (recomputed_flops(sizes, best), peak_bytes(sizes, best)) == min(t for t in tried if t[1] <= limit)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_it_is_never_worse_than_equal_segments(data: st.DataObject) -> None:
+    setup = data.draw(setups())
+    blocks = setup.model.layers
+    sizes = probed(setup, data.draw(st.sampled_from([1, 2, 9])))
+    others = ["none", "sqrt", *(f"every:{k}" for k in range(1, blocks + 1))]
+    rivals = [checkpoint_ranges(name, blocks) for name in others]
+    for rival in rivals:
+        limit = peak_bytes(sizes, rival) + data.draw(st.sampled_from([0, 1000, 10**6]))
+        best = least_recomputation(sizes, limit)
+        assert best is not None
+        assert peak_bytes(sizes, best) <= limit
+        fitting = [recomputed_flops(sizes, other) for other in rivals if peak_bytes(sizes, other) <= limit]
+        assert recomputed_flops(sizes, best) <= min(fitting)
+
+
+# Blocks that are not alike: no family has them yet, so the sizes are made up.
+
+
+class Block(NamedTuple):
+    """What one block saves, its input, its scratch, its gradients, its forward's operations and those of its end."""
+
+    saved: int
+    input: int
+    scratch: int
+    gradient: int
+    flops: int
+    tail: int
+
+
+class Unequal:
+    """`optimal.Sizes` of such blocks."""
+
+    def __init__(self, made: list[Block], shared: int) -> None:
+        self.made, self.shared = made, shared
+        self.blocks = len(made)
+        self.start_bytes, self.held_bytes, self.floor_bytes = 1000, 1000, 1100
+
+    def frame(self, kind: int) -> Frame:
+        return Frame(head_top_bytes=300 + kind, loss_net_bytes=-100, loss_top_bytes=200 + kind)
+
+    def gradient_bytes(self, first: int, last: int) -> int:
+        return sum(block.gradient for block in self.made[first : last + 1])
+
+    def stored(self, block: int) -> Piece:
+        this = self.made[block]
+        kept = this.saved + this.input
+        return Piece(kept, kept + this.scratch, kept, this.scratch + this.gradient, 0)
+
+    def segment(self, first: int, last: int, *, earliest: bool) -> Piece:
+        blocks = self.made[first : last + 1]
+        saved = list(accumulate(block.saved for block in blocks))
+        later = [sum(block.gradient for block in blocks[k:]) for k in range(len(blocks))]
+        top = max(kept + block.scratch + made for kept, block, made in zip(saved, blocks, later, strict=True))
+        forward = max(block.saved + block.scratch for block in blocks)
+        flops = sum(block.flops for block in blocks) - blocks[-1].tail
+        kept = blocks[0].input + (self.shared if earliest else 0)
+        return Piece(blocks[0].input, blocks[0].input + forward, kept, top, flops)
+
+
+numbers = st.integers(0, 400)
+flops = st.integers(20, 90)
+blocks_of_any_size = st.builds(
+    Block, st.integers(1, 400), st.integers(1, 60), numbers, numbers, flops, st.integers(0, 19)
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(blocks_of_any_size, min_size=1, max_size=7), st.integers(0, 50), st.data())
+def test_unequal_blocks_are_placed_as_trying_everything_would(
+    made: list[Block], shared: int, data: st.DataObject
+) -> None:
+    sizes = Unequal(made, shared)
+    holds(sizes, [(recomputed_flops(sizes, p), peak_bytes(sizes, p)) for p in placements(len(made))], data)
+
+
+def test_a_large_block_is_checkpointed_before_small_ones() -> None:
+    small, large = Block(10, 5, 20, 0, 30, 0), Block(300, 5, 20, 0, 30, 0)
+    sizes = Unequal([small, small, large, small], 0)
+    best = least_recomputation(sizes, peak_bytes(sizes, ()) - 1)
+    assert best == ((2, 2),)
+
+
+# The whole answer
+
+
+@settings(deadline=None, max_examples=30)
+@given(jobs())
+def test_a_job_pinned_to_optimal_gets_the_best_that_every_placement_offers(described: dict[str, object]) -> None:
+    job = build_job({**described, "activation_checkpointing": "optimal"})
+    decision = decide(job)
+    result = answer(job)
+    micro, steps = result.job["micro_batch_size"], result.job["gradient_accumulation_steps"]
+    judge, limit = decision.judge, decision.judge.limits.high
+    named = [f"every:{k}" for k in range(1, job.model.layers + 1)] + ["none"]
+    rivals = {name: judge.allocated_bytes(name, micro, steps > 1) for name in named}
+    mine = result.peak.allocated_bytes
+    assert mine <= limit or mine <= min(rivals.values())
+    within = [judge.recomputed_fraction(name) for name, peak in rivals.items() if peak <= limit]
+    if within:
+        assert result.verdict == "fits"
+        own = next(row for row in result.alternatives if row.activation_checkpointing == "optimal")
+        assert own.recomputed_fraction <= round(min(within), 4)
+    if result.recommended.largest_micro_batch_size < 2**24:
+        more = result.recommended.largest_micro_batch_size + 1
+        assert all(judge.allocated_bytes(name, more, steps > 1) > judge.limits.device for name in named)
+    placed = spelled(result.checkpoints)
+    again = answer(build_job({**result.job, "activation_checkpointing": placed}))
+    assert again.peak == result.peak
+    assert again.components == result.components
+    assert answer(build_job(result.job)).checkpoints == result.checkpoints

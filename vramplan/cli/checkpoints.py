@@ -1,0 +1,67 @@
+"""`vramplan checkpoints`: where to put the checkpoints of a model under a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vramplan.cli.job_options import job_of, with_job
+from vramplan.cli.options import Format, Print, Profiles, Quiet
+
+
+@with_job
+def checkpoints(
+    given: dict[str, Any],
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="SIZE",
+            help="Allocated memory that the step may reach, as in '20 GiB'; what fits the GPU if left out.",
+        ),
+    ] = None,
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+) -> None:
+    """Where to put activation checkpoints: none, sqrt, every:K, full and the optimal placement under one budget.
+
+    The optimal placement recomputes least among all within the budget. The peak of each is the replay's; beside
+    it stands the k + L/k of the textbooks. Without --gpu the budget stands for the size of the card.
+
+    \b
+    Examples:
+      vramplan checkpoints --model gpt2-xl --gpu v100 --micro-batch 4
+      vramplan checkpoints -m llama-3.2-1b --micro-batch 8 --budget '40 GiB'
+      vramplan checkpoints -m gpt2 -g t4 --micro-batch 16 --print flags
+
+    \b
+    Exit codes: 0 a placement is within the budget, 2 bad input, 3 none is.
+    """
+    from vramplan.cli.output import emit, output
+    from vramplan.errors import UsageError
+    from vramplan.exit_codes import code_of
+    from vramplan.placement import placements_of
+
+    to = output(output_format, key, quiet)
+    budget_bytes = None if budget is None else _budget_bytes(budget)
+    if given["gpu"] is None:
+        if budget is None:
+            raise UsageError("one of them is needed", key="--gpu or --budget", hint="a GPU, or a size as in '24 GiB'")
+        given = {**given, "gpu": budget}
+    result = placements_of(job_of(given, [Path(folder) for folder in profiles or ()]), budget_bytes)
+    emit("checkpoints", result, to)
+    raise typer.Exit(code_of(result.verdict, strict=False))
+
+
+def _budget_bytes(text: str) -> int:
+    from vramplan.errors import InputError
+    from vramplan.units import parse_size_bytes
+
+    try:
+        return parse_size_bytes(text, rounding="down")
+    except InputError as error:
+        raise InputError([problem._replace(key="--budget") for problem in error.problems]) from None

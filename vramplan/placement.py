@@ -1,0 +1,132 @@
+"""The placement problem on its own: every way to place checkpoints, side by side under one budget."""
+
+from __future__ import annotations
+
+from math import ceil, sqrt
+
+from vramplan.answer import Decision, decide
+from vramplan.flags import flags_of
+from vramplan.job.echo import job_to_dict
+from vramplan.planner.checkpoints import OPTIMAL, blocks_per_segment, checkpoint_ranges, spelled
+from vramplan.planner.optimal import (
+    Placement,
+    least_recomputation,
+    peak_bytes,
+    recomputed_flops,
+    smallest_peak,
+)
+from vramplan.planner.placements import sizes_at
+from vramplan.results import DOES_NOT_FIT, FITS
+from vramplan.results.placement import CurvePoint, PlacementResult, Strategy
+from vramplan.spec import Assumption, Job
+
+
+def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
+    """Compare the placements of a job's checkpoints.
+
+    `budget_bytes` bounds the peak of allocated memory; None is what fits the job's GPU for certain. The micro-batch is
+    the job's, else the one that `fit` chooses. Raises UsageError if the batch keys contradict each other.
+    """
+    decision = decide(job)
+    judge, schedule = decision.judge, decision.choice.rung.schedule
+    budget = judge.limits.high if budget_bytes is None else budget_bytes
+    basis = f"what fits {job.gpu.name} for certain" if budget_bytes is None else "given"
+    sizes = sizes_at(judge, schedule.micro_batch_size, schedule.accumulates)
+    flops = judge.record("none", schedule.accumulates, schedule.micro_batch_size == 1).flops
+    step_flops = flops["forward"] + flops["backward"]
+    blocks = sizes.blocks
+
+    def strategy(name: str, note: str, ranges: Placement) -> Strategy:
+        peak, again = peak_bytes(sizes, ranges), recomputed_flops(sizes, ranges)
+        return Strategy(name, note, ranges, peak, peak <= budget, again, round(again / step_flops, 4))
+
+    def named(name: str, note: str) -> Strategy:
+        return strategy(name, note, checkpoint_ranges(name, blocks))
+
+    best = least_recomputation(sizes, budget)
+    least = smallest_peak(sizes)
+    equal = [named(f"every:{k}", "") for k in range(1, blocks + 1)]
+    rows = [
+        named("none", "all stored"),
+        strategy(OPTIMAL, "smallest of all, but too large", least)
+        if best is None
+        else strategy(OPTIMAL, "least recompute", best),
+        *_equal(equal, blocks),
+    ]
+    pinned = job.activation_checkpointing
+    if pinned is not None and pinned not in {row.name for row in rows}:
+        rows.append(named(pinned, "the job's own"))
+    if best is not None and least != best:
+        rows.append(strategy("smallest", "smallest of all", least))
+    stored = sizes.stored(blocks - 1).kept_bytes
+    return PlacementResult(
+        name=job.name,
+        job=job_to_dict(decision.judged),
+        budget_bytes=budget,
+        budget_basis=basis,
+        blocks=blocks,
+        stored_block_bytes=stored,
+        checkpoint_bytes=sizes.segment(blocks - 1, blocks - 1, earliest=blocks == 1).kept_bytes,
+        smallest_peak_bytes=peak_bytes(sizes, least),
+        verdict=DOES_NOT_FIT if best is None else FITS,
+        strategies=tuple(rows),
+        curve=tuple(_curve(equal, blocks, rows[0].allocated_bytes, stored)),
+        textbook_segments=max(1, round(sqrt(blocks))),
+        best_blocks_per_segment=min(range(1, blocks + 1), key=lambda k: (equal[k - 1].allocated_bytes, k)),
+        flags=None if best is None else _flags(decision, best),
+        assumptions=(*job.assumptions, *_assumed(decision)),
+        warnings=job.warnings,
+    )
+
+
+def _equal(equal: list[Strategy], blocks: int) -> list[Strategy]:
+    """Of `every:1`, `every:2`, ... those with a name, the cheapest within the budget, and the smallest."""
+    wanted: dict[int, list[str]] = {}
+    root = blocks_per_segment("sqrt", blocks)
+    assert root is not None
+    wanted.setdefault(1, []).append("each block")
+    wanted.setdefault(root, []).append("textbook k")
+    within = [k for k in range(1, blocks + 1) if equal[k - 1].fits]
+    if within:
+        cheapest = min(within, key=lambda k: (equal[k - 1].recomputed_flops, equal[k - 1].allocated_bytes))
+        wanted.setdefault(cheapest, []).append("cheapest equal")
+    smallest = min(range(1, blocks + 1), key=lambda k: (equal[k - 1].allocated_bytes, k))
+    wanted.setdefault(smallest, []).append("smallest equal")
+    names = {root: "sqrt"} | {1: "full"}
+    return [
+        equal[k - 1]._replace(name=names.get(k, f"every:{k}"), note="; ".join(notes)) for k, notes in wanted.items()
+    ]
+
+
+def _curve(equal: list[Strategy], blocks: int, none_bytes: int, stored_bytes: int) -> list[CurvePoint]:
+    """The true peak of `every:K` beside the textbook's, which agree where nothing is checkpointed."""
+    points = []
+    for size, strategy in enumerate(equal, start=1):
+        segments = len(strategy.checkpoints)
+        units = segments + blocks / segments
+        textbook = none_bytes + ceil((units - blocks) * stored_bytes)
+        points.append(
+            CurvePoint(
+                size, segments, strategy.allocated_bytes, strategy.recomputed_fraction, round(units, 4), textbook
+            )
+        )
+    return points
+
+
+def _flags(decision: Decision, best: Placement) -> str:
+    schedule = decision.choice.rung.schedule
+    return flags_of(
+        {
+            "micro_batch_size": schedule.micro_batch_size,
+            "gradient_accumulation_steps": schedule.gradient_accumulation_steps,
+            "activation_checkpointing": spelled(best),
+        }
+    )
+
+
+def _assumed(decision: Decision) -> list[Assumption]:
+    if decision.job.micro_batch_size is not None:
+        return []
+    rung = decision.choice.rung
+    why = f"what `fit` chooses, with checkpointing {rung.strategy}" if rung.verdict != DOES_NOT_FIT else "the smallest"
+    return [Assumption("micro_batch_size", rung.schedule.micro_batch_size, why)]

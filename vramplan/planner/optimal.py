@@ -1,0 +1,333 @@
+"""Checkpoints placed by real sizes: the least recomputation whose peak is within a limit.
+
+A placement is a row of stored blocks and of checkpointed segments. Every such piece adds what it keeps to the level of
+all later ones, has a highest level of its own in forward and in backward, and costs the recomputation of its segment.
+So the peak of a placement is a maximum over its pieces, and the search walks the blocks once, keeping for each block
+the states (bytes kept, operations recomputed) that no other state beats: everything that comes later only grows with
+what is kept. Unlike k + L/k of the textbooks it needs no equal blocks, and it is exact.
+
+The idea of such a walk: Beaumont et al., arXiv 1911.13214 (rotor), there for chains whose order of work is free too;
+here a segment is one checkpoint of torch.utils.checkpoint, computed forward twice and no deeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import Any, NamedTuple, Protocol
+
+Placement = tuple[tuple[int, int], ...]  # first and last block of each checkpoint, 0-based and inclusive
+
+
+class Piece(NamedTuple):
+    """A stored block, or a segment that is one checkpoint. Bytes above the level at its start."""
+
+    forward_bytes: int  # what it leaves when forward goes on
+    forward_top_bytes: int
+    kept_bytes: int  # what it holds until its own backward
+    backward_top_bytes: int
+    recomputed_flops: int
+
+
+class Frame(NamedTuple):
+    """What surrounds the pieces, for placements of one kind (see `kind_of`)."""
+
+    head_top_bytes: int  # highest level from the last block to the end of forward, above the level before it
+    loss_net_bytes: int  # what the backward of loss and head adds
+    loss_top_bytes: int
+
+
+class Sizes(Protocol):
+    """The sizes of one job at one micro-batch."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+
+    @property
+    def start_bytes(self) -> int:
+        """Level before the first block's forward."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Level in backward beside what pieces keep and the gradients of later blocks."""
+
+    @property
+    def floor_bytes(self) -> int:
+        """Highest level that no placement changes: before the first block, and after backward."""
+
+    def frame(self, kind: int) -> Frame:
+        """The surroundings of placements of a kind."""
+
+    def gradient_bytes(self, first: int, last: int) -> int:
+        """What the backward of these blocks leaves: their gradients, where they are not resident anyway."""
+
+    def stored(self, block: int) -> Piece:
+        """A block that is no part of a checkpoint."""
+
+    def segment(self, first: int, last: int, *, earliest: bool) -> Piece:
+        """These blocks as one checkpoint; the earliest one holds what all checkpoints share."""
+
+
+def kind_of(placement: Iterable[tuple[int, int]]) -> int:
+    """0: no checkpoint, 1: some, but block 0 is stored, 2: block 0 is in one."""
+    firsts = [first for first, _ in placement]
+    return 0 if not firsts else 2 if firsts[0] == 0 else 1
+
+
+def peak_bytes(sizes: Sizes, placement: Placement) -> int:
+    """The peak of a placement; equals the replay's."""
+    pieces = list(_pieces(sizes, placement))
+    frame = sizes.frame(kind_of(placement))
+    level = sizes.start_bytes
+    top = sizes.floor_bytes
+    for piece, _, _ in pieces:
+        top = max(top, level + piece.forward_top_bytes)
+        level += piece.forward_bytes
+    top = max(top, level + frame.head_top_bytes)
+    level = sizes.held_bytes + sum(piece.kept_bytes for piece, _, _ in pieces)
+    top = max(top, level - frame.loss_net_bytes + frame.loss_top_bytes)
+    for piece, first, last in reversed(pieces):
+        top = max(top, level + piece.backward_top_bytes)
+        level += sizes.gradient_bytes(first, last) - piece.kept_bytes
+    return top
+
+
+def recomputed_flops(sizes: Sizes, placement: Placement) -> int:
+    """Operations of forward that a placement does twice."""
+    return sum(piece.recomputed_flops for piece, _, _ in _pieces(sizes, placement))
+
+
+def _pieces(sizes: Sizes, placement: Placement) -> Iterable[tuple[Piece, int, int]]:
+    at = 0
+    for number, (first, last) in enumerate((*placement, (sizes.blocks, sizes.blocks))):
+        for block in range(at, first):
+            yield sizes.stored(block), block, block
+        if first < sizes.blocks:
+            yield sizes.segment(first, last, earliest=number == 0), first, last
+        at = last + 1
+
+
+def least_recomputation(sizes: Sizes, limit_bytes: int) -> Placement | None:
+    """The placement that recomputes least among those within the limit, of these the one with the smallest peak.
+
+    None if no placement is within the limit.
+    """
+    if peak_bytes(sizes, ()) <= limit_bytes:
+        return ()
+    best = _search(sizes, limit_bytes, _good(sizes, limit_bytes))
+    if best is None:
+        return None
+    return _squeeze(sizes, best, recomputed_flops(sizes, best))
+
+
+def smallest_peak(sizes: Sizes) -> Placement:
+    """The placement with the smallest peak, of these the one that recomputes least."""
+    everything: Placement = tuple((block, block) for block in range(sizes.blocks))
+    best = _squeeze(sizes, everything, None)
+    limit = peak_bytes(sizes, best)
+    most = min(recomputed_flops(sizes, best), _good(sizes, limit) or recomputed_flops(sizes, best))
+    return _search(sizes, limit, most) or ()
+
+
+def is_possible(sizes: Sizes, limit_bytes: int) -> bool:
+    """Whether some placement is within the limit."""
+    return _search(sizes, limit_bytes, None, any_will_do=True) is not None
+
+
+def _squeeze(sizes: Sizes, best: Placement, most_flops: int | None) -> Placement:
+    """Lower the peak of a placement as far as it goes, by halving; `most_flops` bounds the recomputation."""
+    low, high = sizes.floor_bytes, peak_bytes(sizes, best)  # at `high` one is known
+    while low < high:
+        middle = (low + high) // 2
+        found = _search(sizes, middle, most_flops, any_will_do=most_flops is None)
+        if found is None:
+            low = middle + 1
+        else:
+            best, high = found, peak_bytes(sizes, found)
+    return best
+
+
+def _good(sizes: Sizes, limit_bytes: int) -> int | None:
+    """Operations that a simple placement within the limit recomputes: equal segments first, then stored blocks.
+
+    The search need not look at anything that costs more.
+    """
+    blocks, best = sizes.blocks, None
+    for length in range(1, blocks + 1):
+        if sizes.held_bytes + sizes.segment(0, length - 1, earliest=True).backward_top_bytes > limit_bytes:
+            break
+        low, high = 1, -(-blocks // length)
+        while low <= high:  # fewer segments recompute less and keep more
+            middle = (low + high) // 2
+            placement = tuple(
+                (at, min(at + length, blocks) - 1) for at in range(0, min(middle * length, blocks), length)
+            )
+            if peak_bytes(sizes, placement) <= limit_bytes:
+                flops = recomputed_flops(sizes, placement)
+                best = flops if best is None else min(best, flops)
+                high = middle - 1
+            else:
+                low = middle + 1
+    return best
+
+
+# All blocks before some block are placed: operations recomputed, bytes kept for backward, level in forward, the state
+# before the last piece, that piece's first block, whether it is a checkpoint. A plain tuple: there are many.
+_State = tuple[int, int, int, Any, int, bool]
+
+
+def _search(sizes: Sizes, limit: int, most_flops: int | None, *, any_will_do: bool = False) -> Placement | None:
+    """The placement with the least recomputation within the limit; with `any_will_do` any that is within it."""
+    if sizes.floor_bytes > limit:
+        return None
+    blocks, room_for_all = sizes.blocks, limit - sizes.held_bytes
+    gradients = sizes.gradient_bytes(0, blocks - 1)
+    bound = None if most_flops is None else _Bound(sizes, limit, most_flops)
+    states: list[list[list[_State]]] = [[[], [], []] for _ in range(blocks + 1)]  # by blocks placed, by kind
+    states[0][0].append((0, 0, sizes.start_bytes, None, 0, False))
+    for at in range(blocks):
+        for kind in (0, 1, 2):
+            here = states[at][kind]
+            if bound is not None:
+                here = bound.worth(here, at)
+            here = _unbeaten(here, any_will_do)
+            if not here:
+                continue
+            next_kind = kind or (2 if at == 0 else 1)
+            for last in range(at - 1, blocks):  # at - 1: the block is stored
+                is_stored = last < at
+                last = max(last, at)
+                piece = sizes.stored(at) if is_stored else sizes.segment(at, last, earliest=kind == 0)
+                room = room_for_all - (gradients - sizes.gradient_bytes(0, last))
+                into = states[last + 1][kind if is_stored else next_kind]
+                if not _extend(here, piece, at, not is_stored, into, limit, room, most_flops) and not is_stored:
+                    break  # a longer segment needs more in backward and recomputes more
+        states[at] = []
+    best: _State | None = None
+    for kind, ends in enumerate(states[blocks]):
+        frame = sizes.frame(kind) if ends else None
+        for state in ends:
+            assert frame is not None
+            if state[2] + frame.head_top_bytes > limit:
+                continue
+            if state[1] - frame.loss_net_bytes + frame.loss_top_bytes > room_for_all:
+                continue
+            if best is None or state[:2] < best[:2]:
+                best = state
+    return None if best is None else _spelled(best, blocks)
+
+
+def _extend(
+    here: list[_State],
+    piece: Piece,
+    first: int,
+    checkpoint: bool,
+    into: list[_State],
+    limit: int,
+    room: int,
+    most_flops: int | None,
+) -> bool:
+    """Append a piece to every state that has room for it; whether one had."""
+    forward, forward_top, kept, backward_top, flops = piece
+    room -= kept + backward_top
+    forward_room = limit - forward_top
+    some = False
+    for state in here:
+        if state[1] > room or (most_flops is not None and state[0] + flops > most_flops):
+            continue
+        some = True
+        if state[2] <= forward_room:
+            into.append((state[0] + flops, state[1] + kept, state[2] + forward, state, first, checkpoint))
+    return some
+
+
+def _unbeaten(states: list[_State], any_will_do: bool) -> list[_State]:
+    """The states that no other beats in recomputation and in both kinds of bytes."""
+    if len(states) < 2:
+        return states
+    states.sort(key=_by_bytes if any_will_do else _by_flops)
+    kept: list[_State] = []
+    lowest: list[tuple[int, int]] = []  # pairs of bytes that no state so far is below
+    for state in states:
+        backward, forward = state[1], state[2]
+        for a, b in lowest:
+            if a <= backward and b <= forward:
+                break
+        else:
+            lowest = [(a, b) for a, b in lowest if a < backward or b < forward]
+            lowest.append((backward, forward))
+            kept.append(state)
+    return kept
+
+
+def _by_flops(state: _State) -> tuple[int, int, int]:
+    return state[0], state[1], state[2]
+
+
+def _by_bytes(state: _State) -> tuple[int, int]:
+    return state[1], state[2]
+
+
+class _Bound:
+    """What a state must still recompute at least, so that the end is within the limit.
+
+    Both kinds of bytes have a limit at the end of forward. To come below it, segments have to save what storing all
+    blocks ahead would leave too much, at the rate of the best segment.
+    """
+
+    def __init__(self, sizes: Sizes, limit: int, most_flops: int) -> None:
+        blocks = sizes.blocks
+        frames = [sizes.frame(kind) for kind in ((0, 2) if blocks == 1 else (0, 1, 2))]
+        self.most_flops = most_flops
+        self.slack = most_flops * 1e-12 + 1  # of the division
+        stored = [sizes.stored(block) for block in range(blocks)]
+        most_kept = limit - sizes.held_bytes + max(f.loss_net_bytes - f.loss_top_bytes for f in frames)
+        most_forward = limit - min(frame.head_top_bytes for frame in frames)
+        kept, forward = (_from_each([piece[field] for piece in stored]) for field in (2, 0))
+        self.kept_ahead = [ahead - most_kept for ahead in kept]
+        self.forward_ahead = [ahead - most_forward for ahead in forward]
+        self.kept_rate = self.forward_rate = inf
+        room = limit - sizes.held_bytes
+        for first in range(blocks):
+            for last in range(first, blocks):
+                piece = sizes.segment(first, last, earliest=False)
+                if piece.kept_bytes + piece.backward_top_bytes > room:
+                    break
+                saved = kept[first] - kept[last + 1] - piece.kept_bytes
+                if saved > 0:
+                    self.kept_rate = min(self.kept_rate, piece.recomputed_flops / saved)
+                saved = forward[first] - forward[last + 1] - piece.forward_bytes
+                if saved > 0:
+                    self.forward_rate = min(self.forward_rate, piece.recomputed_flops / saved)
+
+    def worth(self, states: list[_State], at: int) -> list[_State]:
+        """The states that can still end within the limit and within the operations."""
+        most, kept_ahead, forward_ahead = self.most_flops + self.slack, self.kept_ahead[at], self.forward_ahead[at]
+        kept_rate, forward_rate = self.kept_rate, self.forward_rate
+        return [
+            state
+            for state in states
+            if (state[1] + kept_ahead <= 0 or state[0] + (state[1] + kept_ahead) * kept_rate <= most)
+            and (state[2] + forward_ahead <= 0 or state[0] + (state[2] + forward_ahead) * forward_rate <= most)
+        ]
+
+
+def _from_each(values: list[int]) -> list[int]:
+    """The sum from each place to the end."""
+    sums = [0]
+    for value in reversed(values):
+        sums.append(sums[-1] + value)
+    return sums[::-1]
+
+
+def _spelled(state: _State, blocks: int) -> Placement:
+    ranges = []
+    end = blocks
+    _, _, _, before, first, checkpoint = state
+    while before is not None:
+        if checkpoint:
+            ranges.append((first, end - 1))
+        end = first
+        _, _, _, before, first, checkpoint = before
+    return tuple(reversed(ranges))

@@ -1,0 +1,81 @@
+"""Strategies whose checkpoints depend on sizes: where they are for one schedule, and the largest micro-batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.memory.budget import Footprint
+from vramplan.memory.iteration import replay
+from vramplan.models.modules import Segment
+from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
+from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
+from vramplan.planner.judge import Judge
+from vramplan.planner.optimal import Sizes, is_possible, least_recomputation, smallest_peak
+from vramplan.planner.probes import ProbedSizes
+from vramplan.tape.record import Record
+
+
+class Placed(NamedTuple):
+    """A strategy at one schedule."""
+
+    placement: str  # a strategy that says by itself where the checkpoints are
+    peak: Footprint
+    verdict: str
+
+
+def place(judge: Judge, strategy: str, schedule: Schedule) -> Placed:
+    """Where the checkpoints of a strategy are at a schedule, and what comes of it."""
+    placement = strategy
+    if strategy == OPTIMAL:
+        sizes = sizes_at(judge, schedule.micro_batch_size, schedule.accumulates)
+        # within the limit the least recomputation; where nothing fits for certain, the best chance
+        found = least_recomputation(sizes, judge.limits.high)
+        placement = spelled(smallest_peak(sizes) if found is None else found)
+    peak = judge.footprint(placement, schedule)
+    return Placed(placement, peak, judge.verdict(peak))
+
+
+def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
+    """What the pieces of the job's model need at a micro-batch."""
+    one = micro == 1
+    setup = judge.setup("none", accumulates)
+
+    def record(segments: tuple[Segment, ...]) -> Record:
+        key = (segments, accumulates, one)
+        found = judge.probes.get(key)
+        if found is None:
+            blocks = sum(times * size for times, size, _ in segments)
+            model = setup.model._replace(layers=blocks)
+            short = setup._replace(model=model, segments=segments)
+            found = judge.probes[key] = replay(short, batch=1 if one else 2)
+        return found
+
+    return ProbedSizes(record, judge.record("none", accumulates, one), setup.model.layers, micro)
+
+
+def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> int:
+    """The largest micro-batch at which some placement is within the limit; 0 if none is."""
+
+    def possible(micro: int) -> bool:
+        return is_possible(sizes_at(judge, micro, accumulates), limit_bytes)
+
+    low = max(judge.largest_micro_batch(strategy, accumulates, limit_bytes) for strategy in STRATEGIES)
+    if not low and not possible(1):
+        return 0
+    low = max(low, 1)
+    step = 1
+    while low + step <= LARGEST_MICRO_BATCH and possible(low + step):
+        low, step = low + step, 2 * step
+    high = min(low + step, LARGEST_MICRO_BATCH + 1)  # known to be too many
+    while high - low > 1:
+        middle = (low + high) // 2
+        if possible(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def fits(judge: Judge, schedule: Schedule, limit_bytes: int) -> bool:
+    """Whether some placement is within the limit at a schedule."""
+    return is_possible(sizes_at(judge, schedule.micro_batch_size, schedule.accumulates), limit_bytes)

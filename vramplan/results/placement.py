@@ -1,0 +1,52 @@
+"""The answer of `vramplan checkpoints`: where checkpoints can be, what each way needs and what it recomputes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from vramplan.spec import Assumption
+
+
+class Strategy(NamedTuple):
+    """One way to place the checkpoints of a model."""
+
+    name: str  # none | full | sqrt | every:K | layers:[...] | optimal
+    note: str  # why it is listed
+    checkpoints: tuple[tuple[int, int], ...]  # first and last block, 0-based and inclusive
+    allocated_bytes: int  # the peak of an iteration
+    fits: bool  # within the budget
+    recomputed_flops: int
+    recomputed_fraction: float  # of the operations of a step without checkpoints
+
+
+class CurvePoint(NamedTuple):
+    """`every:K`, as replayed and by the equation k*A + (L/k)*A of the textbooks."""
+
+    blocks_per_segment: int  # K
+    segments: int
+    allocated_bytes: int
+    recomputed_fraction: float
+    textbook_units: float  # k + L/k with k = segments, in layers' activations
+    textbook_bytes: int
+
+
+class PlacementResult(NamedTuple):
+    """The whole answer."""
+
+    name: str
+    job: Mapping[str, Any]  # resolved, in the words of the job format
+    budget_bytes: int  # of allocated memory
+    budget_basis: str
+    blocks: int
+    stored_block_bytes: int  # what one block keeps for backward: the A of the textbooks
+    checkpoint_bytes: int  # what one checkpoint keeps: its input, and what it needs beside
+    smallest_peak_bytes: int  # no placement needs less
+    verdict: str  # fits: some placement is within the budget | does-not-fit
+    strategies: tuple[Strategy, ...]
+    curve: tuple[CurvePoint, ...]
+    textbook_segments: int  # k = sqrt(L), rounded
+    best_blocks_per_segment: int  # the K of the lowest point of the true curve
+    flags: str | None  # options that pin the optimal placement
+    assumptions: tuple[Assumption, ...]
+    warnings: tuple[str, ...]
