@@ -1,0 +1,49 @@
+"""Answers that go into files: written whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from vramplan.errors import UsageError
+
+
+def save(path: str, text: str, option: str) -> None:
+    """Put `text` (UTF-8) into a file, replacing one that is there only when all of it is on the disk.
+
+    A pipe or a device is written to as it is. Raises UsageError with the option that named the path.
+    """
+    if not path:
+        raise UsageError("needs the name of a file", key=option)
+    target = os.path.realpath(path)
+    try:
+        mode = os.stat(target).st_mode if os.path.exists(target) else None
+        if mode is not None and stat.S_ISDIR(mode):
+            raise IsADirectoryError(None, "it is a folder", path)
+        if mode is not None and not stat.S_ISREG(mode):
+            with open(target, "w", encoding="utf-8") as device:
+                device.write(text)
+            return
+        if mode is not None and not os.access(target, os.W_OK):  # a rename would not ask
+            raise PermissionError(None, "it is write-protected", path)
+        _replace(target, text, mode)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        hint = "name a file in a folder that is there and can be written to"
+        raise UsageError(f"cannot write {path!r}: {why[0].lower()}{why[1:]}", key=option, hint=hint) from None
+
+
+def _replace(target: str, text: str, mode: int | None) -> None:
+    """A temporary file beside the target, then a rename: a reader sees the old one or the new one."""
+    beside = os.path.join(os.path.dirname(target), f".vramplan-{os.getpid()}-{time.monotonic_ns()}.tmp")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        if mode is not None:
+            os.chmod(beside, stat.S_IMODE(mode))
+        os.replace(beside, target)
+    except BaseException:
+        os.unlink(beside)
+        raise
