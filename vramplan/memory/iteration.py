@@ -38,8 +38,8 @@ class Setup(NamedTuple):
     loss: str = "causal-lm-fp32"  # which loss the runtime computes
 
 
-def replay(setup: Setup, *, batch: int = 2, direct: bool = False) -> Record:
-    """Replay one iteration.
+def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
+    """Replay one iteration, on a fresh tape of the caller's if one is given.
 
     `batch=2` gives a record that is valid for every micro-batch above 1, `batch=1` one for 1 alone. `direct=True`
     replays every block at exactly that micro-batch, sizes rounded one by one: the reference that tests compare with.
@@ -47,7 +47,7 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False) -> Record:
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
     try:
-        return _replay(setup, Tape(batch, direct=direct))
+        return _replay(setup, tape or Tape(batch, direct=direct))
     finally:
         if enabled:
             gc.enable()

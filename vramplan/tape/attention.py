@@ -16,7 +16,13 @@ EFFICIENT_ROWS, EFFICIENT_LSE = 64, 32  # mem_eff_attention kernel_backward.h; a
 
 
 def scaled_dot_product(q: Tensor, k: Tensor, v: Tensor, backend: str, dropout_p: float) -> Tensor:
-    """`F.scaled_dot_product_attention` without a mask, as the named backend runs it; [B, a, S, d]."""
+    """`F.scaled_dot_product_attention` without a mask, as the named backend runs it; [B, a, S, d].
+
+    The scores [B, a, S, S] are never stored: fused kernels make them again in backward.
+    Flash pads the head size to a multiple of 8; the memory-efficient kernel gets a copy of each key and value head for
+    every query head of its group.
+    Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention.
+    """
     del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
     q, k, v = autocast_half(q), autocast_half(k), autocast_half(v)
     head = q.shape[3]
@@ -33,7 +39,11 @@ def scaled_dot_product(q: Tensor, k: Tensor, v: Tensor, backend: str, dropout_p:
 
 
 def repeat_interleave(x: Tensor, times: int) -> Tensor:
-    """`x.repeat_interleave(times, dim=1)`: always a copy, also of one head; backward sums over the copies."""
+    """`x.repeat_interleave(times, dim=1)`: always a copy, also of one head.
+
+    Backward: 1 new, the sum over the copies.
+    Source: aten/src/ATen/native/Repeat.cpp, repeat_interleave_symint.
+    """
     batch, heads, length, width = x.shape
     strides = x.strides or contiguous_strides(x.shape)
     shape5 = (batch, heads, 1, length, width)
@@ -43,7 +53,11 @@ def repeat_interleave(x: Tensor, times: int) -> Tensor:
 
 
 def view_unsqueezed(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    """`x[:, :, None]`: a view with one more dimension of size 1; backward drops it again."""
+    """`x[:, :, None]`: a view with one more dimension of size 1, nothing new.
+
+    Backward: the gradient without that dimension, nothing new.
+    Source: tools/autograd/derivatives.yaml, unsqueeze.
+    """
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         old = grad.strides or contiguous_strides(grad.shape)
@@ -55,11 +69,19 @@ def view_unsqueezed(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...])
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Saves q, k, v, the output, the logsumexp (fp32 per row), seed and offset.
+    """The flash kernel: new, in the memory layout of q; the logsumexp (fp32 per row), seed and offset.
 
-    Backward: dq, dk, dv; workspace: an fp32 dq accumulator, softmax_d, and under grouped queries dk and dv per query
+    Saves `q`: the scores are made again from q and k.
+    Saves `k`: the scores are made again from q and k.
+    Saves `v`: the gradient of the probabilities is the incoming one times v.
+    Saves `out`: the row sums of the softmax's gradient are those of the incoming one times the output.
+    Saves `lse`: it turns the scores back into probabilities.
+    Saves `seed`: the dropout mask is drawn again from it.
+    Saves `offset`: the dropout mask is drawn again from it.
+    Backward: dq, dk, dv; workspace: an fp32 accumulator of dq, softmax_d, and under grouped queries dk and dv per query
     head.
-    The output has the memory layout of q.
+    Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_fwd and mha_bwd; arXiv:2205.14135,
+    algorithm 4.
     """
     tape = q.tape
     batch, heads, length, width = q.shape
@@ -95,9 +117,17 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Saves q, k, v, the output, the logsumexp (rows padded to 32), seed and offset.
+    """The memory-efficient kernel: new, [B, S, a, d] in memory; the logsumexp (rows padded to 32), seed and offset.
 
-    Backward: dq, dk, dv; workspace: an fp32 dq accumulator and delta. The output is [B, S, a, d] in memory.
+    Saves `q`: the scores are made again from q and k.
+    Saves `k`: the scores are made again from q and k.
+    Saves `v`: the gradient of the probabilities is the incoming one times v.
+    Saves `out`: the row sums of the softmax's gradient are those of the incoming one times the output.
+    Saves `lse`: it turns the scores back into probabilities.
+    Saves `seed`: the dropout mask is drawn again from it.
+    Saves `offset`: the dropout mask is drawn again from it.
+    Backward: dq, dk, dv; workspace: an fp32 accumulator of dq and delta.
+    Source: aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu; arXiv:2112.05682.
     """
     tape = q.tape
     batch, heads, length, width = q.shape

@@ -23,7 +23,8 @@ from vramplan.tape.tensors import Parameter, Tensor, dense_like
 def checkpoint(tape: Tape, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Run a segment without keeping what it saves; backward computes it again.
 
-    Source: torch.utils.checkpoint.checkpoint(use_reentrant=False), the default of Transformers.
+    Its inputs stay alive until the last node of the segment that saved something has run.
+    Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False), the default of Transformers.
     """
     frame = Frame(function, inputs, tape.path)
     tape.frame = frame
@@ -54,7 +55,11 @@ def _recompute(tape: Tape, frame: Frame) -> None:
 
 
 def backward(tape: Tape, loss: Tensor) -> None:
-    """Walk the graph from the loss; leave the gradients on the parameters."""
+    """Walk the graph from the loss; leave the gradients on the parameters.
+
+    It begins with one scalar, the gradient of the loss with respect to itself.
+    Source: torch/autograd/__init__.py, _make_grads; torch/csrc/autograd/engine.cpp, Engine::thread_main.
+    """
     tape.category, tape.flop_phase = "temporaries", "backward"
     root: Tensor | None = tape.new("ones_like", (), loss.dtype, False)
     loss.node.grads = [root]
@@ -117,6 +122,10 @@ def _run(tape: Tape, node: Node) -> None:
 
 
 def _validate(tape: Tape, node: Node, results: list[Tensor | None]) -> None:
+    """A gradient is brought to its input: summed to its shape, then cast to its dtype, each new.
+
+    Source: torch/csrc/autograd/engine.cpp, validate_outputs.
+    """
     for i, (target, _, shape, batched, dtype) in enumerate(node.edges):
         result = results[i]
         if result is None or target is None:
@@ -130,7 +139,11 @@ def _validate(tape: Tape, node: Node, results: list[Tensor | None]) -> None:
 
 
 def _sum(tape: Tape, buffers: list[Tensor | None], i: int, other: Tensor) -> Tensor:
-    """Rule 3: dropping the first before allocating the sum is the same in both cases."""
+    """Two gradients that meet are added: in place if nobody else holds the first, else out of place.
+
+    Dropping the first before allocating the sum is the same in both cases.
+    Source: torch/csrc/autograd/input_buffer.cpp, InputBuffer::accumulate.
+    """
     old = buffers[i]
     assert old is not None
     shape, strides, dtype, batched = old.shape, old.strides, old.dtype, old.batched
@@ -152,6 +165,10 @@ def _receive(tape: Tape, parameter: Parameter, gradient: Tensor, ready: list[Par
 
 
 def _accumulate(tape: Tape, parameter: Parameter) -> None:
+    """A parameter's gradient is the produced tensor itself; where one is already there, it is added to it and freed.
+
+    Source: torch/csrc/autograd/functions/accumulate_grad.h, AccumulateGrad::accumulateGrad.
+    """
     total, parameter.waiting = parameter.waiting, None
     assert total is not None
     if not tape.gradients_resident:  # rule 4: it becomes .grad; else it is added in place and freed here

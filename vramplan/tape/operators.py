@@ -42,7 +42,12 @@ def broadcast(a: Tensor, b: Tensor) -> tuple[Shape, Tensor]:
 
 
 def add(a: Tensor, b: Tensor) -> Tensor:
-    """a + b with promotion: new, nothing saved. Both inputs get the SAME gradient tensor; the engine casts and sums."""
+    """a + b with promotion: new, nothing saved.
+
+    The gradient of a sum is the gradient itself, so no value of the inputs is needed.
+    Backward: nothing new; both inputs get the SAME gradient tensor, which the engine casts and sums to each of them.
+    Source: tools/autograd/derivatives.yaml, add.Tensor.
+    """
     shape, lead = broadcast(a, b)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
@@ -55,12 +60,20 @@ def add(a: Tensor, b: Tensor) -> Tensor:
 
 
 def add_scalar(x: Tensor) -> Tensor:
-    """x + number: new; backward hands the gradient through."""
+    """x + number: new, nothing saved.
+
+    Backward: nothing new; the gradient is handed through.
+    Source: tools/autograd/derivatives.yaml, add.Scalar.
+    """
     return x.tape.like("add", x, None, x.tape.record("add", (x,), same))
 
 
 def mul_scalar(x: Tensor) -> Tensor:
-    """x * number (also / number, and -x): new, nothing saved; backward new."""
+    """x * number (also / number, and -x): new, nothing saved, as the number is no tensor.
+
+    Backward: 1 new, the gradient times the number.
+    Source: tools/autograd/derivatives.yaml, mul.Scalar, div.Scalar and neg.
+    """
     return x.tape.like("mul", x, None, x.tape.record("mul", (x,), _scaled))
 
 
@@ -72,7 +85,13 @@ def _scaled(grad: Tensor, saved: Saved) -> Grads:
 
 
 def mul(a: Tensor, b: Tensor) -> Tensor:
-    """a * b: new; an operand is saved only if the other needs a gradient. Backward: full-size products, both first."""
+    """a * b: new; an operand is saved only if the other one needs a gradient.
+
+    Saves `a`: the gradient of b is the incoming one times a.
+    Saves `b`: the gradient of a is the incoming one times b.
+    Backward: for each gradient that is wanted 1 new of the full size, both before the engine sums them to their inputs.
+    Source: tools/autograd/derivatives.yaml, mul.Tensor.
+    """
     shape, lead = broadcast(a, b)
     need_a, need_b = a.node is not None, b.node is not None
     dtype = a.dtype if a.dtype.itemsize >= b.dtype.itemsize else b.dtype
@@ -91,7 +110,12 @@ def mul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def pow_scalar(x: Tensor) -> Tensor:
-    """x ** n: autocast to fp32; saves x. Backward: x**(n-1), n * that, and the product with g are alive together."""
+    """x ** n: autocast to fp32, then new.
+
+    Saves `x`: its gradient is n * x ** (n - 1) times the incoming one.
+    Backward: x ** (n - 1), n times that, and the product with the gradient are alive together.
+    Source: tools/autograd/derivatives.yaml, pow.Tensor_Scalar; torch/csrc/autograd/FunctionsManual.cpp, pow_backward.
+    """
     x = autocast_float(x)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
@@ -106,7 +130,12 @@ def pow_scalar(x: Tensor) -> Tensor:
 
 
 def rsqrt(x: Tensor) -> Tensor:
-    """1 / sqrt(x): saves its result. Backward: -grad/2, result**3 and their product are alive together."""
+    """1 / sqrt(x): new.
+
+    Saves `out`: the gradient is -1/2 times the incoming one times the result ** 3.
+    Backward: -grad / 2, result ** 3 and their product are alive together.
+    Source: tools/autograd/derivatives.yaml, rsqrt.
+    """
     node = x.tape.record("rsqrt", (x,), _rsqrt_backward)
     out = x.tape.like("rsqrt", x, None, node)
     x.tape.save(node, out)
@@ -123,7 +152,11 @@ def _rsqrt_backward(grad: Tensor, saved: Saved) -> Grads:
 
 
 def mean_last(x: Tensor) -> Tensor:
-    """x.mean(-1, keepdim=True): nothing saved; backward is one full-size tensor (the expanded gradient divided)."""
+    """x.mean(-1, keepdim=True): new, nothing saved, as only the number of elements is needed.
+
+    Backward: 1 new of the full size, the expanded gradient divided.
+    Source: tools/autograd/derivatives.yaml, mean.dim; torch/csrc/autograd/FunctionsManual.cpp, mean_backward.
+    """
     shape = x.shape
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
@@ -145,12 +178,22 @@ _RELU, _DROPOUT = _from_saved("threshold_backward"), _from_saved("native_dropout
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Saves its result; backward 1 new."""
+    """tanh(x): new.
+
+    Saves `out`: the gradient is the incoming one times 1 - tanh(x) ** 2, which needs the result and not x.
+    Backward: 1 new.
+    Source: tools/autograd/derivatives.yaml, tanh.
+    """
     return _saving_result("tanh", x, _TANH)
 
 
 def relu(x: Tensor) -> Tensor:
-    """Saves its result; backward 1 new."""
+    """max(x, 0): new.
+
+    Saves `out`: the gradient passes where the result is positive.
+    Backward: 1 new.
+    Source: tools/autograd/derivatives.yaml, relu; threshold_backward.
+    """
     return _saving_result("relu", x, _RELU)
 
 
@@ -162,17 +205,32 @@ def _saving_result(operator: str, x: Tensor, backward: Callable[[Tensor, Saved],
 
 
 def gelu(x: Tensor) -> Tensor:
-    """The fused kernel (exact or tanh): saves x; backward 1 new."""
+    """The fused kernel of gelu (exact or tanh): new.
+
+    Saves `x`: the slope of gelu is a function of x.
+    Backward: 1 new.
+    Source: tools/autograd/derivatives.yaml, gelu.
+    """
     return x.tape.like("gelu", x, None, x.tape.record("gelu", (x,), _GELU, (x,)))
 
 
 def silu(x: Tensor) -> Tensor:
-    """Saves x; backward 1 new."""
+    """x * sigmoid(x): new.
+
+    Saves `x`: the slope of silu is a function of x.
+    Backward: 1 new.
+    Source: tools/autograd/derivatives.yaml, silu.
+    """
     return x.tape.like("silu", x, None, x.tape.record("silu", (x,), _SILU, (x,)))
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """`native_dropout`: saves a mask of one byte per element; backward 1 new. p = 0 is no operator at all."""
+    """`native_dropout`: new, and a mask of one byte per element; p = 0 is no operator at all.
+
+    Saves `mask`: backward drops the gradient where the value was dropped.
+    Backward: 1 new.
+    Source: tools/autograd/derivatives.yaml, native_dropout; aten/src/ATen/native/cuda/Dropout.cu.
+    """
     if p == 0:
         return x
     tape = x.tape
@@ -187,11 +245,15 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 def linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
-    """`F.linear` (weight [out, in]) or GPT-2's Conv1D (`transposed`: weight [in, out]).
+    """`F.linear` (weight [out, in]) or GPT-2's Conv1D (`transposed`: weight [in, out]): new.
 
-    Saves x and the weight, each only if the other needs a gradient. Without bias (mm) backward makes the weight's
-    gradient first, with bias (addmm) the input's; the bias gradient is the engine's sum. Autocast casts bias, weight, x
-    (Conv1D: weight, x, bias), each a node of its own.
+    Autocast casts bias, weight, x (Conv1D: weight, x, bias), each a node of its own.
+    Saves `x`: the gradient of the weight is x^T times the incoming one; only if the weight needs a gradient.
+    Saves `w`: the gradient of x is the incoming one times the weight; only if x needs a gradient.
+    Backward: without bias (mm) the gradient of the weight first, with bias (addmm) that of the input; the gradient of
+    the bias is the engine's sum.
+    Source: tools/autograd/derivatives.yaml, mm and addmm; aten/src/ATen/native/Linear.cpp; transformers
+    pytorch_utils.py, Conv1D.forward.
     """
     tape = x.tape
     out_features = weight.shape[1 if transposed else 0]
@@ -241,10 +303,13 @@ def linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, trans
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Batched product of two 4-D tensors [B, a, m, k] x [B, a, k, n].
+    """Batched product of two 4-D tensors [B, a, m, k] x [B, a, k, n]: new.
 
-    Operands that cannot be seen as [B*a, m, k] are copied and the copies saved; backward makes the second operand's
-    gradient first.
+    Operands that cannot be seen as [B*a, m, k] are copied, and the copies are what is saved.
+    Saves `a3`: the gradient of the second operand is the first, transposed, times the incoming one.
+    Saves `b3`: the gradient of the first operand is the incoming one times the second, transposed.
+    Backward: the gradient of the second operand first, then that of the first.
+    Source: tools/autograd/derivatives.yaml, bmm; aten/src/ATen/native/LinearAlgebra.cpp, _matmul_impl.
     """
     a, b = autocast_half(a), autocast_half(b)
     batch, heads, m, k = a.shape
@@ -274,9 +339,13 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def layer_norm(x: Tensor, weight: Parameter, bias: Parameter) -> Tensor:
-    """`native_layer_norm`: autocast to fp32; saves x and the fp32 mean and 1/std per row.
+    """`native_layer_norm`: autocast to fp32; new, and the fp32 mean and 1 / std of each row.
 
-    Backward makes the three gradients at once.
+    Saves `x`: its gradient and that of the weight need the normalised input, which is made again from x.
+    Saves `mean`: to make the normalised input again without another pass over x.
+    Saves `rstd`: to make the normalised input again without another pass over x.
+    Backward: the three gradients at once.
+    Source: tools/autograd/derivatives.yaml, native_layer_norm; aten/src/ATen/native/cuda/layer_norm_kernel.cu.
     """
     x = autocast_float(x)
     tape = x.tape
@@ -301,16 +370,24 @@ def layer_norm(x: Tensor, weight: Parameter, bias: Parameter) -> Tensor:
 
 
 def softmax(x: Tensor, dtype: DType | None = None) -> Tensor:
-    """`F.softmax(x, -1)`, optionally in fp32: saves its result; backward 1 new.
+    """`F.softmax(x, -1)`, optionally in fp32: new.
 
     To fp32 from fp16 it is one kernel, whose gradient comes out in fp16; from bf16 it is a cast and a softmax.
+    Saves `out`: the gradient is the result times the incoming one less their row sum; x is not needed.
+    Backward: 1 new.
+    Source: tools/autograd/derivatives.yaml, _softmax; aten/src/ATen/native/cuda/SoftMax.cu, host_softmax.
     """
     target = dtype or (FP32 if x.tape.autocast is not None else x.dtype)
     return _normalised_exponential("_softmax", x, target)
 
 
 def log_softmax(x: Tensor) -> Tensor:
-    """`F.log_softmax(x, -1)` inside `cross_entropy`, in the dtype of x: saves its result; backward 1 new."""
+    """`F.log_softmax(x, -1)` inside `cross_entropy`, in the dtype of x: new.
+
+    Saves `out`: the gradient is the incoming one less exp(result) times its row sum; x is not needed.
+    Backward: 1 new.
+    Source: tools/autograd/derivatives.yaml, _log_softmax; aten/src/ATen/native/cuda/SoftMax.cu, host_softmax.
+    """
     return _normalised_exponential("_log_softmax", x, x.dtype)
 
 
@@ -338,10 +415,13 @@ SORTED_INDICES = (
 
 
 def embedding(ids: Tensor, weight: Parameter) -> Tensor:
-    """`F.embedding`: saves the indices. Backward: a dense V*H gradient, and above 3072 indices a workspace.
+    """`F.embedding`: new, the rows that are looked up.
 
-    The workspace holds sorted and original indices, segment offsets and fp32 partial sums; the number of partial
-    segments is n // 10 + min(n, V) (aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu).
+    Saves `ids`: the gradient of row i is the sum of the incoming rows whose index is i; the table itself is not needed.
+    Backward: a dense gradient [V, H], and above 3072 indices a workspace: sorted and original indices, segment offsets
+    and fp32 partial sums; the number of partial segments is n // 10 + min(n, V).
+    Source: tools/autograd/derivatives.yaml, embedding; aten/src/ATen/native/cuda/Embedding.cu and
+    EmbeddingBackwardKernel.cu.
     """
     tape = weight.tape
     vocabulary, width = weight.shape
@@ -368,9 +448,13 @@ def embedding(ids: Tensor, weight: Parameter) -> Tensor:
 
 
 def nll_loss(log_probabilities: Tensor, target: Tensor) -> Tensor:
-    """`F.nll_loss` with mean reduction: autocast to fp32; saves its input, the targets and the total weight.
+    """`F.nll_loss` with mean reduction: autocast to fp32; new, the scalar loss and the total weight.
 
-    Backward: one gradient as large as the input.
+    Saves `x`: the gradient has its shape and layout.
+    Saves `target`: the places where the gradient is not zero.
+    Saves `total_weight`: the mean divides by it.
+    Backward: 1 new, as large as the input, filled with zeros and one value a row.
+    Source: tools/autograd/derivatives.yaml, nll_loss_forward; aten/src/ATen/native/cuda/Loss.cu.
     """
     x = autocast_float(log_probabilities)
     tape = x.tape

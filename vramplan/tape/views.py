@@ -23,7 +23,11 @@ Grads = tuple[Tensor | None, ...]
 
 
 def to(x: Tensor, dtype: DType, *, category: str | None = None) -> Tensor:
-    """`x.to(dtype)`: new, nothing saved; backward is one cast back. The same tensor if it already has the dtype."""
+    """`x.to(dtype)`: new, nothing saved, as a cast is linear; the same tensor if it already has the dtype.
+
+    Backward: 1 new, the gradient cast back.
+    Source: tools/autograd/derivatives.yaml, _to_copy; aten/src/ATen/native/TensorConversions.cpp.
+    """
     if x.dtype is dtype:
         return x
     source = x.dtype
@@ -40,8 +44,9 @@ def to(x: Tensor, dtype: DType, *, category: str | None = None) -> Tensor:
 def autocast_half(x: Tensor) -> Tensor:
     """The cast that autocast puts before a matrix product.
 
-    fp32 weights that need gradients are cast once per autocast context and kept until it ends (`cached_cast`); anything
-    else is cast at each use.
+    fp32 weights that need gradients are cast once per autocast context and kept until it ends; anything else is cast at
+    each use.
+    Source: aten/src/ATen/autocast_mode.cpp, cached_cast.
     """
     tape = x.tape
     dtype = tape.autocast
@@ -56,7 +61,10 @@ def autocast_half(x: Tensor) -> Tensor:
 
 
 def autocast_float(x: Tensor) -> Tensor:
-    """The cast that autocast puts before an operator of its fp32 list."""
+    """The cast that autocast puts before an operator of its fp32 list: normalisation, pow, losses.
+
+    Source: aten/src/ATen/autocast_mode.h, AT_FORALL_FP32.
+    """
     return x if x.tape.autocast is None else to(x, FP32)
 
 
@@ -64,7 +72,11 @@ def autocast_float(x: Tensor) -> Tensor:
 
 
 def view(x: Tensor, shape: Shape) -> Tensor:
-    """`x.view(shape)` where strides allow it, else `x.reshape(shape)`, which copies. Backward reshapes back."""
+    """`x.view(shape)` where strides allow it, which is nothing new, else `x.reshape(shape)`, which copies.
+
+    Backward: the gradient, reshaped back.
+    Source: tools/autograd/derivatives.yaml, view; aten/src/ATen/TensorUtils.cpp, computeStride.
+    """
     possible, strides = view_strides(x.shape, x.strides, shape)
     if not possible:
         x = contiguous(x)
@@ -80,7 +92,10 @@ def view(x: Tensor, shape: Shape) -> Tensor:
 
 
 def reshape_gradient(grad: Tensor, shape: Shape) -> Tensor:
-    """A gradient in another shape: a view if its strides allow it, else one copy."""
+    """A gradient in another shape: a view if its strides allow it, else one copy.
+
+    Source: aten/src/ATen/native/TensorShape.cpp, reshape.
+    """
     possible, strides = view_strides(grad.shape, grad.strides, shape)
     if possible:
         return grad.alias(shape, strides, None)
@@ -88,14 +103,22 @@ def reshape_gradient(grad: Tensor, shape: Shape) -> Tensor:
 
 
 def contiguous(x: Tensor) -> Tensor:
-    """`x.contiguous()`: a copy if it is not; backward hands the gradient through."""
+    """`x.contiguous()`: a copy if it is not contiguous.
+
+    Backward: nothing new; the gradient is handed through.
+    Source: aten/src/ATen/native/TensorProperties.cpp, contiguous.
+    """
     if x.strides is None:
         return x
     return clone(x)
 
 
 def clone(x: Tensor) -> Tensor:
-    """`x.clone(memory_format=torch.contiguous_format)`: new, nothing saved."""
+    """`x.clone(memory_format=torch.contiguous_format)`: new, nothing saved.
+
+    Backward: nothing new; the gradient is handed through.
+    Source: tools/autograd/derivatives.yaml, clone.
+    """
     node = x.tape.record("clone", (x,), same)
     return x.tape.new("clone", x.shape, x.dtype, x.batched, None, node)
 
@@ -106,7 +129,11 @@ def same(grad: Tensor, saved: Saved) -> Grads:
 
 
 def transpose(x: Tensor, i: int, j: int) -> Tensor:
-    """`x.transpose(i, j)`: a view; backward is the same view of the gradient."""
+    """`x.transpose(i, j)`: a view, nothing new.
+
+    Backward: the same view of the gradient.
+    Source: tools/autograd/derivatives.yaml, transpose.int.
+    """
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         shape, strides = _swap(grad, i, j)
@@ -125,7 +152,12 @@ def _swap(x: Tensor, i: int, j: int) -> tuple[Shape, Shape | None]:
 
 
 def narrow(x: Tensor, dim: int, length: int) -> Tensor:
-    """`x[..., :length]` along a dimension: a view; backward is a zero-filled tensor of the whole (`slice_backward`)."""
+    """`x[..., :length]` along a dimension: a view, nothing new.
+
+    Backward: 1 new, a zero-filled tensor of the whole with the gradient in its place (`slice_backward`).
+    Source: tools/autograd/derivatives.yaml, slice.Tensor; torch/csrc/autograd/FunctionsManual.cpp,
+    slice_backward_wrapper.
+    """
     dim %= len(x.shape)
     if x.shape[dim] == length:
         return x
@@ -140,7 +172,11 @@ def narrow(x: Tensor, dim: int, length: int) -> Tensor:
 
 
 def select(x: Tensor, dim: int) -> Tensor:
-    """`x[:, 0]`: a view without the dimension; backward is a zero-filled tensor of the whole (`select_backward`)."""
+    """`x[:, 0]`: a view without the dimension, nothing new.
+
+    Backward: 1 new, a zero-filled tensor of the whole (`select_backward`).
+    Source: tools/autograd/derivatives.yaml, select.int.
+    """
     whole = x.shape
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
@@ -153,7 +189,11 @@ def select(x: Tensor, dim: int) -> Tensor:
 
 
 def split(x: Tensor, size: int) -> list[Tensor]:
-    """`x.split(size, dim=-1)`: views; backward is one `cat` of the whole."""
+    """`x.split(size, dim=-1)`: views, nothing new.
+
+    Backward: 1 new, the gradients of the parts concatenated; a part that got none is filled with zeros first.
+    Source: tools/autograd/derivatives.yaml, split.Tensor; torch/csrc/autograd/FunctionsManual.cpp, split_backward.
+    """
     whole = x.shape
     parts = whole[-1] // size
     shape = (*whole[:-1], size)
@@ -175,7 +215,11 @@ def split(x: Tensor, size: int) -> list[Tensor]:
 
 
 def cat(tensors: list[Tensor], dim: int) -> Tensor:
-    """`torch.cat`: new, contiguous; backward hands out views of the gradient."""
+    """`torch.cat`: new, contiguous, nothing saved.
+
+    Backward: nothing new; each input gets a view of the gradient.
+    Source: tools/autograd/derivatives.yaml, cat; torch/csrc/autograd/FunctionsManual.cpp, cat_tensors_backward.
+    """
     dim %= len(tensors[0].shape)
     sizes = [x.shape[dim] for x in tensors]
 
@@ -191,7 +235,11 @@ def cat(tensors: list[Tensor], dim: int) -> Tensor:
 
 
 def expand(x: Tensor, shape: Shape) -> Tensor:
-    """`x.expand(shape)`: a view with stride 0; backward sums over the expanded dimensions (new)."""
+    """`x.expand(shape)`: a view with stride 0, nothing new.
+
+    Backward: 1 new, the gradient summed over the expanded dimensions.
+    Source: tools/autograd/derivatives.yaml, expand.
+    """
     if x.shape == shape:
         return x
     before, batched = x.shape, x.batched
@@ -205,7 +253,11 @@ def expand(x: Tensor, shape: Shape) -> Tensor:
 
 
 def pad_last(x: Tensor, amount: int) -> Tensor:
-    """`F.pad(x, (0, amount))`: new, contiguous in the logical order; backward is a copy of the unpadded part (new)."""
+    """`F.pad(x, (0, amount))`: new, contiguous in the logical order, nothing saved.
+
+    Backward: 1 new, a copy of the part that was not padded.
+    Source: tools/autograd/derivatives.yaml, constant_pad_nd; aten/src/ATen/native/PadNd.cpp.
+    """
     before = x.shape
 
     def backward(grad: Tensor, saved: Saved) -> Grads:

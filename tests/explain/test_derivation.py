@@ -1,0 +1,115 @@
+"""The derivation of random iterations: the same events as an ordinary replay, sums that are exact, one block for many.
+
+The reference is the literal replay of every block, in which each tensor of each block is a storage of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.draws import setups
+from vramplan.explanation import rule_of
+from vramplan.explanation.life import life
+from vramplan.explanation.sections import sections
+from vramplan.explanation.states import states
+from vramplan.explanation.trace import Trace, full_name
+from vramplan.memory.iteration import Setup, replay
+
+DRAWS = settings(max_examples=20, deadline=None)
+BATCHES = st.integers(1, 5)
+
+
+def names(trace: Trace, *, at_peak: bool) -> Counter[str]:
+    """Every tensor of every block by its name: those alive at the peak, or those that forward keeps."""
+    found: Counter[str] = Counter()
+    for birth in trace.births:
+        for block in birth.blocks.numbers() if birth.blocks else (None,):
+            alive = trace.copies.is_alive(birth, block, trace.phase, trace.moment)
+            found[full_name(birth.blocks, birth.label, block)] += alive if at_peak else trace.is_kept(birth)
+    return +found
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_notes_change_nothing(setup: Setup, batch: int) -> None:
+    """Births, deaths and their order, sizes, components and repeated units are those of a replay without notes."""
+    trace = Trace(setup, batch)
+    plain = replay(setup, batch=min(batch, 2))
+    assert trace.record.events == plain.events
+    assert trace.record.sizes(batch) == plain.sizes(batch)
+    assert trace.record.categories == plain.categories
+    assert trace.record.marks == plain.marks
+    assert trace.record.peaks(batch) == plain.peaks(batch)
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_what_is_alive_sums_to_the_peak_and_what_is_kept_to_saved(setup: Setup, batch: int) -> None:
+    trace = Trace(setup, batch)
+    held = states(trace)
+    standing = sum(tensor.total_bytes for state in held for tensor in state.tensors)
+    assert standing == sum(state.bytes for state in held) == trace.record.static_bytes(batch)
+    assert standing + sum(size for _, size in trace.alive.values()) == trace.record.peak_bytes(batch)
+    assert sum(size for _, size in trace.kept.values()) == trace.record.saved_bytes(batch)
+    assert all(copies >= 0 for copies, _ in (*trace.alive.values(), *trace.kept.values()))
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_tensors_of_a_replayed_block_are_those_of_every_block(setup: Setup, batch: int) -> None:
+    quick, direct = Trace(setup, batch), Trace(setup, batch, direct=True)
+    assert quick.phase == direct.phase
+    assert names(quick, at_peak=True) == names(direct, at_peak=True)
+    assert names(quick, at_peak=False) == names(direct, at_peak=False)
+
+
+TOLD = (
+    *("name", "shape", "dtype", "bytes", "component", "components", "born", "born_phase", "rule", "keepers", "views"),
+    *("at_peak", "died", "died_phase"),
+)
+
+
+@DRAWS
+@given(setups(), BATCHES, st.randoms(use_true_random=False))
+def test_a_life_is_the_same_in_the_replay_of_every_block(setup: Setup, batch: int, chance: random.Random) -> None:
+    quick, direct = Trace(setup, batch), Trace(setup, batch, direct=True)
+    known = [full_name(birth.blocks, birth.label) for birth in direct.heads()]
+    for name in chance.sample(known, min(6, len(known))):
+        short = life(quick, rule_of, states(quick), name, 0)
+        long = life(direct, rule_of, states(direct), name, 0)
+        assert short.name == name
+        for key in TOLD:
+            assert getattr(short, key) == getattr(long, key), (name, key)
+
+
+@DRAWS
+@given(setups(), BATCHES, st.integers(0, 13))
+def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup, batch: int, block: int) -> None:
+    trace = Trace(setup, batch)
+    shown = sections(trace, rule_of, block % setup.model.layers)
+    for section in shown:
+        for operator in section.operators:
+            assert operator.rule is not None, operator.name
+            assert rule_of(operator.rule).source, operator.rule
+            assert all(made.rule is not None and rule_of(made.rule).source for made in operator.makes), operator.name
+            assert all(saved.why for saved in operator.saves)
+    made = [tensor for section in shown for operator in section.operators for tensor in operator.makes]
+    for tensor in made:
+        if tensor.shape is not None and tensor.dtype is not None:
+            size = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "bool": 1, "uint8": 1}[tensor.dtype]
+            for dimension in tensor.shape:
+                size *= dimension
+            assert tensor.bytes == -(-size // 512) * 512, tensor.name
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_names_are_unique_within_a_block_and_outside(setup: Setup, batch: int) -> None:
+    trace = Trace(setup, batch)
+    known = [(birth.blocks, birth.label) for birth in trace.heads()]
+    assert len(set(known)) == len(known)
+    assert all(" " not in label and "(" not in label for _, label in known)

@@ -1,0 +1,80 @@
+"""Every operator rule says what it saves and why, and where it was read; the page of all rules is current."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.docs.operators import PAGE, page
+from vramplan.explanation import all_rules
+from vramplan.tape.rules import ROOMS, is_rule, read, rules_of
+
+# what other rules are made of, and what is no operator
+HELPERS = {"broadcast", "same", "neg", "cross_entropy", "rounded"}
+
+
+@pytest.mark.parametrize(
+    "room", [room for room in ROOMS if room.rpartition(".")[2] in ("operators", "views", "attention")]
+)
+def test_every_public_function_of_the_operators_is_a_rule(room: str) -> None:
+    module = import_module(room)
+    public = {
+        name
+        for name, one in vars(module).items()
+        if inspect.isfunction(one) and one.__module__ == room and not name.startswith("_")
+    }
+    assert {name for name in public if not is_rule(getattr(module, name))} <= HELPERS
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_everything_that_allocates_is_part_of_a_rule(room: str) -> None:
+    """A function that calls tape.new, several, like or workspace is a rule, or private and called by one."""
+    source = Path(inspect.getsourcefile(import_module(room)) or "").read_text("utf-8")
+    rules = {function.__name__ for function in rules_of(import_module(room))}
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.FunctionDef) or node.name in rules:
+            continue
+        calls = {
+            call.func.attr
+            for call in ast.walk(node)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        }
+        if calls & {"new", "several", "like", "workspace"}:
+            assert node.name.startswith("_"), node.name
+
+
+def test_every_rule_has_a_summary_and_a_source() -> None:
+    for rule in all_rules().values():
+        assert rule.summary.endswith("."), rule.name
+        assert rule.source, rule.name
+        assert not rule.source.endswith("."), rule.name
+        assert all(why for _, why in rule.saves), rule.name
+
+
+def test_labels_are_read_apart() -> None:
+    def rule() -> None:
+        """A summary: new.
+
+        A detail that goes
+        on.
+        Saves `x`: its gradient needs
+        it.
+        Backward: 1 new.
+        Source: a file.
+        """
+
+    found = read(rule)
+    assert found.summary == "A summary: new."
+    assert found.details == ("A detail that goes on.",)
+    assert found.saves == (("x", "its gradient needs it"),)
+    assert found.backward == "1 new."
+    assert found.source == "a file"
+
+
+@pytest.mark.snapshot
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text("utf-8") == page(), "stale: run python -m tests.docs.operators"

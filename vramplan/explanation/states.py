@@ -1,0 +1,101 @@
+"""What is alive during the whole iteration, tensor by tensor; sums to the states of the record."""
+
+from __future__ import annotations
+
+from vramplan.explanation.trace import Trace, group_name
+from vramplan.memory.optimizers import MOMENTS, optimizer_states
+from vramplan.memory.precision import PRECISIONS
+from vramplan.results.explain import State, StateTensor
+from vramplan.tape.tape import rounded
+from vramplan.tape.tensors import FP32, INT64, Parameter
+
+SUFFIXES = {"weights": "", "master": ".master", "optimizer": ".optimizer", "gradients": ".grad"}
+INPUTS = ("input_ids", "labels")
+
+
+def states(trace: Trace) -> tuple[State, ...]:
+    """The components that are alive from the beginning to the end, each with its tensors."""
+    found = [_of_weights(trace, component) for component in SUFFIXES]
+    found += [_inputs(trace), _buffers(trace)]
+    known: dict[str, int] = {}
+    for state in trace.record.states:
+        known[state.category] = known.get(state.category, 0) + state.at(trace.batch)
+    if {state.component: state.bytes for state in found if state.bytes} != {k: v for k, v in known.items() if v}:
+        raise RuntimeError("the states do not sum to those of the replay")
+    return tuple(state for state in found if state.bytes)
+
+
+def _of_weights(trace: Trace, component: str) -> State:
+    setup = trace.setup
+    rows: dict[str, StateTensor] = {}
+    precision = PRECISIONS[setup.precision]
+    elements = rounding = 0
+    for weight in trace.weights:
+        parameter = weight.parameter
+        trainable, dtype = weight.trainable, parameter.dtype
+        size = rounded(parameter.elements * dtype.itemsize)
+        if component in ("master", "optimizer"):
+            if not trainable:
+                continue
+            dtype = FP32 if precision.master else dtype
+            made = optimizer_states(
+                [_one(trace, parameter)], setup.optimizer, setup.optimizer_implementation, precision
+            )
+            size = sum(state.at(0) for state in made if state.category == component)
+        elif component == "gradients" and not (trace.tape.gradients_resident and trainable):
+            continue
+        if not size:
+            continue
+        name = group_name(weight.blocks, weight.name) + SUFFIXES[component]
+        copies, old = parameter.copies, rows.get(name)
+        if old is not None:
+            copies += old.copies
+        rows[name] = StateTensor(name, parameter.shape, dtype.name, copies, size, size * copies)
+        elements += parameter.elements * parameter.copies
+        rounding += size * parameter.copies
+    total = sum(row.total_bytes for row in rows.values())
+    return State(component, _formula(trace, component, elements, total, len(rows)), total, tuple(rows.values()))
+
+
+def _one(trace: Trace, parameter: Parameter) -> Parameter:
+    """One copy of a parameter that stands for several, as it was while it was trained."""
+    return Parameter(trace.tape, parameter.name, parameter.shape, parameter.dtype, 1, True)
+
+
+def _formula(trace: Trace, component: str, elements: int, total: int, rows: int) -> str:
+    setup = trace.setup
+    precision = PRECISIONS[setup.precision]
+    width = FP32.itemsize if precision.master and component in ("master", "optimizer") else precision.weights.itemsize
+    if component == "optimizer":
+        if setup.optimizer not in MOMENTS:
+            return f"{setup.optimizer}: a row and a column factor of each matrix, all of each vector, {width} B each"
+        moments = MOMENTS[setup.optimizer]
+        words, exact = f"{moments} x {elements:,} x {width} B", moments * elements * width
+    else:
+        words, exact = f"{elements:,} x {width} B", elements * width
+    rest = total - exact
+    return words + (f" + {rest:,} B of rounding to 512 B" + _counters(trace, component) if rest else "")
+
+
+def _counters(trace: Trace, component: str) -> str:
+    setup = trace.setup
+    fused = setup.optimizer in ("adam", "adamw") and setup.optimizer_implementation == "fused"
+    master = PRECISIONS[setup.precision].master
+    return " and step counts" if component == "optimizer" and fused and not master else ""
+
+
+def _inputs(trace: Trace) -> State:
+    rows = []
+    length = trace.setup.sequence_length
+    sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "inputs"]
+    for name, size in zip(INPUTS, sizes, strict=True):
+        single = name == "labels" and trace.setup.model.task == "cls"
+        shape = (trace.batch,) if single else (trace.batch, length)
+        rows.append(StateTensor(name, shape, INT64.name, 1, size, size))
+    return State("inputs", "token ids and labels, 8 B each", sum(sizes), tuple(rows))
+
+
+def _buffers(trace: Trace) -> State:
+    sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "buffers"]
+    rows = [StateTensor(f"buffer.{number}", (), "", 1, size, size) for number, size in enumerate(sizes)]
+    return State("buffers", "of the model, in allocator blocks", sum(sizes), tuple(rows))

@@ -1,0 +1,108 @@
+"""Reads the rules of the engine: the docstrings of the functions that say what an operator costs.
+
+A function is a rule if its docstring has a line `Source: ...`. Lines of a rule that begin with a label are read:
+
+    Saves `x`: which gradient needs it      one for each tensor, by the name of the local variable
+    Backward: what is allocated there
+    Source: where it was read
+
+Everything else is description. A label goes on until the next one, or until an empty line.
+"""
+
+from __future__ import annotations
+
+import re
+from types import CodeType
+from typing import Any
+
+from vramplan.results.explain import Rule
+
+ROOMS = (
+    "vramplan.tape.operators",
+    "vramplan.tape.attention",
+    "vramplan.tape.views",
+    "vramplan.tape.engine",
+    "vramplan.memory.optimizers",
+)
+FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
+LABELS = ("Saves `", "Backward:", "Source:")
+
+
+def is_rule(function: Any) -> bool:
+    """Whether a function is a rule."""
+    document = getattr(function, "__doc__", None) or ""
+    return any(line.strip().startswith("Source: ") for line in document.splitlines())
+
+
+def read(function: Any) -> Rule:
+    """The rule that a function is."""
+    document = function.__doc__
+    paragraphs: list[list[str]] = []
+    fresh = True
+    for raw in document.strip().splitlines():
+        line = raw.strip()
+        if not line:
+            fresh = True
+        elif fresh or line.startswith(LABELS):
+            paragraphs.append([line])
+            fresh = False
+        else:
+            paragraphs[-1].append(line)
+    summary, *rest = (" ".join(lines) for lines in paragraphs)
+    saves, details, backward, source = [], [], None, ""
+    for text in rest:
+        if text.startswith("Saves `"):
+            name, _, why = text.removeprefix("Saves `").partition("`: ")
+            saves.append((name, why.rstrip(".")))
+        elif text.startswith("Backward: "):
+            backward = text.removeprefix("Backward: ")
+        elif text.startswith("Source: "):
+            source = text.removeprefix("Source: ").rstrip(".")
+        else:
+            details.append(text)
+    return Rule(
+        name=name_of(function.__module__, function.__name__),
+        where=f"{function.__module__}.{function.__qualname__}",
+        summary=summary,
+        details=tuple(details),
+        saves=tuple(saves),
+        backward=backward,
+        source=source,
+    )
+
+
+def read_model(module: Any, path: str) -> Rule:
+    """The rule that a function of a model is, such as a mask; its source is the file of the original that it names."""
+    function = module
+    for part in path.split("."):
+        function = getattr(function, part)
+    document = " ".join((function.__doc__ or "").split())
+    file = FILE.search(document) or FILE.search(" ".join((module.__doc__ or "").split()))
+    if file is None:
+        raise RuntimeError(f"{module.__name__}.{path} does not say where its original is")
+    return Rule(
+        name=f"{module.__name__.rpartition('.')[2]}.{path}",
+        where=f"{module.__name__}.{path}",
+        summary=document,
+        details=(),
+        saves=(),
+        backward=None,
+        source=f"transformers, {file[1]}",
+    )
+
+
+def name_of(module: str, function: str) -> str:
+    """`operators.linear`."""
+    return f"{module.rpartition('.')[2]}.{function.lstrip('_')}"
+
+
+def rules_of(room: Any) -> list[Any]:
+    """The functions of a module that are rules, in the order of the file."""
+    found = [one for one in vars(room).values() if callable(one) and getattr(one, "__module__", "") == room.__name__]
+    unique = {id(one): one for one in found if is_rule(one)}
+    return sorted(unique.values(), key=lambda one: int(one.__code__.co_firstlineno))
+
+
+def function_of(code: CodeType, names: dict[str, Any]) -> Any:
+    """The function of a module that a running code belongs to: itself, or the one that it is defined in."""
+    return names.get(code.co_qualname.partition(".")[0])
