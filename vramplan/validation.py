@@ -7,10 +7,10 @@ from typing import Any
 from vramplan.exit_codes import ExitCode
 from vramplan.results import FITS, FitResult
 from vramplan.rows import ValidateRow
-from vramplan.spec import Job
+from vramplan.spec import AnyJob
 
 
-def compare(result: FitResult, job: Job) -> ValidateRow:
+def compare(result: FitResult, job: AnyJob) -> ValidateRow:
     """One measured case beside its prediction.
 
     `unspecified` is right anywhere between allocated and device, else its error is against the nearer one.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.spec import Gpu, Job, ModelShape
+from vramplan.spec import AnyJob, Gpu, ModelShape, TextbookJob, TextbookModel
 
 
-def job_to_dict(job: Job) -> dict[str, Any]:
+def job_to_dict(job: AnyJob) -> dict[str, Any]:
     """The job as JSON-ready values, for `build_job`: it gives an equal job, but for what records how it came about.
 
     That is `assumptions` (nothing is assumed any more), `global_batch_given` and `case`. A global batch that follows
     from the steps is null; None, "to be recommended", is null too.
     """
+    if isinstance(job, TextbookJob):
+        return _textbook_to_dict(job)
     return {
         "name": job.name,
         "model": model_to_dict(job.model),
@@ -49,6 +51,52 @@ def job_to_dict(job: Job) -> dict[str, Any]:
         "reserve": f"{job.reserve_bytes} B",
         "expect": job.expect,
         "max_utilization": job.max_utilization,
+        "base_batch_size": job.base_batch_size,
+        "base_learning_rate": job.base_learning_rate,
+    }
+
+
+def _textbook_to_dict(job: TextbookJob) -> dict[str, Any]:
+    """The keys that the equations look at; the others have no meaning in such a job and are refused in it."""
+    cells = job.cells
+    return {
+        "name": job.name,
+        "model": _textbook_model_to_dict(job.model),
+        "gpu": gpu_to_dict(job.gpu),
+        "sequence_length": job.sequence_length,
+        "micro_batch_size": job.micro_batch_size,
+        "global_batch_size": job.global_batch_size or None,
+        "gradient_accumulation_steps": job.gradient_accumulation_steps,
+        "precision": job.precision,
+        "weight_dtype": cells.weights,
+        "gradient_dtype": cells.gradients,
+        "master_dtype": cells.master,
+        "optimizer_state_dtype": cells.optimizer,
+        "compute_dtype": cells.compute,
+        "optimizer": job.optimizer,
+        "activation_checkpointing": job.activation_checkpointing,
+        "activation_model": job.activation_model,
+        "activation_bytes": None if job.activation_bytes is None else f"{job.activation_bytes} B",
+        "checkpoint_factor": job.checkpoint_factor,
+        "parallel": {"data": job.data_parallel_size, "sharding": job.sharding, "shards": job.shards},
+        "runtime": job.runtime.name,
+        "expect": job.expect,
+        "max_utilization": job.max_utilization,
+        "base_batch_size": job.base_batch_size,
+        "base_learning_rate": job.base_learning_rate,
+    }
+
+
+def _textbook_model_to_dict(model: TextbookModel) -> dict[str, Any]:
+    if model.shape is not None:
+        return {**model_to_dict(model.shape), "parameters": model.parameters}
+    return {
+        "name": model.name,
+        "family": model.family,
+        "parameters": model.parameters,
+        "layers": model.layers,
+        "hidden_size": model.hidden_size,
+        "attention_heads": model.attention_heads,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
@@ -11,11 +12,11 @@ from typing import Any, NamedTuple
 from vramplan.catalog import document, text
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink, ordered
-from vramplan.errors import Problem
+from vramplan.errors import InputError, Problem
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
-from vramplan.spec import Job
+from vramplan.spec import AnyJob, Job, TextbookJob
 
 VERSION = 1
 MAX_PROBLEMS_READ = 1000  # then the file is hopeless, and reading on would only take time
@@ -26,7 +27,7 @@ class JobEntry(NamedTuple):
     """One job of a file: either `job`, or the problems for which it cannot be computed."""
 
     name: str
-    job: Job | None
+    job: AnyJob | None
     problems: tuple[Problem, ...]
     line: int | None
 
@@ -40,17 +41,59 @@ def build_job(
 ) -> Job:
     """The job that the keys of `raw` describe, in the words of the job format.
 
-    Values have their Python types or are text as an option has it ("4" is a number where a number is due).
+    Values have their Python types or are text as an option has it ("4" is a number where a number is due, and a GPU may
+    be a bare size).
     `where`: what the problems name as their file; `base_dir`: from where relative paths are read first. Raises
-    InputError with every problem.
+    InputError with every problem, and for `runtime: textbook`, which `build_any_job` takes: its jobs are not replayed.
     """
-    root = document.from_value(raw)
-    assert isinstance(root, Mapping)
+    job = build_any_job(raw, where=where, profile_dirs=profile_dirs, base_dir=base_dir)
+    if isinstance(job, TextbookJob):
+        hint = "fit, check, validate and walkthrough know it"
+        raise InputError([Problem("textbook has equations and no step to look into", "runtime", hint, where)])
+    return job
+
+
+def build_any_job(
+    raw: MappingABC[str, Any],
+    *,
+    where: str | None = None,
+    profile_dirs: SequenceABC[Path] = (),
+    base_dir: Path | None = None,
+) -> AnyJob:
+    """The same for every runtime, the textbook's too."""
     sink = Sink(where)
-    job = resolve(read_job(Fields(root, sink), in_file=False), Catalog(profile_dirs, base_dir))
+    job = resolve(_read(raw, sink), Catalog(profile_dirs, base_dir))
     sink.raise_all()
     assert job is not None
     return job
+
+
+def check_keys(raw: MappingABC[str, Any]) -> None:
+    """What is wrong with the keys of a job in themselves, before anything is looked up: names, types, words.
+
+    Raises InputError with every problem.
+    """
+    sink = Sink(None)
+    _read(raw, sink)
+    sink.raise_problems()
+
+
+def _read(raw: MappingABC[str, Any], sink: Sink) -> RawJob:
+    gpu = raw.get("gpu")
+    if isinstance(gpu, str) and is_size(gpu):
+        raw = {**raw, "gpu": {"name": gpu, "memory": gpu}}
+    root = Mapping()
+    for key, value in raw.items():
+        try:
+            root.entries[key] = document.Entry(document.Scalar(key), document.from_value(value))
+        except InputError as error:
+            sink.problems += [problem._replace(key=key) for problem in error.problems]
+    return read_job(Fields(root, sink), in_file=False)
+
+
+def is_size(text: str) -> bool:
+    """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100")."""
+    return re.fullmatch(r"\s*[\d.]+\s*([kKMGTP]i?B?|[kKMGTP]?B|\s[A-Za-z]+)\s*", text) is not None
 
 
 def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> list[JobEntry]:

@@ -14,6 +14,7 @@ from vramplan.spec import Assumption, Gpu, ModelShape, Runtime
 from vramplan.units import parse_bandwidth_bytes_per_s
 
 T = TypeVar("T")
+Told = tuple[Assumption, ...]
 
 _ATTRIBUTES = {"memory_bandwidth": "memory_bandwidth_bytes_per_s"}  # where Gpu has another name for the key
 
@@ -23,29 +24,34 @@ class Catalog:
 
     def __init__(self, dirs: Sequence[Path] = (), base_dir: Path | None = None) -> None:
         self.dirs, self.base_dir = locate.check_profile_dirs(dirs), base_dir
-        self._models: dict[str, tuple[ModelShape, tuple[Assumption, ...]] | InputError] = {}
-        self._gpus: dict[str, Gpu | InputError] = {}
-        self._runtimes: dict[str, Runtime | InputError] = {}
-        self._labels: dict[str, Gpu | InputError | None] = {}
+        self._models: dict[str, tuple[ModelShape, Told] | InputError] = {}
+        self._gpus: dict[str, tuple[Gpu, Told] | InputError] = {}
+        self._runtimes: dict[str, tuple[Runtime, Told] | InputError] = {}
+        self._labels: dict[str, tuple[Gpu | None, Told] | InputError] = {}
 
-    def model(self, name: str) -> tuple[ModelShape, tuple[Assumption, ...]]:
-        """`models.find_model`."""
+    def model(self, name: str) -> tuple[ModelShape, Told]:
+        """`models.find_model`, and what is to be told of where it was found."""
         return self._once(self._models, name, lambda: models.find_model(name, self.dirs, base_dir=self.base_dir))
 
-    def gpu(self, name: str) -> Gpu:
-        """`gpus.find_gpu`, as a `spec.Gpu`."""
-        return self._once(self._gpus, name, lambda: gpus.find_gpu(name, self.dirs, base_dir=self.base_dir).gpu())
+    def gpu(self, name: str) -> tuple[Gpu, Told]:
+        """`gpus.find_gpu` as a `spec.Gpu`, and what is to be told of where it was found."""
 
-    def runtime(self, name: str) -> Runtime:
-        """`runtimes.find_runtime`."""
+        def find() -> tuple[Gpu, Told]:
+            found = gpus.find_gpu(name, self.dirs, base_dir=self.base_dir)
+            return found.gpu(), _told_of_gpu(found)
+
+        return self._once(self._gpus, name, find)
+
+    def runtime(self, name: str) -> tuple[Runtime, Told]:
+        """`runtimes.find_runtime`, and what is to be told of where it was found."""
         return self._once(self._runtimes, name, lambda: runtimes.find_runtime(name, self.dirs))
 
-    def label(self, name: str) -> Gpu | None:
-        """`gpus.match_gpu`, as a `spec.Gpu`."""
+    def label(self, name: str) -> tuple[Gpu | None, Told]:
+        """`gpus.match_gpu` as a `spec.Gpu`, and what is to be told of where it was found."""
 
-        def match() -> Gpu | None:
+        def match() -> tuple[Gpu | None, Told]:
             found = gpus.match_gpu(name, self.dirs)
-            return None if found is None else found.gpu()
+            return (None, ()) if found is None else (found.gpu(), _told_of_gpu(found))
 
         return self._once(self._labels, name, match)
 
@@ -62,7 +68,11 @@ class Catalog:
         return result
 
 
-def gpu_from_mapping(fields: Fields, catalog: Catalog) -> Gpu | None:
+def _told_of_gpu(profile: gpus.GpuProfile) -> Told:
+    return (*locate.shadow_told("gpus", profile), *profile.assumptions())
+
+
+def gpu_from_mapping(fields: Fields, catalog: Catalog) -> tuple[Gpu, Told] | None:
     """`{name, memory}`: the profile of that name with another capacity, or a label of which nothing else is known.
 
     The further keys are those that a resolved job is echoed with; a key that is there, be it as null, wins over the
@@ -82,7 +92,7 @@ def gpu_from_mapping(fields: Fields, catalog: Catalog) -> Gpu | None:
         "note": fields.prose("note"),
     }
     basis = fields.word("capacity_basis", words.CAPACITY_BASES)
-    profile = catalog.label(name) if name is not None else None
+    profile, told = catalog.label(name) if name is not None else (None, ())
     if memory is None and not fields.given("memory") and profile is None:
         hint = 'memory: "32 GiB"' if name is None else f"no profile is called {shown(name)}, so give its memory"
         fields.problem("memory", "required key is missing", hint=hint)
@@ -95,7 +105,11 @@ def gpu_from_mapping(fields: Fields, catalog: Catalog) -> Gpu | None:
     if memory is None:
         assert profile is not None
         memory, basis = profile.capacity_bytes, basis or profile.capacity_basis
-    return Gpu(
+    else:
+        told = tuple(one for one in told if one.key != "gpu.memory")
+    if all(fields.present(key) for key in explicit):
+        told = ()  # nothing of the profile is left: a resolved job that was fed back in
+    gpu = Gpu(
         name=profile.name if profile is not None else name or "GPU",
         capacity_bytes=memory,
         capacity_basis=basis or "given",
@@ -107,3 +121,4 @@ def gpu_from_mapping(fields: Fields, catalog: Catalog) -> Gpu | None:
         memory_bandwidth_bytes_per_s=values["memory_bandwidth"],
         note=values["note"],
     )
+    return gpu, told

@@ -15,6 +15,7 @@ from vramplan.catalog.hf_config import read_value
 from vramplan.job import vocabulary as words
 
 MAX_COUNT = 2**40  # of batches, steps, devices: beyond it something was pasted wrongly
+MAX_RATE = 1e6  # of learning rates: the same guard
 
 
 class RawJob:
@@ -36,6 +37,13 @@ class RawJob:
     dropout: float | None = None
     hold_outputs: bool | None = None
     data_parallel_size: int = 1
+    sharding: str | None = None  # textbook only, as are shards and the three below
+    shards: int | None = None
+    activation_model: str | None = None
+    activation_bytes: int | None = None
+    checkpoint_factor: float | None = None
+    base_batch_size: int | None = None
+    base_learning_rate: float | None = None
     runtime: str | None = None
     reserve_bytes: int = 0
     expect: str | None = None
@@ -82,8 +90,18 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
         word = fields.word(cell, words.CELL_WORDS)
         if word is not None:
             raw.cells[cell] = word
-    raw.data_parallel_size = _parallel(fields)
+    textbook = raw.runtime == words.TEXTBOOK
+    raw.data_parallel_size, raw.sharding, raw.shards = _parallel(fields, textbook)
     _techniques(fields)
+    if textbook:
+        raw.activation_model = fields.word("activation_model", words.ACTIVATION_MODELS)
+        raw.activation_bytes = fields.size_bytes("activation_bytes", rounding="up")
+        raw.checkpoint_factor = fields.number("checkpoint_factor", minimum=1, maximum=MAX_COUNT)
+    else:
+        for key in words.TEXTBOOK_KEYS:
+            if fields.given(key):
+                fields.refuse(key, "belongs to the runtime textbook", hint="runtime: textbook")
+    _base(raw)
     if in_file:
         raw.case = _case(fields)
     return raw
@@ -167,10 +185,11 @@ def _checkpointing(fields: Fields) -> str | None:
     return _pattern(fields, key, words.KNOWN_CHECKPOINTINGS)
 
 
-def _parallel(fields: Fields) -> int:
+def _parallel(fields: Fields, textbook: bool) -> tuple[int, str | None, int | None]:
+    """Data-parallel devices, how their states are sharded, and over how many of them."""
     parallel = fields.fields("parallel")
     if parallel is None:
-        return 1
+        return 1, None, None
     parallel.reject_unknown(words.PARALLEL_KEYS)
     data = parallel.integer("data", maximum=2**20) or 1
     for key in ("tensor", "pipeline", "context", "expert"):
@@ -180,12 +199,35 @@ def _parallel(fields: Fields) -> int:
     if parallel.boolean("sequence_parallel"):
         parallel.refuse("sequence_parallel", "true is not modelled")
     sharding = _pattern(parallel, "sharding", words.SHARDINGS)
-    if sharding not in {None, "none"}:
-        parallel.refuse("sharding", f"{sharding} is not modelled (modelled: none)")
-    if parallel.integer("shards", maximum=2**20) is not None:
-        parallel.refuse("shards", "sharded states are not modelled")
+    shards = parallel.integer("shards", maximum=2**20)
+    if textbook:
+        if sharding is not None and sharding not in words.TEXTBOOK_SHARDINGS:
+            known = ", ".join(words.TEXTBOOK_SHARDINGS)
+            parallel.refuse("sharding", f"{sharding} is not among the textbook's (modelled: {known})")
+        if shards is not None and (shards > data or data % shards):
+            parallel.refuse("shards", f"{shards} do not divide the {data} data-parallel devices")
+    else:
+        if sharding not in {None, "none"}:
+            parallel.refuse("sharding", f"{sharding} is not modelled (modelled: none)")
+        if shards is not None:
+            parallel.refuse("shards", "sharded states are not modelled")
     _pattern(parallel, "schedule", words.SCHEDULES)  # of a pipeline, which is refused above
-    return data
+    return data, sharding, shards
+
+
+def _base(raw: RawJob) -> None:
+    """The run that batch advice scales from: its batch and its learning rate, both or neither."""
+    fields, keys = raw.fields, ("base_batch_size", "base_learning_rate")
+    raw.base_batch_size = fields.integer(keys[0], maximum=MAX_COUNT)
+    rate = fields.number(keys[1], minimum=0, maximum=MAX_RATE)
+    if rate == 0:
+        fields.problem(keys[1], "0 trains nothing; a learning rate is more than zero")
+    raw.base_learning_rate = None if rate is None else float(rate)
+    options = dict(zip(keys, ("--base-batch-size", "--base-lr"), strict=True))
+    for key, other in (keys, keys[::-1]):
+        if fields.given(key) and not fields.given(other):
+            hint = f"give {other} too, as an option {options[other]}"
+            fields.refuse(other, f"is missing: {key} alone scales nothing", hint=hint)
 
 
 def _techniques(fields: Fields) -> None:
@@ -212,9 +254,6 @@ def _techniques(fields: Fields) -> None:
     image_size = fields.integer("image_size")
     if image_size is not None:
         fields.refuse("image_size", "belongs to vision models, which are not modelled", hint="sequence_length for text")
-    for key in words.TEXTBOOK_KEYS:
-        if fields.given(key):
-            fields.refuse(key, "belongs to the runtime textbook, which is not modelled")
 
 
 def _adapter(fields: Fields, adapter: Fields) -> None:

@@ -11,25 +11,33 @@ from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Gpu, Job, ModelShape, Runtime
+from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
+DEFAULT_MAX_UTILIZATION = 0.95
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
-def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
+def resolve(raw: RawJob, catalog: Catalog) -> AnyJob | None:
     """The job with every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
-    return _Resolver(raw, catalog).job()
+    if raw.runtime == words.TEXTBOOK:
+        from vramplan.job.textbook import resolve_textbook  # only these jobs pay for it
+
+        return resolve_textbook(raw, catalog)
+    return Resolver(raw, catalog).job()
 
 
-class _Resolver:
+class Resolver:
+    """Resolves one job: each method one key, with what is assumed and what is refused."""
+
     def __init__(self, raw: RawJob, catalog: Catalog) -> None:
         self.raw, self.fields, self.catalog = raw, raw.fields, catalog
         self.assumptions: list[Assumption] = []
         self.warnings: list[str] = []
 
     def job(self) -> Job | None:
+        """The job; None when something is wrong, which is noted."""
         raw = self.raw
         runtime = self._runtime()
         model, gpu = self._model(), self._gpu()
@@ -75,8 +83,10 @@ class _Resolver:
             assumptions=tuple(self.assumptions),
             warnings=tuple(self.warnings),
             expect=raw.expect or "fits",
-            max_utilization=0.95 if raw.max_utilization is None else raw.max_utilization,
+            max_utilization=DEFAULT_MAX_UTILIZATION if raw.max_utilization is None else raw.max_utilization,
             case=raw.case,
+            base_batch_size=raw.base_batch_size,
+            base_learning_rate=raw.base_learning_rate,
         )
 
     def _assume(self, key: str, value: Any, why: str) -> None:
@@ -93,10 +103,12 @@ class _Resolver:
             self.fields.refuse("runtime", f"{_word(runtime)} is not modelled (modelled: {modelled})", hint=hint)
             return None
         try:
-            return self.catalog.runtime(runtime)
+            found, told = self.catalog.runtime(runtime)
         except InputError as error:
             self._pass_on(error, "runtime", None)
             return None
+        self.assumptions += told
+        return found
 
     def _model(self) -> ModelShape | None:
         given = self.raw.model
@@ -110,10 +122,22 @@ class _Resolver:
             else:
                 shape, taken = self._inline(dict(given))
         except InputError as error:
+            if isinstance(given, str) and self._is_count(given):
+                return None
             self._pass_on(error, "model", self.fields.fields("model") if isinstance(given, dict) else None)
             return None
         self.assumptions += taken
         return shape
+
+    def _is_count(self, model: str) -> bool:
+        """Whether a model that no profile has is a bare number of parameters, which is refused for what it is."""
+        from vramplan.job.textbook import parameter_count  # only a mistake pays for it
+
+        if parameter_count(model) is None:
+            return False
+        message = f"{model} is a number of parameters, and a replay needs an architecture"
+        self.fields.refuse("model", message, hint="a profile name; or runtime textbook, whose equations need no more")
+        return True
 
     def _for_classes(
         self, shape: ModelShape, taken: tuple[Assumption, ...]
@@ -139,9 +163,9 @@ class _Resolver:
         given = self.raw.gpu
         try:
             if isinstance(given, str):
-                gpu: Gpu | None = self.catalog.gpu(given)
+                found: tuple[Gpu, tuple[Assumption, ...]] | None = self.catalog.gpu(given)
             elif given is not None:
-                gpu = gpu_from_mapping(given, self.catalog)
+                found = gpu_from_mapping(given, self.catalog)
             else:
                 if not self.fields.given("gpu"):
                     hint = 'a profile name, a path or {name: LABEL, memory: "32 GiB"}'
@@ -150,7 +174,11 @@ class _Resolver:
         except InputError as error:
             self._pass_on(error, "gpu", given if isinstance(given, Fields) else None)
             return None
-        if gpu is not None and gpu.capacity_basis == "nominal":
+        if found is None:
+            return None
+        gpu, told = found
+        self.assumptions += told
+        if gpu.capacity_basis == "nominal" and all(one.key != "gpu.memory" for one in told):
             self._assume("gpu.memory", format_gib(gpu.capacity_bytes), "nominal; the framework sees a little less")
         return gpu
 
@@ -273,10 +301,10 @@ class _Resolver:
 
     def _cells(self, precision: str) -> None:
         """An override of a precision's own value is not modelled; the same value is no override."""
-        own = _own_cells(precision)
+        own = own_cells(precision)
         for key, word in self.raw.cells.items() if own else ():
             if key == "gradient_dtype" and word == "none":
-                self.fields.refuse(key, "none belongs to the runtime textbook, which is not modelled")
+                self.fields.refuse(key, "none belongs to the runtime textbook", hint="runtime: textbook")
             elif own[key] != word:
                 self.fields.refuse(key, f"{word} is not modelled ({precision} has {own[key]})")
 
@@ -336,7 +364,7 @@ def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -
     return None
 
 
-def _own_cells(precision: str) -> dict[str, str]:
+def own_cells(precision: str) -> dict[str, str]:
     """The element types of a precision, as the table in docs/job-format.md has them."""
     half = precision.rpartition("-")[2]
     if precision == "fp32" or precision.startswith("amp-"):

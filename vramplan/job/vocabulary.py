@@ -11,14 +11,19 @@ JOB_KEYS = (
     *("activation_checkpointing", "every_second_matmul", "attention", "loss", "compile", "dropout", "hold_outputs"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
-    *("activation_model", "activation_bytes", "checkpoint_factor"),
+    *("activation_model", "activation_bytes", "checkpoint_factor", "base_batch_size", "base_learning_rate"),
 )
 """The keys of a job, but for those of a validation case."""
 
 CASE_KEYS = ("measured", "use", "trace", "source", "confidence", "inferred", "missing", "ladder", "notes")
 """The keys that only a validation case has; they go to `Job.case` as they are."""
 
+TEXTBOOK = "textbook"  # the runtime of equations
 TEXTBOOK_KEYS = ("activation_model", "activation_bytes", "checkpoint_factor")
+ACTIVATION_MODELS = ("book", "zero-paper", "korthikanti")
+TEXTBOOK_CHECKPOINTINGS = ("none", "full", "sqrt", "every:K")  # the rows of the table that texts print
+TEXTBOOK_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "lion", "lamb", "lars")
+TEXTBOOK_SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op")
 
 PRECISIONS = {
     "fp32": "fp32",
@@ -43,16 +48,16 @@ IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_MODELLED = ("adamw", "adam")  # torch's fused SGD exists and is not replayed
 
-CHECKPOINTINGS = ("none", "full", "sqrt", "every:K", "layers:[[0,6],[7,13]]")
-KNOWN_CHECKPOINTINGS = (*CHECKPOINTINGS, "optimal", "selective", "selective-op", "selective-layer:K")
+CHECKPOINTINGS = ("none", "full", "sqrt", "every:K", "layers:[[0,6],[7,13]]", "optimal")
+KNOWN_CHECKPOINTINGS = (*CHECKPOINTINGS, "selective", "selective-op", "selective-layer:K")
 
 ATTENTIONS = ("eager", "flash", "efficient", "sdpa")
 LOSSES = ("standard", "fp32-logits", "chunked:N", "fused", "classification", "vocab-parallel")
 
-RUNTIMES = ("transformers", "pytorch")
+RUNTIMES = ("transformers", "pytorch", "textbook")
 KNOWN_RUNTIMES = (
     *RUNTIMES,
-    *("megatron", "deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "textbook"),
+    *("megatron", "deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry"),
     *("fms-fsdp", "llm.c", "modded-nanogpt", "unsloth"),
 )
 

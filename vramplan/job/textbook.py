@@ -1,0 +1,310 @@
+"""From the values of one job with `runtime: textbook` to a `spec.TextbookJob`: equations need other keys than a replay.
+
+What an equation needs and the job does not say is named key by key. What no equation looks at (attention, dropout, ...)
+is refused, so that nothing that was asked for is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from vramplan.catalog import document, gpus
+from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.document import Mapping
+from vramplan.catalog.fields import Fields, Sink
+from vramplan.job import vocabulary as words
+from vramplan.job.lookup import Catalog
+from vramplan.job.read import RawJob, read_job
+from vramplan.job.resolve import DEFAULT_MAX_SEQUENCE, DEFAULT_MAX_UTILIZATION, Resolver, own_cells
+from vramplan.memory.iteration import Setup, replay
+from vramplan.models.modules import Segment
+from vramplan.spec import Gpu, Job, ModelShape, TextbookCells, TextbookJob, TextbookModel
+from vramplan.textbook.activations import NEEDS
+from vramplan.units import format_gib
+
+_COUNT = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?(?:[eE]\+?(\d{1,2}))?\s*([KMBT]?)", re.ASCII | re.IGNORECASE)
+_POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
+
+# Sizes that the equations of a plain stack of blocks have no place for.
+_OTHER_SHAPES = ("decoder_layers", "experts", "depths", "widths", "image_size", "patch_size")
+
+
+class _Meaningless(NamedTuple):
+    """A key that no equation looks at, and the values that say nothing."""
+
+    key: str
+    empty: tuple[Any, ...]
+
+
+_MEANINGLESS = (
+    _Meaningless("attention", ("sdpa",)),
+    _Meaningless("optimizer_implementation", ()),
+    _Meaningless("loss", ("standard",)),
+    _Meaningless("dropout", ()),
+    _Meaningless("hold_outputs", (False,)),
+)
+
+
+def parameter_count(text: str) -> int | None:
+    """`1.5B`, `7e9` or `1500000000` as a whole number of parameters; None for any other text."""
+    found = _COUNT.fullmatch(text.strip())
+    if found is None:
+        return None
+    whole, part, power, prefix = found[1], found[2] or "", int(found[3] or 0), found[4].upper()
+    digits, shift = int(whole + part), power + _POWERS[prefix] - len(part)
+    count, rest = (digits * 10**shift, 0) if shift >= 0 else divmod(digits, 10**-shift)
+    return count if not rest and 1 <= count <= 10**15 else None
+
+
+def resolve_textbook(raw: RawJob, catalog: Catalog) -> TextbookJob | None:
+    """The job with every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
+    return _TextbookResolver(raw, catalog).textbook_job()
+
+
+class _TextbookResolver(Resolver):
+    def textbook_job(self) -> TextbookJob | None:
+        raw, fields = self.raw, self.fields
+        model, gpu = self._textbook_model(), self._nominal_gpu()
+        precision = self._textbook_precision(gpu)
+        optimizer = self._textbook_optimizer()
+        self._meaningless()
+        cells = {**own_cells(precision), **raw.cells}
+        strategy = self._strategy(model)
+        length = self._equation_needs(model)
+        global_batch, given = self._batch()
+        if fields.sink.problems or fields.sink.refusals or model is None or gpu is None:
+            return None
+        if raw.activation_model is None and raw.activation_bytes is None:
+            self._assume("activation_model", None, "no activation key is given: activations are left out")
+        job = TextbookJob(
+            name=raw.name or f"{model.name} on {gpu.name}",
+            model=model,
+            gpu=gpu,
+            precision=precision,
+            cells=TextbookCells(
+                weights=cells["weight_dtype"],
+                gradients=cells["gradient_dtype"],
+                master=cells["master_dtype"],
+                optimizer=cells["optimizer_state_dtype"],
+                compute=cells["compute_dtype"],
+            ),
+            optimizer=optimizer,
+            sequence_length=length,
+            micro_batch_size=raw.micro_batch_size,
+            global_batch_size=global_batch,
+            global_batch_given=given,
+            gradient_accumulation_steps=raw.gradient_accumulation_steps,
+            activation_checkpointing=strategy,
+            activation_model=raw.activation_model,
+            activation_bytes=raw.activation_bytes,
+            checkpoint_factor=raw.checkpoint_factor,
+            data_parallel_size=raw.data_parallel_size,
+            sharding=raw.sharding or "none",
+            shards=raw.shards,
+            assumptions=tuple(self.assumptions),
+            warnings=tuple(self.warnings),
+            expect=raw.expect or "fits",
+            max_utilization=DEFAULT_MAX_UTILIZATION if raw.max_utilization is None else raw.max_utilization,
+            case=raw.case,
+            base_batch_size=raw.base_batch_size,
+            base_learning_rate=raw.base_learning_rate,
+        )
+        return job._replace(replay=self._replayable(job))
+
+    def _textbook_model(self) -> TextbookModel | None:
+        """A count of parameters is enough; a modelled family is counted from its architecture."""
+        given = self.raw.model
+        if isinstance(given, str):
+            count = parameter_count(given)
+            if count is not None:
+                return TextbookModel(f"{given.strip()} parameters", count)
+        if isinstance(given, dict):
+            family = given.get("transformers_model_type") or given.get("family")
+            if family not in MODEL_TYPES:
+                return self._bare(given)
+        shape = self._model()
+        if shape is None or self.fields.sink.problems:
+            return None
+        counted = count_parameters(shape)
+        declared, inline = shape.declared_parameters, isinstance(given, dict)
+        if declared is not None and declared != counted:
+            what = "the text's count is used" if inline else "the answer is for the architecture"
+            self.warnings.append(
+                f"{shape.name} declares {declared:,} parameters, but its architecture has {counted:,}: {what}"
+            )
+        return TextbookModel(
+            name=shape.name,
+            parameters=declared if inline and declared is not None else counted,
+            family=shape.family,
+            layers=shape.layers,
+            hidden_size=shape.hidden_size,
+            attention_heads=shape.attention_heads,
+            shape=shape,
+        )
+
+    def _bare(self, values: dict[str, Any]) -> TextbookModel | None:
+        """A model of a family that is unknown or not modelled: what the mapping says, and nothing by default."""
+        inside, family = self.fields.fields("model"), values.get("family")
+        assert inside is not None
+        if values.get("parameters") is None:
+            if not inside.given("parameters"):
+                why = "without a family" if family is None else f"because the family {family} is not modelled"
+                inside.refuse("parameters", f"required key is missing {why}", hint="parameters: 1500000000")
+            return None
+        if self.raw.activation_model is not None:
+            for key in _OTHER_SHAPES:
+                if values.get(key) is not None:
+                    message = f"has no place in activation_model {self.raw.activation_model}, a plain stack of blocks"
+                    inside.refuse(key, message, hint="activation_bytes takes a quoted figure")
+        return TextbookModel(
+            name=values.get("name") or f"{values['parameters']:,} parameters",
+            parameters=values["parameters"],
+            family=family,
+            layers=values.get("layers"),
+            hidden_size=values.get("hidden_size"),
+            attention_heads=values.get("attention_heads"),
+        )
+
+    def _nominal_gpu(self) -> Gpu | None:
+        """The GPU with the capacity that its name promises, as texts count; no reserve is held back from it."""
+        if self.raw.reserve_bytes:
+            self.fields.refuse("reserve", "the textbook holds nothing back", hint="leave it out")
+        gpu = self._gpu()
+        if gpu is None:
+            return None
+        self.assumptions = [one for one in self.assumptions if one.key != "gpu.memory"]
+        if gpu.capacity_basis != "visible":
+            return gpu
+        given = self.raw.gpu
+        name = given if isinstance(given, str) else gpu.name
+        nominal = None
+        if isinstance(given, str):
+            nominal = gpus.find_gpu(name, self.catalog.dirs, base_dir=self.catalog.base_dir).value("memory")
+        elif given is not None and not given.given("memory"):
+            profile = gpus.match_gpu(name, self.catalog.dirs)
+            nominal = None if profile is None else profile.value("memory")
+        if nominal is None:
+            return gpu
+        self._assume("gpu.memory", format_gib(nominal), "nominal, as texts count; the framework sees a little less")
+        return gpu._replace(capacity_bytes=nominal, capacity_basis="nominal")
+
+    def _textbook_precision(self, gpu: Gpu | None) -> str:
+        """What texts call mixed precision has a half model and a master copy, so that is the default here."""
+        if self.raw.precision not in {None, "auto"}:
+            return self._precision(gpu)
+        bf16 = True if gpu is None else gpu.bf16
+        precision = "mixed-fp16" if bf16 is False else "mixed-bf16"
+        which = {True: "the GPU has bf16", False: "the GPU has no bf16", None: "unknown bf16 counts as able"}[bf16]
+        self._assume("precision", precision, f"what texts call mixed precision; {which}")
+        return precision
+
+    def _textbook_optimizer(self) -> str:
+        optimizer = self.raw.optimizer
+        if optimizer is None:
+            self._assume("optimizer", "adamw", "the default")
+            return "adamw"
+        if optimizer not in words.TEXTBOOK_OPTIMIZERS:
+            known = ", ".join(words.TEXTBOOK_OPTIMIZERS)
+            hint = "adamw with optimizer_state_dtype int8" if optimizer.startswith("adamw-8bit") else None
+            message = f"the states of {optimizer} are no multiple of the weights (in the textbook: {known})"
+            self.fields.refuse("optimizer", message, hint=hint)
+        return optimizer
+
+    def _meaningless(self) -> None:
+        for key, empty in _MEANINGLESS:
+            value = getattr(self.raw, key)
+            if value is not None and value not in empty:
+                self.fields.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
+
+    def _strategy(self, model: TextbookModel | None) -> str | None:
+        """The checkpointing that is pinned; a factor of the text's own stands for "every so many layers"."""
+        raw, key = self.raw, "activation_checkpointing"
+        given, factor = raw.activation_checkpointing, raw.checkpoint_factor
+        if given is not None and words.pattern_word(given) not in words.TEXTBOOK_CHECKPOINTINGS:
+            known = ", ".join(words.TEXTBOOK_CHECKPOINTINGS)
+            self.fields.refuse(key, f"{given} is no row of the textbook's table (its rows: {known})")
+            return given
+        quoted = raw.activation_model is not None or raw.activation_bytes is not None
+        if factor is not None and not quoted:
+            message = "divides activations, and there are none"
+            self.fields.refuse("checkpoint_factor", message, hint="give activation_model or activation_bytes")
+        if factor is not None and given == "none":
+            message = "contradicts activation_checkpointing none: it is what checkpointing divides by"
+            self.fields.refuse("checkpoint_factor", message, hint="leave one of them out")
+        if factor is not None and given is None:
+            strategy = f"every:{max(1, round(factor))}"
+            self._assume(key, strategy, "what texts mean by dividing activations by the factor")
+            return strategy
+        if given not in {None, "none"} and factor is None and quoted and model is not None and model.layers is None:
+            self._missing("layers", f"activation_checkpointing {given}")
+        return given
+
+    def _equation_needs(self, model: TextbookModel | None) -> int | None:
+        """Check that the activation model has what it needs; the sequence length."""
+        raw = self.raw
+        name, length = raw.activation_model, raw.sequence_length
+        if name is None:
+            return length
+        if raw.activation_bytes is not None:
+            message = "is an equation and activation_bytes a quoted figure: a job has one of them"
+            self.fields.refuse("activation_model", message, hint="leave one of them out")
+            return length
+        if model is None:
+            return length
+        for key in NEEDS[name]:
+            if getattr(model, key) is None:
+                self._missing(key, f"activation_model {name}")
+        if length is None and not self.fields.given("sequence_length"):
+            if model.shape is None:
+                self.fields.refuse(
+                    "sequence_length", f"required key is missing: activation_model {name} needs sequence_length"
+                )
+            else:
+                length = min(model.shape.max_positions, DEFAULT_MAX_SEQUENCE)
+                self._assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
+        return length
+
+    def _missing(self, key: str, what: str) -> None:
+        """Refuse a model that lacks a size, once, unless what stands there was wrong anyway."""
+        inside = self.fields.fields("model") if isinstance(self.raw.model, dict) else None
+        if inside is None:
+            self.fields.refuse(f"model.{key}", f"required key is missing: {what} needs {key}")
+        elif not inside.given(key) and all(one.key != f"{inside.path}{key}" for one in self.fields.sink.refusals):
+            inside.refuse(key, f"required key is missing: {what} needs {key}")
+
+    def _replayable(self, job: TextbookJob) -> Job | None:
+        """The same run for the replay; None where it has none: other states, sharding, a family or word it lacks."""
+        cells = job.cells
+        own = own_cells(job.precision)
+        plain = (cells.weights, cells.gradients, cells.master, cells.optimizer, cells.compute) == tuple(own.values())
+        if job.model.shape is None or not plain or job.sharding not in ("none", "ddp"):
+            return None
+        kept = {
+            key: self.fields.value(key)
+            for key in self.fields.names
+            if key not in (*words.TEXTBOOK_KEYS, *words.CELLS, *words.CASE_KEYS, "runtime", "parallel")
+            and self.fields.given(key)
+        }
+        kept |= {"precision": job.precision, "parallel": {"data": job.data_parallel_size}}
+        node = document.from_value(kept)
+        assert isinstance(node, Mapping)
+        twin = read_job(Fields(node, Sink(None)), in_file=False)
+        found = Resolver(twin, self.catalog).job()
+        return None if twin.fields.sink.problems or twin.fields.sink.refusals else found
+
+
+def count_parameters(shape: ModelShape) -> int:
+    """Parameters of an architecture, counted by building it."""
+    setup = Setup(
+        model=shape,
+        precision="fp32",
+        sequence_length=1,
+        attention="efficient",
+        segments=(Segment(1, shape.layers, False),),
+        optimizer="sgd",
+        optimizer_implementation="foreach",
+        accumulating=False,
+        hold_outputs=False,
+    )
+    return replay(setup).parameters
