@@ -149,6 +149,7 @@ class GpuRow:
     bf16: bool | None = None
     flash_attention: bool | None = None
     aliases: tuple[str, ...] = ()
+    origin: str = "shipped"  # or the folder in which the profile lies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +167,7 @@ class ModelRow:
     max_positions: int | None = None
     title: str | None = None
     aliases: tuple[str, ...] = ()
+    origin: str = "shipped"  # or the folder in which the profile lies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

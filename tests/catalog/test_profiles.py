@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from vramplan.catalog import gpus, locate, models
+from vramplan.catalog.aliases import aliases_in
 from vramplan.catalog.text import STDIN_NAMES
 from vramplan.errors import InputError
 
@@ -237,3 +238,8 @@ def test_stdin_is_no_profile() -> None:
     assert "-" in STDIN_NAMES
     with pytest.raises(InputError):
         gpus.find_gpu("-")
+
+
+def test_aliases_read_from_the_text_are_those_that_are_parsed() -> None:
+    for profile in (*gpus.list_gpus(), *models.list_models()):
+        assert aliases_in(Path(profile.file).read_text("utf-8")) == list(profile.aliases)

@@ -37,9 +37,9 @@ def models(*words: str) -> dict[str, Any]:
     return {row["name"]: row for row in rows}
 
 
-def test_at_least_twenty_gpus_and_thirty_models_are_shipped() -> None:
-    assert len(gpus()) >= 20
-    assert len(models()) >= 30
+def test_at_least_forty_five_gpus_and_sixty_models_are_shipped() -> None:
+    assert len(gpus()) >= 45
+    assert len(models()) >= 60
     for kind, names in (("gpus", gpus()), ("models", models())):
         assert set(names) == {path.stem for path in (ROOT / "profiles" / kind).iterdir()}
     for name in ("v100", "v100-16gb", "t4", "p100", "a10", "a100-40gb", "a100-80gb", "h200", "l4", "l40s", "rtx-3090"):
@@ -48,7 +48,8 @@ def test_at_least_twenty_gpus_and_thirty_models_are_shipped() -> None:
 
 def test_the_filters_of_gpus() -> None:
     everything = gpus()
-    assert set(gpus("--name", "V100")) == {"v100", "v100-16gb", "v100s"}
+    named = {name for name, profile in GPUS.items() if any("v100" in word for word in (name, *profile.aliases))}
+    assert set(gpus("--name", "V100")) == named > {"v100", "v100-16gb", "v100s"}
     assert set(gpus("--name", "1080ti")) == {"gtx-1080-ti"}  # an alias
     large = gpus("--min-memory", "40 GiB")
     assert set(large) == {name for name, row in everything.items() if row["capacity_bytes"] >= 40 * 2**30}
@@ -57,7 +58,10 @@ def test_the_filters_of_gpus() -> None:
     volta = gpus("--architecture", "Volta")
     assert set(volta) == {name for name, row in everything.items() if row["architecture"] == "volta"}
     both = gpus("--architecture", "ampere", "--min-memory", "40 GiB", "--bf16", "--name", "a100")
-    assert set(both) == {"a100-80gb"}
+    assert {"a100-80gb", "a100-pcie-80gb"} <= set(both)
+    for name, row in everything.items():
+        wanted = row["architecture"] == "ampere" and row["capacity_bytes"] >= 40 * 2**30 and row["bf16"]
+        assert (name in both) == (wanted and any("a100" in word for word in (name, *row["aliases"]))), name
 
 
 def test_the_filters_of_models() -> None:
@@ -117,6 +121,36 @@ def test_show_prints_unit_title_and_date_of_every_field(kind: str, name: str) ->
 def test_names_and_aliases_are_unique(profiles: dict[str, Profile]) -> None:
     names = [name for profile in profiles.values() for name in (profile.name, *profile.aliases)]
     assert len(names) == len({name.lower() for name in names})
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        *(("4090", "rtx-4090"), ("rtx4090", "rtx-4090"), ("RTX 4090", "rtx-4090"), ("3090ti", "rtx-3090-ti")),
+        *(("a100", "a100-80gb"), ("h100", "h100-80gb"), ("a6000", "rtx-a6000"), ("A100_SXM4_40GB", "a100-40gb")),
+        *(("NVIDIA GeForce RTX 4090", "rtx-4090"), ("NVIDIA A100-SXM4-80GB", "a100-80gb"), ("Tesla T4", "t4")),
+        *(("NVIDIA H100 80GB HBM3", "h100-80gb"), ("AMD Instinct MI300X", "mi300x"), ("nvidia-l40s", "l40s")),
+        *(("dgx-spark", "gb10"), ("gh200", "gh200-96gb"), ("v100", "v100"), ("NVIDIA RTX A6000", "rtx-a6000")),
+    ],
+)
+def test_what_people_type_and_drivers_print_finds_the_card(word: str, name: str) -> None:
+    assert fit("-m", "bert-tiny", "-g", word)["job"]["gpu"]["name"] == name
+
+
+def test_a_name_that_several_sizes_share_is_asked_back() -> None:
+    err = refused("fit", "-m", "bert-tiny", "-g", "rtx-4060-ti").err
+    assert "rtx-4060-ti-16gb" in err
+    assert "rtx-4060-ti-8gb" in err
+
+
+def test_every_amd_card_says_what_rocm_changes() -> None:
+    cards = [profile for profile in GPUS.values() if profile.value("vendor") == "amd"]
+    assert {profile.name for profile in cards} >= {"mi210", "mi250", "mi250x", "mi300x", "mi325x", "mi350x", "mi355x"}
+    for profile in cards:
+        for word in ("ROCm", "flash attention", "context"):
+            assert word in (profile.note or ""), profile.name
+    warnings = fit("-m", "bert-tiny", "-g", "mi300x")["warnings"]
+    assert any("ROCm" in warning for warning in warnings)
 
 
 @pytest.mark.parametrize("name", GPUS)

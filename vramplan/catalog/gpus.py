@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from vramplan import units
-from vramplan.catalog import locate, profile
+from vramplan.catalog import local, locate, profile, text
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
 from vramplan.errors import InputError
-from vramplan.spec import Gpu
+from vramplan.spec import Assumption, Gpu
 
 
 def _text(fields: Fields, name: str) -> str | None:
@@ -80,6 +81,10 @@ class GpuProfile(Profile):
             note=self.note,
         )
 
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What was found out and not read from the file; nothing, but for a GPU of this machine."""
+        return ()
+
 
 def load_gpu_profile(path: Path | str) -> GpuProfile:
     """Read one GPU profile. Raises InputError with every problem of the file."""
@@ -92,20 +97,66 @@ def load_gpu_profile(path: Path | str) -> GpuProfile:
 
 
 def find_gpu(name: str, dirs: Sequence[Path] = (), *, base_dir: Path | None = None) -> GpuProfile:
-    """The GPU profile with that name or alias, or at that path. Raises InputError, with near matches."""
+    """The GPU profile with that name or alias, or at that path; `local` is the card of this machine.
+
+    Raises InputError, with near matches.
+    """
+    if local.asked_for(name):
+        return _local(name, dirs)
     if locate.is_path(name):
         return load_gpu_profile(locate.resolve_path(name, base_dir))
-    found = locate.find("gpus", name, dirs, load_gpu_profile)
+    found = _find(name, dirs)
     if found is None:
-        raise InputError([locate.unknown("gpus", name, dirs, load_gpu_profile)._replace(key="gpu")])
+        raise InputError([locate.unknown("gpus", name, dirs)._replace(key="gpu")])
     return found
 
 
 def match_gpu(name: str, dirs: Sequence[Path] = ()) -> GpuProfile | None:
-    """The GPU profile with that name or alias; None if `name` is only a label. Raises InputError if it is broken."""
-    return locate.find("gpus", name, dirs, load_gpu_profile)
+    """The GPU profile with that name or alias, or the local card; None if `name` is only a label.
+
+    Raises InputError if the profile is broken.
+    """
+    if local.asked_for(name):
+        return _local(name, dirs)
+    return _find(name, dirs)
 
 
 def list_gpus(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
     """Every GPU profile by name. Raises InputError with the problems of all broken files."""
     return locate.load_all("gpus", dirs, load_gpu_profile)
+
+
+def list_measured(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
+    """The profiles whose visible memory is known, by name, without broken files: what a remedy may propose.
+
+    The others are told by their text, which is several times cheaper than to parse them.
+    """
+
+    def load(path: Path) -> GpuProfile:
+        if _NOT_MEASURED.search(text.read_text(str(path))):
+            raise InputError(())
+        return load_gpu_profile(path)
+
+    known = locate.load_all("gpus", dirs, load, skip_broken=True)
+    return [profile for profile in known if profile.value("visible_memory") is not None]
+
+
+_NOT_MEASURED = re.compile(r"^  visible_memory: *\{ *value: *(?:null|~)? *[,}]", re.MULTILINE)
+# what drivers and shops put before the name of a card
+_MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNORECASE)
+
+
+def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
+    """The profile of a name or an alias, also without the maker's words in front: `NVIDIA GeForce RTX 4090`."""
+    found = locate.find("gpus", name, dirs, load_gpu_profile)
+    rest = name.strip()
+    while found is None and (maker := _MAKERS.match(rest)):
+        rest = rest[maker.end() :]
+        found = locate.find("gpus", rest, dirs, load_gpu_profile)
+    return found
+
+
+def _local(name: str, dirs: Sequence[Path]) -> GpuProfile:
+    from vramplan.catalog import local_profile  # it needs this module
+
+    return local_profile.load(name, dirs)

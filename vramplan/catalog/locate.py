@@ -1,4 +1,4 @@
-"""Find a profile by name: in the folders that the user names, then in the wheel, then in the checkout.
+"""Find a profile by name: in the folders that a command names, in the user's own, then in the shipped ones.
 
 `find` reads at most one file when the name is the file's own: a hundred profiles cost nothing. Only a name that no
 file has is looked for among the `aliases`.
@@ -6,19 +6,24 @@ file has is looked for among the `aliases`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+from vramplan.catalog.aliases import aliases_in
 from vramplan.catalog.fields import shown
 from vramplan.errors import InputError, Problem, near_matches
+from vramplan.spec import Assumption
 
 Kind = Literal["gpus", "models", "runtimes"]
 
 SUFFIXES = (".yaml", ".yml", ".json")
+SHIPPED = "shipped"  # the origin of what comes with the program; another origin is a folder
+MACHINE = "this machine"
+LOOSE = "file"  # of a file that lies in no folder of profiles
+VARIABLE = "VRAMPLAN_PROFILES"
 _LABELS = {"gpus": "GPU", "models": "model", "runtimes": "runtime"}
 
 
@@ -32,6 +37,10 @@ class Named(Protocol):
     @property
     def aliases(self) -> tuple[str, ...]:
         """Other names, as written."""
+
+    @property
+    def file(self) -> str:
+        """Where it was read."""
 
 
 P = TypeVar("P", bound=Named)
@@ -69,15 +78,89 @@ def shipped_dirs() -> list[Path]:
     return [tree for tree in (package / "_profiles", package.parent / "profiles") if tree.is_dir()][:1]
 
 
-def check_profile_dirs(dirs: Iterable[Path | str]) -> tuple[Path, ...]:
-    """The user's folders, each with a subfolder for a kind of profile; InputError for those that have none."""
+def config_dir() -> Path | None:
+    """The folder of profiles in the user's configuration, whether it exists or not; None without a home.
+
+    `$XDG_CONFIG_HOME/vramplan/profiles`, else `~/.config/vramplan/profiles`, else on Windows `%APPDATA%` in its place
+    (XDG Base Directory Specification 0.8: a relative path in the variable is ignored).
+    """
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):
+        home = os.path.expanduser("~")
+        base = (os.environ.get("APPDATA") or "") if os.name == "nt" else os.path.join(home, ".config")
+        if not os.path.isabs(base):
+            return None
+    return Path(base, "vramplan", "profiles")
+
+
+def variable_dirs() -> tuple[Path, ...]:
+    """The folders of `$VRAMPLAN_PROFILES`, a list as in `$PATH`, whether they exist or not."""
+    parts = os.environ.get(VARIABLE, "").split(os.pathsep)
+    return tuple(Path(os.path.expanduser(part.strip())) for part in parts if part.strip())
+
+
+def user_dirs() -> tuple[Path, ...]:
+    """The folders of the user that no command names: the variable's, then the configuration's if it is there.
+
+    Raises InputError when the variable names a folder that holds no profiles: what was asked for is not ignored.
+    """
+    named = check_profile_dirs(variable_dirs(), key=VARIABLE)
+    own = config_dir()
+    return (*named, own) if own is not None and os.path.isdir(own) else named
+
+
+def searched(dirs: Iterable[Path]) -> list[Path]:
+    """Every folder in which names are looked up, in that order. Raises InputError as `user_dirs` does."""
+    return [*dirs, *user_dirs(), *shipped_dirs()]
+
+
+def origin(file: str) -> str:
+    """`shipped`, the folder of profiles in which the file lies, or `file` for one that lies in none.
+
+    Without a file it is `this machine`: the profile of a local card.
+    """
+    if not file:
+        return MACHINE
+    path = Path(file)
+    folder = path.parent.parent
+    if folder in shipped_dirs():
+        return SHIPPED
+    return str(folder) if path.parent.name in _LABELS else LOOSE
+
+
+def shipped_file(kind: Kind, name: str) -> Path | None:
+    """The file of a shipped profile of that name; None if none is shipped."""
+    for directory in shipped_dirs():
+        for suffix in SUFFIXES:
+            path = directory / kind / f"{slug(name)}{suffix}"
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def shadowed(kind: Kind, name: str, file: str) -> Path | None:
+    """The shipped profile that the profile `name` in `file` stands in front of; None if there is none."""
+    shipped = shipped_file(kind, name)
+    return None if shipped is None or origin(file) == SHIPPED else shipped
+
+
+def shadow_told(kind: Kind, profile: Named) -> tuple[Assumption, ...]:
+    """The assumption that says so when the profile stands in front of a shipped one; else nothing."""
+    if not profile.file or shadowed(kind, profile.name, profile.file) is None:
+        return ()
+    label = _LABELS[kind]
+    return (Assumption(label.lower(), profile.name, f"{profile.file} shadows the shipped profile of that name"),)
+
+
+def check_profile_dirs(dirs: Iterable[Path | str], key: str = "profiles") -> tuple[Path, ...]:
+    """The folders, each with a subfolder for a kind of profile; InputError for those that have none."""
     problems, result = [], []
     for directory in map(Path, dirs):
         if not os.path.isdir(directory):
-            problems.append(Problem("no such directory", "profiles", file=str(directory)))
+            problems.append(Problem("no such directory", key, file=str(directory)))
         elif not any(os.path.isdir(directory / kind) for kind in _LABELS):
             hint = "profiles are DIR/gpus/NAME.yaml and DIR/models/NAME.yaml"
-            problems.append(Problem("has no folder gpus, models or runtimes", "profiles", hint, str(directory)))
+            problems.append(Problem("has no folder gpus, models or runtimes", key, hint, str(directory)))
         result.append(directory)
     if problems:
         raise InputError(problems)
@@ -86,8 +169,13 @@ def check_profile_dirs(dirs: Iterable[Path | str]) -> tuple[Path, ...]:
 
 def files(kind: Kind, dirs: Sequence[Path]) -> dict[str, Path]:
     """Every profile file by name; where two folders have the name, the earlier folder's."""
+    return files_in(kind, searched(dirs))
+
+
+def files_in(kind: Kind, folders: Iterable[Path]) -> dict[str, Path]:
+    """The same in these folders alone."""
     found: dict[str, Path] = {}
-    for directory in (*dirs, *shipped_dirs()):
+    for directory in folders:
         try:
             entries = sorted(os.listdir(directory / kind))
         except OSError:
@@ -105,7 +193,7 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+/-]*", wanted):
         return None
     if "/" not in wanted:
-        for directory in (*dirs, *shipped_dirs()):
+        for directory in searched(dirs):
             for suffix in SUFFIXES:
                 path = directory / kind / f"{wanted}{suffix}"
                 if os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
@@ -140,14 +228,14 @@ def _named(load: Callable[[Path], P], path: Path) -> P:
     return profile
 
 
-def unknown(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P]) -> Problem:
+def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     """The problem of a name that nothing has, with the nearest names and aliases as a hint."""
     by_name = files(kind, dirs)
     names = list(by_name)
     label = _LABELS[kind]
     hint = None
     if len(name) <= 60:
-        hint = near_matches(slug(name), names) or near_matches(slug(name), _aliases(by_name.values(), load))
+        hint = _near(slug(name), names) or _near(slug(name), _aliases(by_name.values()))
     if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
         hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):
@@ -160,8 +248,16 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], 
     return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
 
 
-def load_all(kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P]) -> list[P]:
-    """Every profile, by name. InputError with the problems of all broken ones."""
+def _near(word: str, known: Sequence[str]) -> str | None:
+    """The names that go on where `word` ends (a card in several sizes), else the nearest ones."""
+    longer = [name for name in known if word and name.startswith(f"{word}-")]
+    if 0 < len(longer) <= 4:
+        return "did you mean " + " or ".join(longer) + "?"
+    return near_matches(word, known)
+
+
+def load_all(kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P], *, skip_broken: bool = False) -> list[P]:
+    """Every profile, by name. InputError with the problems of all broken ones, unless they are skipped."""
     profiles: list[P] = []
     problems: list[Problem] = []
     for path in files(kind, dirs).values():
@@ -169,7 +265,7 @@ def load_all(kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P]) -> lis
             profiles.append(_named(load, path))
         except InputError as error:
             problems += error.problems
-    if problems:
+    if problems and not skip_broken:
         raise InputError(problems)
     return sorted(profiles, key=lambda profile: _natural(profile.name))
 
@@ -178,12 +274,8 @@ def _natural(name: str) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
-def _aliases(paths: Iterable[Path], load: Callable[[Path], P]) -> list[str]:
-    aliases: list[str] = []
-    for path in paths:
-        with contextlib.suppress(InputError):  # a broken file is not what this error is about
-            aliases += map(slug, load(path).aliases)
-    return aliases
+def _aliases(paths: Iterable[Path]) -> list[str]:
+    return [slug(alias) for path in paths for alias in aliases_in(_text(path))]
 
 
 def _text(path: Path) -> str:

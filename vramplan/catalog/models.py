@@ -56,7 +56,7 @@ def find_model_profile(name: str, dirs: Sequence[Path] = (), *, base_dir: Path |
         return load_model_profile(locate.resolve_path(name, base_dir))
     found = locate.find("models", name, dirs, load_model_profile)
     if found is None:
-        raise InputError([locate.unknown("models", name, dirs, load_model_profile)._replace(key="model")])
+        raise InputError([locate.unknown("models", name, dirs)._replace(key="model")])
     return found
 
 
@@ -75,9 +75,9 @@ def find_model(
         if fields.present("model_type") and not fields.present("kind"):
             return hf_config.shape_of_config(fields, default_name=hf_config.name_of(path))
         loaded = _profile(fields)
-    else:
-        loaded = find_model_profile(name, dirs)
-    return loaded.shape(), loaded.assumptions()
+        return loaded.shape(), loaded.assumptions()
+    loaded = find_model_profile(name, dirs)
+    return loaded.shape(), (*locate.shadow_told("models", loaded), *loaded.assumptions())
 
 
 def list_models(dirs: Sequence[Path] = ()) -> list[ModelProfile]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from vramplan.catalog import locate, profile
 from vramplan.catalog.fields import Fields
+from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
 from vramplan.errors import InputError
-from vramplan.spec import Runtime
+from vramplan.spec import Assumption, Runtime
 from vramplan.units import parse_size_bytes
 
 CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by architecture
@@ -36,11 +37,12 @@ _READERS: dict[str, Read] = {
     "loss": _one_of(LOSSES),
     "gradients": _one_of(GRADIENTS),
     "context": _context,
-    **{
-        CONTEXT + architecture: _context
-        for architecture in ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3")
-    },
+    **{CONTEXT + architecture: _context for architecture in GENERATIONS},
 }
+
+
+FIELDS = tuple(_READERS)
+"""The fields of a runtime profile."""
 
 
 def load_runtime_profile(path: Path | str) -> Profile:
@@ -54,17 +56,20 @@ def load_runtime_profile(path: Path | str) -> Profile:
     return common
 
 
-def find_runtime(name: str, dirs: Sequence[Path] = ()) -> Runtime:
-    """The runtime of that name as a policy. Raises InputError, with near matches."""
+def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[Assumption, ...]]:
+    """The runtime of that name as a policy, and whether it shadows the shipped one.
+
+    Raises InputError, with near matches.
+    """
     found = locate.find("runtimes", name, dirs, load_runtime_profile)
     if found is None:
-        raise InputError([locate.unknown("runtimes", name, dirs, load_runtime_profile)._replace(key="runtime")])
+        raise InputError([locate.unknown("runtimes", name, dirs)._replace(key="runtime")])
     exceptions = {
         key.removeprefix(CONTEXT): value.value
         for key, value in found.fields.items()
         if key.startswith(CONTEXT) and value.value is not None
     }
-    return Runtime(
+    runtime = Runtime(
         name=found.name,
         title=found.title or found.name,
         optimizer_implementation=found.value("optimizer_implementation"),
@@ -73,3 +78,4 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> Runtime:
         context_bytes=found.value("context"),
         context_by_architecture=exceptions,
     )
+    return runtime, locate.shadow_told("runtimes", found)

@@ -45,6 +45,7 @@ def list_gpus(
         _refuse_options(context)
         return
     from vramplan.catalog import gpus as catalog
+    from vramplan.catalog.locate import origin
     from vramplan.cli.output import emit, output
     from vramplan.errors import InputError
     from vramplan.rows import GpuRow
@@ -78,6 +79,7 @@ def list_gpus(
                 bf16=gpu.bf16,
                 flash_attention=gpu.flash_attention,
                 aliases=profile.aliases,
+                origin=origin(profile.file),
             )
         )
 
@@ -107,6 +109,7 @@ def list_models(
         _refuse_options(context)
         return
     from vramplan.catalog import models as catalog
+    from vramplan.catalog.locate import origin
     from vramplan.cli.output import emit, output
     from vramplan.rows import ModelRow
 
@@ -130,6 +133,7 @@ def list_models(
                 max_positions=shape.max_positions,
                 title=profile.title,
                 aliases=profile.aliases,
+                origin=origin(profile.file),
             )
         )
 
@@ -185,11 +189,20 @@ def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: b
         fields=tuple(fields),
         title=profile.title,
         aliases=profile.aliases,
-        file=Path(profile.file).name,
+        file=_file_of(profile.file),
         notes=(profile.note,) if profile.note else (),
     )
 
     emit("profile", view, to)
+
+
+def _file_of(file: str) -> str | None:
+    """The name of a shipped file, the path of any other; nothing for a card that no file describes."""
+    from vramplan.catalog.locate import SHIPPED, origin
+
+    if not file:
+        return None
+    return Path(file).name if origin(file) == SHIPPED else file
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -25,6 +25,7 @@ from vramplan.rows import (
 )
 
 ENDLESS = 1_000_000
+_ORIGIN = 24  # columns for the folder that a profile is from
 _BESIDE_ALIASES = 46  # columns of a line of `gpus` beside the name and the other names
 
 
@@ -129,7 +130,9 @@ def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Lin
     On a terminal each has one line, with as many of its other names as that holds.
     """
     rows = tuple(rows)
-    room = None if width is None else width - max((len(row.name) for row in rows), default=0) - _BESIDE_ALIASES
+    elsewhere = _elsewhere(rows)
+    beside = _BESIDE_ALIASES + (_ORIGIN + 2 if elsewhere else 0)
+    room = None if width is None else width - max((len(row.name) for row in rows), default=0) - beside
     cells: list[list[Cell]] = [
         [
             Span(row.name, "strong"),
@@ -138,6 +141,7 @@ def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Lin
             yes(row.bf16),
             yes(row.flash_attention),
             row.architecture or "?",
+            *([Span(row.origin)] if elsewhere else []),
             Span(_first(row.aliases, room), "muted"),
         ]
         for row in rows
@@ -149,6 +153,7 @@ def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Lin
         Column("bf16"),
         Column("flash"),
         Column("architecture", drop=3),
+        *([Column("from", most=_ORIGIN, drop=1)] if elsewhere else []),
         Column("also called", drop=4, fluid=True),
     ]
     return table(columns, cells, width, indent=0)
@@ -166,8 +171,15 @@ def _some(names: Sequence[str], count: int) -> str:
     return ", ".join([*names[:count], *([".."] if count < len(names) else [])])
 
 
+def _elsewhere(rows: Iterable[GpuRow | ModelRow]) -> bool:
+    """Whether a profile is not a shipped one, so that it is worth saying where each is from."""
+    return any(row.origin != "shipped" for row in rows)
+
+
 def render_models(rows: Iterable[ModelRow], *, width: int | None = None) -> list[Line]:
     """The models that have a profile."""
+    rows = tuple(rows)
+    elsewhere = _elsewhere(rows)
 
     def number(value: int | None) -> str:
         return "?" if value is None else str(value)
@@ -183,6 +195,7 @@ def render_models(rows: Iterable[ModelRow], *, width: int | None = None) -> list
             number(row.key_value_heads),
             number(row.vocabulary_size),
             number(row.max_positions),
+            *([Span(row.origin)] if elsewhere else []),
         ]
         for row in rows
     ]
@@ -196,6 +209,7 @@ def render_models(rows: Iterable[ModelRow], *, width: int | None = None) -> list
         Column("kv heads", right=True, drop=4),
         Column("vocabulary", right=True, drop=5),
         Column("positions", right=True, drop=2),
+        *([Column("from", most=_ORIGIN)] if elsewhere else []),
     ]
     return table(columns, cells, width, indent=0)
 

@@ -1,0 +1,25 @@
+"""The number of parameters of an architecture, counted where the model is built: the same code that is replayed."""
+
+from __future__ import annotations
+
+from vramplan.memory.iteration import Setup, replay
+from vramplan.models.modules import Segment
+from vramplan.spec import ModelShape
+
+_LENGTH = 8  # tokens: parameters do not depend on it
+
+
+def parameters_of(shape: ModelShape) -> int:
+    """How many parameters the model has, tied ones once."""
+    setup = Setup(
+        model=shape,
+        precision="amp-bf16",
+        sequence_length=min(_LENGTH, shape.max_positions),
+        attention="efficient",
+        segments=(Segment(1, shape.layers, False),),
+        optimizer="adamw",
+        optimizer_implementation="fused",
+        accumulating=False,
+        hold_outputs=False,
+    )
+    return replay(setup).parameters

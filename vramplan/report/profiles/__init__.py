@@ -1,0 +1,1 @@
+"""The answers of `vramplan profiles`, one module per kind of answer."""
