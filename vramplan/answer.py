@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+from vramplan.errors import InputError
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
 from vramplan.memory.budget import RESERVED_PERCENT, Footprint
 from vramplan.memory.iteration import Setup
 from vramplan.memory.precision import PRECISIONS
+from vramplan.planner.accumulation import Schedule
 from vramplan.planner.checkpoints import checkpoint_ranges
 from vramplan.planner.choose import Choice, Rung, choose
 from vramplan.planner.judge import Judge
@@ -23,8 +26,12 @@ from vramplan.results import (
     Recommendation,
     Remedy,
 )
-from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Gpu, Job, Runtime
+from vramplan.results.frozen import frozen
+from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime, TextbookJob
 from vramplan.tape.record import Record
+
+if TYPE_CHECKING:
+    from vramplan.results.advice import Advice
 
 COMPONENTS = (
     "weights",
@@ -43,6 +50,16 @@ COMPONENTS = (
 def no_gpus() -> Iterable[Gpu]:
     """No catalogue at hand: no larger card is proposed."""
     return ()
+
+
+def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
+    """The GPUs that a remedy may name, without those whose profile is broken (`vramplan profiles lint` says why)."""
+    from vramplan.catalog.gpus import list_measured  # only a no pays for it
+
+    try:
+        return [profile.gpu() for profile in list_measured(profile_dirs)]
+    except InputError:
+        return []
 
 
 class Decision(NamedTuple):
@@ -82,26 +99,43 @@ def decide(job: Job) -> Decision:
     return Decision(job, judge, choose(job, judge))
 
 
-def answer(job: Job, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
+def answer(job: AnyJob, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
     `larger_gpus` gives the known cards; it is called only on a no.
     """
+    if isinstance(job, TextbookJob):
+        return _by_textbook(job)
     return describe(decide(job), larger_gpus)
 
 
-def describe(decision: Decision, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
-    """A decision as the frozen values that are printed."""
+def _by_textbook(job: TextbookJob) -> FitResult:
+    from vramplan.planner import textbook  # only these jobs pay for it
+
+    decision = textbook.decide(job)
+    rung = decision.rung
+    result = textbook.describe(decision, job_to_dict(decision.judged), _flags(rung.schedule, rung.strategy))
+    if job.replay is not None:
+        replayed = Judge(job.replay).footprint(rung.strategy, rung.schedule).allocated
+        distance = textbook.distance(decision, job.replay.attention, replayed)
+        result = result._replace(warnings=(result.warnings[0], distance, *result.warnings[1:]))
+    return _sealed(result._replace(advice=_advice(job, rung.schedule, job.model.shape)))
+
+
+def describe(
+    decision: Decision, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus, *, with_remedies: bool = True
+) -> FitResult:
+    """A decision as the frozen values that are printed; on a no, remedies cost far more than all the rest."""
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
     total, trainable = record.parameters, record.trainable_parameters
     remedies: tuple[Remedy, ...] = ()
-    if rung.verdict == DOES_NOT_FIT:
+    if rung.verdict == DOES_NOT_FIT and with_remedies:
         from vramplan.planner.remedies import remedies_for  # only a no pays for it
 
         remedies = remedies_for(choice, judge, larger_gpus)
     usable = judge.usable_bytes
-    return FitResult(
+    result = FitResult(
         name=job.name,
         verdict=rung.verdict,
         job=job_to_dict(judged),
@@ -120,6 +154,35 @@ def describe(decision: Decision, larger_gpus: Callable[[], Iterable[Gpu]] = no_g
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
         warnings=(*job.warnings, *_warnings(job, rung, usable, total)),
+        advice=_advice(job, rung.schedule, job.model),
+    )
+    return _sealed(result)
+
+
+def _advice(job: AnyJob, schedule: Schedule, model: ModelShape | None) -> Advice | None:
+    """What to change with the batch size; None if the job names no batch and learning rate to come from."""
+    if job.base_batch_size is None or job.base_learning_rate is None:
+        return None
+    from vramplan.textbook.advice import advise  # few jobs ask for it
+
+    return advise(
+        base_batch_size=job.base_batch_size,
+        base_learning_rate=job.base_learning_rate,
+        optimizer=job.optimizer,
+        micro=schedule.micro_batch_size,
+        steps=schedule.gradient_accumulation_steps,
+        data=job.data_parallel_size,
+        family=job.model.family,
+        task=None if model is None else model.task,
+    )
+
+
+def _sealed(result: FitResult) -> FitResult:
+    """The result with nothing in it that can be changed."""
+    return result._replace(
+        job=frozen(result.job),
+        remedies=tuple(remedy._replace(change=frozen(remedy.change)) for remedy in result.remedies),
+        assumptions=tuple(taken._replace(value=frozen(taken.value)) for taken in result.assumptions),
     )
 
 
@@ -183,18 +246,24 @@ def _recommended(rung: Rung, job: Job) -> Recommendation:
             flags=None,
         )
     schedule = rung.schedule
-    pins = {
-        "micro_batch_size": schedule.micro_batch_size,
-        "gradient_accumulation_steps": schedule.gradient_accumulation_steps,
-        "activation_checkpointing": rung.strategy,
-    }
     return Recommendation(
         micro_batch_size=schedule.micro_batch_size,
         gradient_accumulation_steps=schedule.gradient_accumulation_steps,
         global_batch_size=schedule.global_batch_size,
         largest_micro_batch_size=rung.largest_micro_batch_size,
         activation_checkpointing=rung.strategy,
-        flags=flags_of(pins),
+        flags=_flags(schedule, rung.strategy),
+    )
+
+
+def _flags(schedule: Schedule, strategy: str) -> str:
+    """The options that pin a choice."""
+    return flags_of(
+        {
+            "micro_batch_size": schedule.micro_batch_size,
+            "gradient_accumulation_steps": schedule.gradient_accumulation_steps,
+            "activation_checkpointing": strategy,
+        }
     )
 
 

@@ -15,7 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "vramplan"
 
-CORE = ("tape", "models", "memory", "planner", "results", "spec.py", "errors.py")
+CORE = (
+    *("tape", "models", "memory", "textbook", "planner", "results"),
+    *("exit_codes.py", "spec.py", "errors.py", "version.py"),
+)
 CORE_FILES = sorted(
     file for name in CORE for file in ((PACKAGE / name).rglob("*.py") if "." not in name else [PACKAGE / name])
 )
@@ -108,6 +111,11 @@ def test_a_fit_loads_no_other_format(output: list[str]) -> None:
     modules = set(probe("fit", "--model", "gpt2-xl", "--gpu", "v100", *output)["modules"])
     assert not {"csv", "xml", "html"} & modules
     assert not {f"vramplan.report.{name}" for name in ("yaml", "csv", "markdown", "junit", "github")} & modules
+
+
+def test_a_fit_loads_no_textbook_and_no_advice() -> None:
+    modules = probe("fit", "--model", "gpt2-xl", "--gpu", "v100")["modules"]
+    assert not [name for name in modules if "textbook" in name or "advice" in name or name == "fractions"]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["check", "--help"], ["--version"]], ids=" ".join)

@@ -19,6 +19,7 @@ OPTIONS = (
     *("--attention", "--dropout", "--hold-outputs", "--no-hold-outputs", "--runtime", "--reserve", "--gpus"),
     *("--sharding", "--profiles", "--print", "--strict", "--loss", "--compile", "--adapter", "--rank", "--targets"),
     *("--quantization", "--frozen", "--offload", "--tensor", "--schedule", "--shards", "--weight-dtype", "--nonsense"),
+    *("--activation-model", "--checkpoint-factor", "--gradient-dtype", "--base-lr", "--base-batch-size"),
     *("--modules-to-save", "--activation-bytes", "--image-size", "--quiet", "--job", "--", "--=", "--format"),
 )
 NUMBERS = (
@@ -35,6 +36,8 @@ COMMANDS = (
     ["fit"],
     ["fit"],
     ["fit"],
+    ["fit", "--runtime", "textbook"],
+    ["walkthrough"],
     ["check"],
     ["validate"],
     ["gpus"],
@@ -42,7 +45,7 @@ COMMANDS = (
     ["models"],
     ["models", "show"],
 )
-ANSWERED = {"fit": "fit", "check": "check", "validate": "validate"}
+ANSWERED = {"fit": "fit", "check": "check", "validate": "validate", "walkthrough": "walkthrough"}
 
 values = st.one_of(
     st.sampled_from(NUMBERS),

@@ -28,6 +28,7 @@ import pytest
 import typer
 import yaml
 
+from tests.docs.cli import JOB
 from vramplan.catalog import gpus, models, runtimes, shapes
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.cli.app import app
@@ -38,7 +39,10 @@ from vramplan.report.json import SCHEMAS, schema
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = tuple(DOCS / name for name in ("index.md", "job-format.md", "exit-codes.md", "profiles.md"))
+PAGES = tuple(
+    DOCS / name
+    for name in ("index.md", "job-format.md", "exit-codes.md", "profiles.md", "timeline.md", "textbook.md", "batch.md")
+)
 
 BLOCK = re.compile(
     r"^(?P<comments>(?:<!-- [^\n]* -->\n)*)```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -213,14 +217,14 @@ def missing(needed: Iterable[str], page: str) -> list[str]:
     return sorted(set(needed) - mentioned(page))
 
 
-def options() -> Iterator[str]:
-    """Every option of every command, hidden ones too."""
+def options(*, of_jobs: bool) -> Iterator[str]:
+    """Every option of every command, hidden ones too: those that describe a job, or all others."""
     commands: list[Any] = [typer.main.get_command(app), *map(build, COMMANDS)]
     while commands:
         command = commands.pop()
         commands += getattr(command, "commands", {}).values()
         for parameter in command.params:
-            if parameter.param_type_name == "option":
+            if parameter.param_type_name == "option" and (parameter.hidden or parameter.name in JOB) == of_jobs:
                 yield from (*parameter.opts, *parameter.secondary_opts)
 
 
@@ -237,8 +241,10 @@ def schema_keys(value: Any) -> Iterator[str]:
 
 
 def test_every_option_is_described() -> None:
-    assert "--micro-batch" in set(options())
-    assert not missing(options(), "job-format.md")
+    assert "--micro-batch" in set(options(of_jobs=True))
+    assert "--show-completion" in set(options(of_jobs=False))
+    assert not missing(options(of_jobs=True), "job-format.md")
+    assert not missing(options(of_jobs=False), "cli.md")
 
 
 @pytest.mark.parametrize(
@@ -250,6 +256,7 @@ def test_every_option_is_described() -> None:
         *(words.ATTENTIONS, words.LOSSES, words.QUANTIZATIONS, words.ADAPTERS, words.OFFLOADS, words.SHARDINGS),
         *(words.SCHEDULES, words.EXPECTATIONS, words.METRICS, words.OUTCOMES, words.USES, words.CONFIDENCES),
         (*shapes.FIELDS, *shapes.UNMODELLED_FIELDS, *shapes.TASKS, *shapes.ACTIVATIONS),
+        words.ACTIVATION_MODELS,
     ],
     ids=lambda keys: keys[0],
 )
@@ -257,9 +264,24 @@ def test_every_word_of_the_job_format_is_described(keys: tuple[str, ...]) -> Non
     assert not missing(keys, "job-format.md")
 
 
+# where the keys of a command's JSON answer are described, if not beside those of `fit`
+ANSWERS = {
+    "checkpoints": "checkpointing.md",
+    "explain": "explain.md",
+    "timeline": "timeline.md",
+    "walkthrough": "textbook.md",
+    "fit": "batch.md",  # the advice; all else is in the job format
+    "profile-lint": "profiles.md",
+    "profile-new": "profiles.md",
+    "profile-diff": "profiles.md",
+    "profile-path": "profiles.md",
+}
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_key_of_the_json_answer_is_described(name: str) -> None:
-    assert not missing(schema_keys(schema(name)), "job-format.md")
+    known = mentioned("job-format.md") | mentioned(ANSWERS.get(name, "job-format.md"))
+    assert sorted(set(schema_keys(schema(name))) - known) == []
 
 
 def test_every_field_of_a_profile_is_described() -> None:

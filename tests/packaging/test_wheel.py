@@ -111,6 +111,27 @@ def test_the_wheel_answers_in_a_clean_environment(installed: Path, tmp_path: Pat
     assert run(installed / "vramplan", "--version", cwd=tmp_path).startswith("vramplan ")
 
 
+def test_the_api_answers_in_a_clean_environment(installed: Path, tmp_path: Path) -> None:
+    program = "import json; from vramplan import fit; print(json.dumps(fit(model='gpt2-xl', gpu='v100').to_dict()))"
+    assert_fits(run(installed / "python", "-c", program, cwd=tmp_path))
+
+
+def test_a_type_checker_sees_the_types_of_the_installed_package(installed: Path, tmp_path: Path) -> None:
+    """By the py.typed of the wheel: without it `fit` would be Any, and both lines would pass."""
+    (tmp_path / "use.py").write_text(
+        "from vramplan import fit\n\npeak: int = fit(model='gpt2', gpu='v100').peak.device_bytes\n", "utf-8"
+    )
+    (tmp_path / "misuse.py").write_text("from vramplan import fit\n\nfit(modle='gpt2', gpu='v100')\n", "utf-8")
+    check = ("-m", "mypy", "--strict", "--python-executable", installed / "python")
+    run(sys.executable, *check, "use.py", cwd=tmp_path)
+    with pytest.raises(AssertionError, match="modle"):
+        run(sys.executable, *check, "misuse.py", cwd=tmp_path)
+
+
+def test_the_installed_program_has_completion(installed: Path, tmp_path: Path) -> None:
+    assert "complete -o default -F" in run(installed / "vramplan", "--show-completion", "bash", cwd=tmp_path)
+
+
 def test_the_installed_package_reads_its_own_profiles(installed: Path, tmp_path: Path) -> None:
     program = "from vramplan.catalog.locate import shipped_dirs; print(*shipped_dirs())"
     assert "site-packages" in run(installed / "python", "-c", program, cwd=tmp_path)

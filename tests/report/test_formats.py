@@ -19,6 +19,7 @@ from vramplan.report import github, json, junit, markdown
 from vramplan.report import yaml as written
 from vramplan.report.numbers import gib_against, gib_down, gib_up, text_of
 from vramplan.results import FitResult
+from vramplan.results import document as fit_documents
 from vramplan.rows import CheckRow
 
 NASTY = "a|b <b>&amp; `x` *y* _z_ [l](http://e) 100% \x1b[31m\x00\x9f\r\n::error::x,y:z \ud800\ufffe 模型"
@@ -31,7 +32,7 @@ ANSWERS = {
     "profile": "profile",
 }
 SUFFIXES = {"csv": "csv", "markdown": "md", "junit": "junit.xml", "github": "github.txt"}
-ALL = [(kind, name) for kind in ANSWERS for name in ("yaml", "csv", "markdown")]
+ALL = [(kind, name) for kind in ANSWERS for name in ("json", "yaml", "csv", "markdown")]
 ALL += [("check", "junit"), ("check", "github")]
 
 
@@ -59,8 +60,9 @@ def document(kind: str, answer: Any) -> dict[str, Any]:
 
 
 def rendered(kind: str, name: str, answer: Any) -> str:
-    if name == "yaml":
-        return written.dumps(document(kind, answer))
+    if name in ("json", "yaml"):
+        dumps = {"json": json.dumps, "yaml": written.dumps}[name]
+        return dumps(document(kind, answer))
     text: str = getattr(import_module(f"vramplan.report.{name}"), f"render_{kind}")(answer)
     return text
 
@@ -79,7 +81,8 @@ def cell(value: Any) -> str:
 @pytest.mark.snapshot
 @pytest.mark.parametrize(("kind", "name"), ALL, ids=lambda word: word)
 def test_formats(kind: str, name: str, answers: Any, golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json, "__version__", "0.0.0")
+    for module in (json, fit_documents):
+        monkeypatch.setattr(module, "__version__", "0.0.0")
     golden(f"{kind}.{SUFFIXES.get(name, name)}", rendered(kind, name, answers[kind]))
 
 

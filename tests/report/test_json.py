@@ -5,12 +5,20 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from importlib import import_module
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.checkpoints.examples import ANSWER
+from tests.explain.examples import small as small_derivation
+from tests.report import profile_answers
+from tests.report.textbook_answers import WALK
+from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
+from vramplan.report.checkpoints import document as checkpoints_document
+from vramplan.report.explain import document as explain_document
 from vramplan.report.json import (
     SCHEMAS,
     check_document,
@@ -24,6 +32,9 @@ from vramplan.report.json import (
     validate_document,
 )
 from vramplan.report.select import select
+from vramplan.report.timeline import document as timeline_document
+from vramplan.report.timeline_chart import Drawing
+from vramplan.report.walkthrough import document as walkthrough_document
 from vramplan.results import FitResult
 
 # In the order of docs/job-format.md.
@@ -48,6 +59,7 @@ KEYS = [
     "remedies",
     "assumptions",
     "warnings",
+    "advice",
 ]
 
 
@@ -61,13 +73,21 @@ def documents(
 ) -> dict[str, dict[str, Any]]:
     return {
         "fit": fit_document(examples["does not fit"], exit_code=3),
+        "timeline": timeline_document(Drawing(small(), None, False)),
+        "checkpoints": checkpoints_document(ANSWER),
+        "explain": explain_document(small_derivation()),
         "check": check_document(check_rows),
         "validate": validate_document(validate_rows),
         "gpus": gpus_document(gpu_rows),
         "models": models_document(model_rows),
         "gpu-profile": profile_document(profile),
         "model-profile": profile_document(dataclasses.replace(profile, kind="model")),
+        "walkthrough": walkthrough_document(WALK),
         "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
+        **{
+            f"profile-{kind}": import_module(f"vramplan.report.profiles.{kind}").document(answer)
+            for kind, answer in profile_answers.ANSWERS.items()
+        },
     }
 
 
@@ -104,13 +124,15 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_missing_key_is_noticed(name: str, documents: dict[str, Any]) -> None:
-    for path in paths(documents[name]):
-        broken = copy.deepcopy(documents[name])
-        holder: Any = broken
+    document = copy.deepcopy(documents[name])
+    validator = Draft202012Validator(schema(name))
+    for path in paths(document):
+        holder: Any = document
         for step in path[:-1]:
             holder = holder[step]
-        del holder[path[-1]]
-        assert errors_of(name, broken), path
+        value = holder.pop(path[-1])
+        assert not validator.is_valid(document), path
+        holder[path[-1]] = value
 
 
 @pytest.mark.parametrize(

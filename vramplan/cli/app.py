@@ -9,17 +9,20 @@ from typing import Annotated
 
 import typer
 
-from vramplan import __version__
 from vramplan.cli.commands import HELP, Commands
-from vramplan.cli.output import DOCUMENTS, dumps, say
+from vramplan.cli.output import DOCUMENTS, dumps, say, write
 from vramplan.errors import InputError, Problem
 from vramplan.exit_codes import ExitCode
+from vramplan.version import __version__
+
+COMPLETE = "_VRAMPLAN_COMPLETE"
 
 app = typer.Typer(
     name="vramplan",
     cls=Commands,
     rich_markup_mode=None,
     no_args_is_help=True,
+    add_completion=False,  # Typer's own takes no name of a shell, and reads Rich at every key
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": HELP},
 )
@@ -31,11 +34,52 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _show_completion(shell: str | None) -> None:
+    if shell is not None:
+        from vramplan.cli.shells import SCRIPTS, shell_of
+
+        typer.echo(SCRIPTS[shell_of(shell, "--show-completion")], nl=False)
+        raise typer.Exit
+
+
+def _install_completion(shell: str | None) -> None:
+    if shell is not None:
+        from vramplan.cli.shells import install, shell_of
+
+        name = shell_of(shell, "--install-completion")
+        done = install(name)
+        typer.echo(f"{name} completion is in {done.script}")
+        if done.start_file is not None:
+            typer.echo(f"{done.start_file} reads it")
+        typer.echo(f"Start a new {name} to use it.")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--install-completion",
+            metavar="[SHELL]",
+            callback=_install_completion,
+            is_eager=True,
+            help="Install completion for bash, zsh or fish; without a name for this shell.",
+        ),
+    ] = None,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--show-completion",
+            metavar="[SHELL]",
+            callback=_show_completion,
+            is_eager=True,
+            help="Print the script of that completion.",
+        ),
+    ] = None,
 ) -> None:
     """Says before a training run starts whether it fits in GPU memory, what fills it, and how to run it.
 
@@ -76,6 +120,8 @@ def _drop_stdout() -> None:
 
 def _run(words: list[str]) -> int:
     try:
+        if COMPLETE in os.environ:
+            return _offer(words)
         result = typer.main.get_command(app).main(args=words, prog_name="vramplan", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except SystemExit as stopped:  # how click ends when the reader of our output went away
@@ -101,6 +147,18 @@ def _run(words: list[str]) -> int:
                 hint = f"one of them: {context.command_path} show NAME"
             return _refuse(words, (Problem(error.format_message(), hint=hint),))
         return _bug(error)
+
+
+def _offer(words: list[str]) -> int:
+    """What a shell asks for at TAB: whatever is wrong, nothing else may be on stdout."""
+    from vramplan.cli.completion import answer
+
+    try:
+        write(answer(os.environ[COMPLETE], words, typer.main.get_command(app)))
+    except InputError as error:
+        say(f"error: {error}")
+        return ExitCode.BAD_INPUT
+    return ExitCode.OK
 
 
 def _refuse(words: list[str], problems: tuple[Problem, ...]) -> int:

@@ -20,15 +20,30 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "fit": Entry("vramplan.cli.fit", "fit", "Does a training run fit, what fills the memory, how to run it?"),
+    "checkpoints": Entry(
+        "vramplan.cli.checkpoints", "checkpoints", "Where to put checkpoints under a budget, every way side by side."
+    ),
+    "timeline": Entry("vramplan.cli.timeline", "timeline", "Draw live memory over one training step."),
+    "explain": Entry(
+        "vramplan.cli.explain", "explain", "Derive the peak: every operator, what it saves and why, what is alive."
+    ),
+    "walkthrough": Entry(
+        "vramplan.cli.walkthrough", "walkthrough", "The textbook's four steps to fit a model, each beside its replay."
+    ),
     "check": Entry("vramplan.cli.files", "check", "A gate for CI: does every job have the verdict it expects?"),
     "validate": Entry("vramplan.cli.files", "validate", "Compare predictions with measured cases."),
     "gpus": Entry("vramplan.cli.catalogue", "gpus", "List the known GPUs, or show one."),
     "models": Entry("vramplan.cli.catalogue", "models", "List the known models, or show one."),
+    "profiles": Entry("vramplan.cli.profiles", "profiles", "Check profiles, begin a new one, compare two."),
 }
 
 
 class Commands(TyperGroup):
     """The commands of the table, in its order, each built when it is asked for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As click does; the completion options may be the last word, without the name of a shell."""
+        return super().parse_args(ctx, _with_shell(args))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names, as `--help` lists them."""
@@ -73,3 +88,11 @@ def build(name: str) -> Any:
 
 
 HELP = ["--help", "-h"]
+SHELL_OPTIONS = ("--install-completion", "--show-completion")
+
+
+def _with_shell(args: list[str]) -> list[str]:
+    """An empty word behind an option that names a shell where none is named."""
+    if args and args[0] in SHELL_OPTIONS and (len(args) == 1 or args[1].startswith("-")):
+        return [args[0], "", *args[1:]]
+    return args

@@ -24,7 +24,7 @@ def check(
     \b
     Examples:
       vramplan check training.yaml --strict
-      vramplan check training.yaml --job 'llama-*' --format json
+      vramplan check training.yaml --job 'Llama*' --format json
       vramplan check training.yaml --format junit > memory.xml
 
     \b

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from vramplan.cli.job_options import job_of, with_job
+from vramplan.cli.job_options import any_job_of, with_job
 from vramplan.cli.options import Format, Print, Profiles, Quiet, Strict
 
 
@@ -30,28 +30,19 @@ def fit(
       vramplan fit -m llama-3-8b -g h100 --seq 4096 --precision pure-bf16
       vramplan fit -m ./config.json -g '24 GiB' --micro-batch 4 --format json
       vramplan fit -m gpt2-xl -g v100 --print recommended.micro_batch_size
+      vramplan fit -m gpt2-xl -g v100 --base-batch-size 256 --base-lr 1e-4
+      vramplan fit -m 1.5B -g v100 --runtime textbook --activation-bytes '65 GB'
 
     \b
     Exit codes: 0 fits, 2 bad input, 3 does not fit, 4 tight (with --strict).
     """
-    from vramplan.answer import answer
+    from vramplan.answer import answer, known_gpus
     from vramplan.cli.output import emit, output
     from vramplan.exit_codes import code_of
 
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
-    result = answer(job_of(given, folders), lambda: known_gpus(folders))
+    result = answer(any_job_of(given, folders), lambda: known_gpus(folders))
     code = code_of(result.verdict, strict=strict)
     emit("fit", result, to, exit_code=code)
     raise typer.Exit(code)
-
-
-def known_gpus(folders: list[Path]) -> Any:
-    """The GPUs that a remedy may name; none if a profile is broken (`vramplan gpus` says what is wrong with it)."""
-    from vramplan.catalog.gpus import list_gpus
-    from vramplan.errors import InputError
-
-    try:
-        return [profile.gpu() for profile in list_gpus(folders)]
-    except InputError:
-        return []

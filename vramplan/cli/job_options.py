@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from vramplan.spec import Job
+    from vramplan.spec import AnyJob, Job
 
 
 def _option(*names: str, metavar: str, help: str) -> Any:
@@ -27,7 +27,7 @@ def _job(
         str | None, _option("--model", "-m", metavar="MODEL", help="Profile name, profile file or config.json.")
     ] = None,
     gpu: Annotated[
-        str | None, _option("--gpu", "-g", metavar="GPU", help="Profile name or file, or a size as in '24 GiB'.")
+        str | None, _option("--gpu", "-g", metavar="GPU", help="Profile name or file, a size as in '24 GiB', or local.")
     ] = None,
     sequence_length: Annotated[
         str | None, _option("--seq", "--sequence-length", metavar="N", help="Tokens per sequence.")
@@ -71,7 +71,7 @@ def _job(
             "--checkpointing",
             "--activation-checkpointing",
             metavar="NAME",
-            help="none, full, sqrt, every:K, layers:[[0,6],[7,13]].",
+            help="none, full, sqrt, every:K, layers:[[0,6],[7,13]], optimal.",
         ),
     ] = None,
     attention: Annotated[
@@ -84,14 +84,52 @@ def _job(
         bool | None,
         typer.Option("--hold-outputs/--no-hold-outputs", help="The loop keeps the logits through backward."),
     ] = None,
-    runtime: Annotated[str | None, _option("--runtime", metavar="NAME", help="transformers, pytorch.")] = None,
+    runtime: Annotated[
+        str | None, _option("--runtime", metavar="NAME", help="transformers, pytorch, textbook.")
+    ] = None,
     reserve: Annotated[
         str | None, _option("--reserve", metavar="SIZE", help="Held back for others, as in '1 GiB'.")
     ] = None,
     data: Annotated[
         str | None, _option("--gpus", "--data", metavar="N", help="Data-parallel ranks (replicas).")
     ] = None,
-    sharding: Annotated[str | None, _option("--sharding", metavar="NAME", help="none.")] = None,
+    base_batch_size: Annotated[
+        str | None,
+        _option("--base-batch-size", metavar="N", help="Batch that --base-lr was found for: gives batch advice."),
+    ] = None,
+    base_learning_rate: Annotated[
+        str | None,
+        _option("--base-lr", "--base-learning-rate", metavar="RATE", help="Learning rate at --base-batch-size."),
+    ] = None,
+    sharding: Annotated[
+        str | None, _option("--sharding", metavar="NAME", help="none; by the textbook also zero1, zero2, zero3.")
+    ] = None,
+    activation_model: Annotated[
+        str | None, _option("--activation-model", metavar="NAME", help="Textbook: book, zero-paper, korthikanti.")
+    ] = None,
+    activation_bytes: Annotated[
+        str | None,
+        _option("--activation-bytes", metavar="SIZE", help="Textbook: a figure quoted in fp32, as in '65 GB'."),
+    ] = None,
+    checkpoint_factor: Annotated[
+        str | None,
+        _option("--checkpoint-factor", metavar="X", help="Textbook: what checkpointing divides activations by."),
+    ] = None,
+    weight_dtype: Annotated[
+        str | None, _option("--weight-dtype", metavar="NAME", help="Textbook: fp32, fp16, bf16, fp8, int8, none.")
+    ] = None,
+    gradient_dtype: Annotated[
+        str | None, _option("--gradient-dtype", metavar="NAME", help="Textbook: the same; none leaves gradients out.")
+    ] = None,
+    master_dtype: Annotated[
+        str | None, _option("--master-dtype", metavar="NAME", help="Textbook: the same; none for no master copy.")
+    ] = None,
+    optimizer_state_dtype: Annotated[
+        str | None, _option("--optimizer-state-dtype", metavar="NAME", help="Textbook: the same.")
+    ] = None,
+    compute_dtype: Annotated[
+        str | None, _option("--compute-dtype", metavar="NAME", help="Textbook: element type of the activations.")
+    ] = None,
     loss: Annotated[str | None, _later("--loss")] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", hidden=True)] = None,
     image_size: Annotated[str | None, _later("--image-size")] = None,
@@ -117,14 +155,6 @@ def _job(
         bool | None, typer.Option("--sequence-parallel/--no-sequence-parallel", hidden=True)
     ] = None,
     shards: Annotated[str | None, _later("--shards")] = None,
-    weight_dtype: Annotated[str | None, _later("--weight-dtype")] = None,
-    gradient_dtype: Annotated[str | None, _later("--gradient-dtype")] = None,
-    master_dtype: Annotated[str | None, _later("--master-dtype")] = None,
-    optimizer_state_dtype: Annotated[str | None, _later("--optimizer-state-dtype")] = None,
-    compute_dtype: Annotated[str | None, _later("--compute-dtype")] = None,
-    activation_model: Annotated[str | None, _later("--activation-model")] = None,
-    activation_bytes: Annotated[str | None, _later("--activation-bytes")] = None,
-    checkpoint_factor: Annotated[str | None, _later("--checkpoint-factor")] = None,
 ) -> None:
     """The template of the options; `with_job` gives them to a command."""
 
@@ -134,12 +164,13 @@ def with_job(command: Callable[..., None]) -> Callable[..., None]:
 
     `given` has every option by the name of its key; None is "left out". `job_of` makes the job of it.
     """
-    options = list(inspect.signature(_job, eval_str=True).parameters.values())
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
-    names = [option.name for option in options]
+    taken = {option.name for option in own}  # `explain --tensor` is a name, not a degree of parallelism
+    every = list(inspect.signature(_job, eval_str=True).parameters.values())
+    options = [option for option in every if option.name not in taken]
 
     def run(**words: Any) -> None:
-        given = {name: words.pop(name) for name in names}
+        given = {option.name: None if option.name in taken else words.pop(option.name) for option in every}
         command(given, **words)
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*options, *own)]
@@ -150,19 +181,36 @@ def with_job(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def job_of(given: dict[str, Any], folders: Sequence[Path], required: Sequence[str] = ("model", "gpu")) -> Job:
-    """The resolved job that the options describe. Raises InputError with everything that is wrong."""
-    from vramplan.errors import InputError, Problem
+    """The resolved job that the options describe, to be replayed: not one of the runtime textbook.
+
+    Raises InputError with everything that is wrong.
+    """
     from vramplan.job import build_job
 
-    missing = [Problem("is missing", f"--{key}", REQUIRED[key]) for key in required if given[key] is None]
+    require(given, required)
+    return build_job(as_job(given), profile_dirs=folders)
+
+
+def any_job_of(given: dict[str, Any], folders: Sequence[Path], required: Sequence[str] = ("model", "gpu")) -> AnyJob:
+    """The same for every runtime."""
+    from vramplan.job import build_any_job
+
+    require(given, required)
+    return build_any_job(as_job(given), profile_dirs=folders)
+
+
+def require(given: dict[str, Any], keys: Sequence[str]) -> None:
+    """Raise InputError if options that a command needs are left out."""
+    from vramplan.errors import InputError, Problem
+
+    missing = [Problem("is missing", f"--{key}", REQUIRED[key]) for key in keys if given[key] is None]
     if missing:
         raise InputError(missing)
-    return build_job(as_job(given), profile_dirs=folders)
 
 
 REQUIRED = {
     "model": "a profile name, a profile file or a config.json; `vramplan models` lists the names",
-    "gpu": "a profile name, a profile file or a size as in '24 GiB'; `vramplan gpus` lists the names",
+    "gpu": "a profile name, a profile file, a size as in '24 GiB', or local; `vramplan gpus` lists the names",
 }
 PARALLEL_KEYS = (
     "data",
@@ -191,15 +239,6 @@ def as_job(given: dict[str, Any]) -> dict[str, Any]:
             job.setdefault("parallel", {})[key] = value
         elif key in ADAPTER_KEYS:
             job.setdefault("adapter", {})[ADAPTER_KEYS[key]] = value
-        elif key == "gpu" and is_size(value):
-            job[key] = {"name": value, "memory": value}
         else:
             job[key] = value
     return job
-
-
-def is_size(text: str) -> bool:
-    """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100")."""
-    import re
-
-    return re.fullmatch(r"\s*[\d.]+\s*([kKMGTP]i?B?|[kKMGTP]?B|\s[A-Za-z]+)\s*", text) is not None

@@ -49,10 +49,19 @@ _TEXTS = {
 }
 
 
-_LISTS = ("check", "validate", "gpus", "models", "profile")
+_LISTS = ("check", "validate", "gpus", "models", "profile", "profile-lint", "profile-path")
 
 # kinds with a module of their own: `document`, `text`, `csv` and `markdown` of the answer
-_OWN: dict[str, str] = {}
+_OWN: dict[str, str] = {
+    "explain": "vramplan.report.explain",
+    "timeline": "vramplan.report.timeline",
+    "checkpoints": "vramplan.report.checkpoints",
+    "walkthrough": "vramplan.report.walkthrough",
+    "profile-lint": "vramplan.report.profiles.lint",
+    "profile-new": "vramplan.report.profiles.new",
+    "profile-diff": "vramplan.report.profiles.diff",
+    "profile-path": "vramplan.report.profiles.path",
+}
 
 # formats whose renderers have a function `render_KIND` that returns the text
 _RENDERERS = {

@@ -44,11 +44,11 @@ VALIDATE = (
 )
 GPUS = (
     *("name", "title", "capacity_bytes", "capacity_basis", "architecture", "compute_capability"),
-    *("bf16", "flash_attention", "aliases"),
+    *("bf16", "flash_attention", "aliases", "origin"),
 )
 MODELS = (
     *("name", "title", "family", "parameters", "layers", "hidden_size", "attention_heads", "key_value_heads"),
-    *("vocabulary_size", "max_positions", "aliases"),
+    *("vocabulary_size", "max_positions", "aliases", "origin"),
 )
 SOURCE = ("title", "url", "date")
 PROFILE = ("key", "value", "unit", *(f"source_{part}" for part in SOURCE), "reason", "note")
@@ -58,7 +58,7 @@ def render_fit(result: FitResult) -> str:
     """One row per alternative of the ladder; `recommended` marks the one to run."""
     document = fit_document(result, exit_code=0)
     chosen = document["recommended"]["activation_checkpointing"]
-    return _written(
+    return written(
         FIT,
         (
             {**document, **row, "recommended": row["activation_checkpointing"] == chosen}
@@ -69,22 +69,22 @@ def render_fit(result: FitResult) -> str:
 
 def render_check(rows: Iterable[CheckRow]) -> str:
     """One row per job."""
-    return _written(CHECK, map(_job, check_document(rows)["results"]))
+    return written(CHECK, map(_job, check_document(rows)["results"]))
 
 
 def render_validate(rows: Iterable[ValidateRow]) -> str:
     """One row per case."""
-    return _written(VALIDATE, map(_job, validate_document(rows)["results"]))
+    return written(VALIDATE, map(_job, validate_document(rows)["results"]))
 
 
 def render_gpus(rows: Iterable[GpuRow]) -> str:
     """One row per GPU."""
-    return _written(GPUS, gpus_document(rows)["gpus"])
+    return written(GPUS, gpus_document(rows)["gpus"])
 
 
 def render_models(rows: Iterable[ModelRow]) -> str:
     """One row per model."""
-    return _written(MODELS, models_document(rows)["models"])
+    return written(MODELS, models_document(rows)["models"])
 
 
 def render_profile(view: ProfileView) -> str:
@@ -94,7 +94,7 @@ def render_profile(view: ProfileView) -> str:
         source = field["source"] or {}
         return {**field, "key": key, **{f"source_{part}": source.get(part) for part in SOURCE}}
 
-    return _written(PROFILE, (row(key, field) for key, field in profile_document(view)["fields"].items()))
+    return written(PROFILE, (row(key, field) for key, field in profile_document(view)["fields"].items()))
 
 
 def _job(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,8 @@ class _Lines(list[str]):
         self.append(row.removesuffix("\r\n") + "\n")
 
 
-def _written(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def written(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A header and a row per mapping; what a mapping does not have is an empty cell."""
     lines = _Lines()
     writer = csv.writer(lines, lineterminator="\r\n")
     writer.writerow(columns)

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from vramplan import __version__
 from vramplan.errors import Problem
-from vramplan.results import Component, FitResult
+from vramplan.results.document import SCHEMA_VERSION as SCHEMA_VERSION
+from vramplan.results.document import fit_document as fit_document
+from vramplan.version import __version__
 
 if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them
     from vramplan.rows import (
@@ -23,81 +24,19 @@ if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them
         ValidateSummary,
     )
 
-SCHEMA_VERSION = 1
-SCHEMAS = ("fit", "check", "validate", "gpus", "models", "gpu-profile", "model-profile", "error")
+SCHEMAS = (
+    *("fit", "check", "validate", "gpus", "models", "gpu-profile", "model-profile", "error"),
+    *("profile-lint", "profile-new", "profile-diff", "profile-path"),
+    "checkpoints",
+    "explain",
+    "timeline",
+    "walkthrough",
+)
 
 
 def dumps(document: Mapping[str, Any]) -> str:
     """The text of a document, two spaces deep, ASCII, with a line break at the end. NaN and infinity are refused."""
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-
-def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
-    """The answer of `vramplan fit`."""
-    peak, recommended = result.peak, result.recommended
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "vramplan_version": __version__,
-        "name": result.name,
-        "verdict": result.verdict,
-        "job": result.job,
-        "exit_code": exit_code,
-        "capacity_bytes": result.capacity_bytes,
-        "usable_bytes": result.usable_bytes,
-        "headroom_bytes": result.headroom_bytes,
-        "utilization": result.utilization,
-        "parameters": {"total": result.total_parameters, "trainable": result.trainable_parameters},
-        "peak": {
-            "allocated_bytes": peak.allocated_bytes,
-            "reserved_bytes": peak.reserved_bytes,
-            "device_bytes": peak.device_bytes,
-            "low_bytes": peak.low_bytes,
-            "high_bytes": peak.high_bytes,
-            "phase": peak.phase,
-            "operator": peak.operator,
-            "phases": {
-                "forward_bytes": peak.forward_bytes,
-                "backward_bytes": peak.backward_bytes,
-                "step_bytes": peak.step_bytes,
-            },
-            "saved_bytes": peak.saved_bytes,
-        },
-        "components": _parts(result.components),
-        "overheads": _parts(result.overheads),
-        "recommended": {
-            "micro_batch_size": recommended.micro_batch_size,
-            "gradient_accumulation_steps": recommended.gradient_accumulation_steps,
-            "global_batch_size": recommended.global_batch_size,
-            "largest_micro_batch_size": recommended.largest_micro_batch_size,
-            "activation_checkpointing": recommended.activation_checkpointing,
-            "flags": recommended.flags,
-        },
-        "checkpoints": [{"first": first, "last": last} for first, last in result.checkpoints],
-        "alternatives": [
-            {
-                "activation_checkpointing": row.activation_checkpointing,
-                "verdict": row.verdict,
-                "micro_batch_size": row.micro_batch_size,
-                "gradient_accumulation_steps": row.gradient_accumulation_steps,
-                "allocated_bytes": row.allocated_bytes,
-                "device_bytes": row.device_bytes,
-                "largest_micro_batch_size": row.largest_micro_batch_size,
-                "recomputed_fraction": row.recomputed_fraction,
-            }
-            for row in result.alternatives
-        ],
-        "remedies": [
-            {
-                "change": remedy.change,
-                "saves_bytes": remedy.saves_bytes,
-                "cost": remedy.cost,
-                "verdict": remedy.verdict,
-            }
-            for remedy in result.remedies
-        ],
-        "assumptions": [{"key": item.key, "value": item.value, "why": item.why} for item in result.assumptions],
-        "warnings": list(result.warnings),
-    }
 
 
 def check_document(rows: Iterable[CheckRow], summary: CheckSummary | None = None) -> dict[str, Any]:
@@ -166,6 +105,7 @@ def gpus_document(rows: Iterable[GpuRow]) -> dict[str, Any]:
                 "bf16": row.bf16,
                 "flash_attention": row.flash_attention,
                 "aliases": list(row.aliases),
+                "origin": row.origin,
             }
             for row in rows
         ],
@@ -189,6 +129,7 @@ def models_document(rows: Iterable[ModelRow]) -> dict[str, Any]:
                 "vocabulary_size": row.vocabulary_size,
                 "max_positions": row.max_positions,
                 "aliases": list(row.aliases),
+                "origin": row.origin,
             }
             for row in rows
         ],
@@ -254,10 +195,6 @@ def _job(row: CheckRow | ValidateRow) -> dict[str, Any]:
         "error": error_object(row.problems),
         "exit_code": row.exit_code or 2,
     }
-
-
-def _parts(parts: Iterable[Component]) -> list[dict[str, Any]]:
-    return [{"name": part.name, "bytes": part.bytes, "basis": part.basis} for part in parts]
 
 
 def _stats(stats: ErrorStats) -> dict[str, Any]:

@@ -268,6 +268,13 @@ def to_plain(lines: Iterable[Line]) -> str:
     return "".join(row.rstrip(" ") + "\n" for row in rows)
 
 
+def _rich_style(name: str) -> str:
+    """A style of `STYLES`; `weights/optimizer` is the colour of the one on a ground of the other."""
+    colour, _, ground = name.partition("/")
+    style = STYLES.get(colour, "")
+    return f"{style} on {STYLES[ground]}".strip() if ground else style
+
+
 def print_rich(lines: Iterable[Line], file: IO[str] | None = None) -> None:
     """Write the report to a terminal (standard output if `file` is None), in colour where the terminal has colours."""
     from rich.console import Console
@@ -279,5 +286,5 @@ def print_rich(lines: Iterable[Line], file: IO[str] | None = None) -> None:
         text = Text(no_wrap=True, overflow="ignore", end="")
         for span in line:
             shown = span.text if unicode else ascii_of(span.text if span.plain is None else span.plain)
-            text.append(shown, STYLES.get(span.style, ""))
+            text.append(shown, _rich_style(span.style))
         console.print(text, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)

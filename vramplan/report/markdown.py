@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from vramplan.flags import flags_of
 from vramplan.report.lines import clean
 from vramplan.report.lists import problems_text, yes
-from vramplan.report.memory import Figures, memory_rows
+from vramplan.report.memory import Figures, by_textbook, heading, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
-from vramplan.report.text import judged_words, notes, strategy, subject, value_text, verdict_words
+from vramplan.report.text import judged_words, margin_words, notes, strategy, subject, value_text, verdict_words
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
 from vramplan.rows import (
     CheckRow,
@@ -40,14 +40,15 @@ def render_fit(result: FitResult) -> str:
     """The verdict, what to run, the memory at the peak, the ladder, the remedies, and the assumptions folded away."""
     figures = Figures(result)
     sections = [
-        _headline(result, figures),
+        headline(result, figures),
         _run(result),
         _memory(result, figures),
         _ladder(result),
         _remedies(result, figures),
+        _advice(result),
         _assumptions(result),
     ]
-    return _page(sections)
+    return page(sections)
 
 
 def render_check(rows: Iterable[CheckRow]) -> str:
@@ -66,7 +67,7 @@ def render_check(rows: Iterable[CheckRow]) -> str:
         sizes = [text_of(gib_against(device, usable)), text_of(gib_down(usable)), percent_up(device, usable)]
         cells.append([state, text(row.name), *sizes, text("; ".join(row.reasons))])
     columns = ("status", "job", "device GiB:", "usable GiB:", "used:", "reason")
-    return _page([[heading], _table(columns, cells)])
+    return page([[heading], table(columns, cells)])
 
 
 def render_validate(rows: Iterable[ValidateRow]) -> str:
@@ -100,12 +101,12 @@ def render_validate(rows: Iterable[ValidateRow]) -> str:
         "measured",
         "note",
     )
-    return _page([*sections, _table(columns, cells)])
+    return page([*sections, table(columns, cells)])
 
 
 def render_gpus(rows: Iterable[GpuRow]) -> str:
     """One row per GPU."""
-    columns = ("name", "GiB:", "memory", "bf16", "flash", "architecture", "also called")
+    columns = ("name", "GiB:", "memory", "bf16", "flash", "architecture", "also called", "from")
     cells = [
         [
             text(row.name),
@@ -115,10 +116,11 @@ def render_gpus(rows: Iterable[GpuRow]) -> str:
             yes(row.flash_attention),
             text(row.architecture or "?"),
             text(", ".join(row.aliases)),
+            text(row.origin),
         ]
         for row in rows
     ]
-    return _page([_table(columns, cells)])
+    return page([table(columns, cells)])
 
 
 def render_models(rows: Iterable[ModelRow]) -> str:
@@ -126,6 +128,7 @@ def render_models(rows: Iterable[ModelRow]) -> str:
     columns = (
         *("name", "family", "parameters:", "layers:", "hidden:", "heads:", "kv heads:", "vocabulary:", "positions:"),
         "also called",
+        "from",
     )
     cells = []
     for row in rows:
@@ -133,8 +136,9 @@ def render_models(rows: Iterable[ModelRow]) -> str:
         numbers = [*sizes, row.vocabulary_size, row.max_positions]
         parameters = "?" if row.parameters is None else f"{row.parameters:,}"
         shown = ["?" if number is None else str(number) for number in numbers]
-        cells.append([text(row.name), text(row.family), parameters, *shown, text(", ".join(row.aliases))])
-    return _page([_table(columns, cells)])
+        ends = (text(", ".join(row.aliases)), text(row.origin))
+        cells.append([text(row.name), text(row.family), parameters, *shown, *ends])
+    return page([table(columns, cells)])
 
 
 def render_profile(view: ProfileView) -> str:
@@ -148,17 +152,18 @@ def render_profile(view: ProfileView) -> str:
         source = [] if row.source is None else [row.source.title, row.source.date, row.source.url]
         said = [", ".join(text(part) for part in source if part), *(text(part) for part in (reason, row.note) if part)]
         cells.append([text(row.key), text(value), "; ".join(part for part in said if part)])
-    return _page([[title], [f"- {key}: {text(fact)}" for key, fact in facts if fact], _table(_PROFILE, cells)])
+    return page([[title], [f"- {key}: {text(fact)}" for key, fact in facts if fact], table(_PROFILE, cells)])
 
 
 _PROFILE = ("field", "value", "where it is from")
 
 
-def _headline(result: FitResult, figures: Figures) -> list[str]:
+def headline(result: FitResult, figures: Figures) -> list[str]:
+    """The verdict as a heading, the device figure against the usable memory, and the notes."""
     margin = f"{text_of(figures.headroom)} GiB headroom"
     if figures.headroom < 0:
         margin = f"{text_of(-figures.headroom)} GiB too much"
-    band = f"band {text_of(figures.low)} to {text_of(figures.high)}"
+    band = margin_words(result, figures)
     lines = [
         f"## {verdict_words(result)}: {text(subject(result.job))}",
         "",
@@ -181,13 +186,15 @@ def _run(result: FitResult) -> list[str]:
 def _memory(result: FitResult, figures: Figures) -> list[str]:
     cells = []
     for row in memory_rows(result, figures):
-        shown = [text(row.name), text_of(row.hundredths), percent(row.bytes, result.capacity_bytes)]
+        gb = [] if row.gb_hundredths is None else [text_of(row.gb_hundredths)]
+        shown = [text(row.name), *gb, text_of(row.hundredths), percent(row.bytes, result.capacity_bytes)]
         if row.kind == "total":
             shown = [f"**{cell}**" for cell in shown]
         cells.append([*shown, text(row.basis)])
-    peak = result.peak
-    title = f"### Memory at the peak: {text(peak.phase)}, {text(peak.operator)}"
-    return [title, "", *_table(("component", "GiB:", "% of GPU:", "basis"), cells)]
+    title, where = heading(result)
+    gb_column = ["GB:"] if by_textbook(result) else []
+    columns = ("component", *gb_column, "GiB:", "% of GPU:", "basis")
+    return [f"### {title}: {text(where)}", "", *table(columns, cells)]
 
 
 def _ladder(result: FitResult) -> list[str]:
@@ -209,7 +216,7 @@ def _ladder(result: FitResult) -> list[str]:
             ]
         )
     columns = ("checkpointing", "verdict", "micro-batch:", "steps:", "device GiB:", "largest:", "extra compute:")
-    return ["### Ladder", "", *_table(columns, cells)]
+    return ["### Ladder", "", *table(columns, cells)]
 
 
 def _remedies(result: FitResult, figures: Figures) -> list[str]:
@@ -221,7 +228,16 @@ def _remedies(result: FitResult, figures: Figures) -> list[str]:
         sizes = [text_of(after), text_of(figures.device - after)]
         cells.append([text(flags_of(remedy.change)), text(remedy.verdict), *sizes, text(remedy.cost)])
     columns = ("one of these is enough", "verdict", "device GiB:", "saves GiB:", "cost")
-    return ["### Remedies", "", *_table(columns, cells)]
+    return ["### Remedies", "", *table(columns, cells)]
+
+
+def _advice(result: FitResult) -> list[str]:
+    if result.advice is None:
+        return []
+    from vramplan.report.advice import TITLE, advice_rows  # few answers have one
+
+    rows = [(key, said.replace("×", "x")) for key, said in advice_rows(result.advice)]
+    return [f"### {TITLE}", "", *(f"- {text(key)}: {text(said)}" for key, said in rows)]
 
 
 def _assumptions(result: FitResult) -> list[str]:
@@ -229,7 +245,7 @@ def _assumptions(result: FitResult) -> list[str]:
         return []
     cells = [[text(item.key), text(value_text(item.value)), text(item.why)] for item in result.assumptions]
     summary = f"<summary>{count(len(cells), 'assumption')}</summary>"
-    return ["<details>", summary, "", *_table(("key", "value", "why"), cells), "", "</details>"]
+    return ["<details>", summary, "", *table(("key", "value", "why"), cells), "", "</details>"]
 
 
 def _stats(title: str, groups: Mapping[str, ErrorStats]) -> list[str]:
@@ -245,10 +261,10 @@ def _stats(title: str, groups: Mapping[str, ErrorStats]) -> list[str]:
         for name, stats in groups.items()
     ]
     columns = (title, "cases:", "median:", "p90:", "worst:", "bias:")
-    return [f"### Error of the peak per {title}", "", *_table(columns, cells)]
+    return [f"### Error of the peak per {title}", "", *table(columns, cells)]
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """`columns`: titles, with a colon at the end of those whose cells are numbers."""
     lines = [[column.removesuffix(":") for column in columns]]
     lines.append(["---:" if column.endswith(":") else "---" for column in columns])
@@ -256,5 +272,6 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def _page(sections: Iterable[Sequence[str]]) -> str:
+def page(sections: Iterable[Sequence[str]]) -> str:
+    """Sections of lines, an empty line between them."""
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"

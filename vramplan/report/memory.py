@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from vramplan.report.lines import STYLES, Cell, Column, Line, Span, table, wrap
-from vramplan.report.numbers import apportion, gib_against, gib_down, gib_up, percent, text_of
-from vramplan.results import Component, FitResult
+from vramplan.report.numbers import apportion, gb_near, gib_against, gib_down, gib_up, percent, text_of
+from vramplan.results import TEXTBOOK_PHASE, Component, FitResult
 
 _LETTERS = {
     "weights": "W",
@@ -48,6 +48,11 @@ class Figures:
         self.overheads = steps
 
 
+def by_textbook(result: FitResult) -> bool:
+    """Whether the figures are sums of closed forms: no device shows them, and texts print them in GB."""
+    return result.peak.phase == TEXTBOOK_PHASE
+
+
 class Row(NamedTuple):
     """One step of the way from the components to the capacity."""
 
@@ -56,10 +61,13 @@ class Row(NamedTuple):
     hundredths: int
     bytes: int
     basis: str = ""
+    gb_hundredths: int | None = None  # only where the textbook is compared with printed figures
 
 
 def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
     """Every part that is not empty, and the sums between them."""
+    if by_textbook(result):
+        return _textbook_rows(result, figures)
     peak = result.peak
     rows = [
         Row("component", part.name, hundredths, part.bytes, part.basis)
@@ -88,13 +96,33 @@ def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
     return rows
 
 
+def _textbook_rows(result: FitResult, figures: Figures) -> list[Row]:
+    """The same for closed forms: one sum, and nothing that a tool would show."""
+    total, usable = gb_near(result.peak.allocated_bytes), gb_near(result.usable_bytes)
+    rows = [
+        # GB are there to be held against a printed table, so each is rounded by itself, as it is there
+        Row("component", part.name, shown, part.bytes, part.basis.removeprefix("textbook: "), gb_near(part.bytes))
+        for part, shown in zip(result.components, figures.components, strict=True)
+    ]
+    basis = "all that the textbook counts"
+    rows.append(Row("total", "total", figures.device, result.peak.device_bytes, basis, total))
+    rows.append(Row("free", "free", figures.headroom, result.headroom_bytes, "", usable - total))
+    rows.append(Row("total", "capacity", figures.usable, result.usable_bytes, "all that the GPU has", usable))
+    return rows
+
+
+def heading(result: FitResult) -> tuple[str, str]:
+    """The title over the memory, and where in the step it is."""
+    if by_textbook(result):
+        return "Memory by the textbook", result.peak.operator
+    return "Memory at the peak", f"{result.peak.phase}, {result.peak.operator}"
+
+
 def memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
     """The bar, and under it every part in GiB and in percent of the GPU."""
-    peak = result.peak
-    lines = wrap(
-        [Span("Memory at the peak", "heading"), Span(f"  {peak.phase}, {peak.operator}", "muted")], width, rest=2
-    )
-    letters = _keys(result.components, result.overheads)
+    title, where = heading(result)
+    lines = wrap([Span(title, "heading"), Span(f"  {where}", "muted")], width, rest=2)
+    letters = keys_of(result.components, result.overheads)
     lines += _bar(result, figures, letters, width)
     lines.append(())
 
@@ -107,11 +135,13 @@ def memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
     for row in memory_rows(result, figures):
         mark, style = marks.get(row.kind) or (letters[row.name, row.kind == "overhead"], "")
         share = percent(row.bytes, result.capacity_bytes)
-        cells = (row.name, text_of(row.hundredths), share)
+        gb = [] if row.gb_hundredths is None else [text_of(row.gb_hundredths)]
+        cells = (row.name, *gb, text_of(row.hundredths), share)
         rows.append([mark, *(Span(cell, style) for cell in cells), Span(row.basis, "muted")])
     columns = [
         Column(""),
         Column("component", most=16),
+        *([Column("GB", right=True)] if by_textbook(result) else []),
         Column("GiB", right=True),
         Column("% of GPU", right=True, drop=1),
         Column("basis", drop=2, fluid=True),
@@ -119,7 +149,7 @@ def memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
     return lines + table(columns, rows, width)
 
 
-def _keys(components: Iterable[Component], overheads: Iterable[Component]) -> dict[tuple[str, bool], Span]:
+def keys_of(components: Iterable[Component], overheads: Iterable[Component]) -> dict[tuple[str, bool], Span]:
     """What stands for a part in the bar: a coloured block on a terminal, a letter of its own in ASCII."""
     keys: dict[tuple[str, bool], Span] = {}
     taken: set[str] = set()
@@ -174,10 +204,10 @@ def _bar(result: FitResult, figures: Figures, keys: Mapping[tuple[str, bool], Sp
         under = [Span(" " * (low + 1 - len(label) - 2)), Span(label, "muted"), Span("  "), *under[1:]]
     elif high + 4 + len(label) <= width:
         under += [Span("  "), Span(label, "muted")]
-    return [_squeeze(spans), tuple(under)]
+    return [squeeze(spans)] if by_textbook(result) else [squeeze(spans), tuple(under)]
 
 
-def _squeeze(spans: Iterable[Span]) -> Line:
+def squeeze(spans: Iterable[Span]) -> Line:
     """Runs of one mark as one span."""
     line: list[Span] = []
     for span in spans:

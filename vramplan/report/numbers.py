@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 GIB = 1 << 30
+GB = 10**9
 
 
 def gib_up(demand_bytes: int) -> int:
@@ -31,6 +32,11 @@ def text_of(hundredths: int) -> str:
     sign = "-" if hundredths < 0 else ""
     whole, part = divmod(abs(hundredths), 100)
     return f"{sign}{whole}.{part:02d}"
+
+
+def gb_near(size_bytes: int) -> int:
+    """Hundredths of a GB, to the nearest: textbook figures are compared with printed ones, which are rounded so."""
+    return (size_bytes * 200 + GB) // (2 * GB)
 
 
 def apportion(parts: Sequence[int], total: int) -> list[int]:

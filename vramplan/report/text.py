@@ -7,8 +7,8 @@ from typing import Any
 
 from vramplan.flags import flags_of, quoted
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, table, to_plain, wrap
-from vramplan.report.memory import Figures, memory
-from vramplan.report.numbers import gib_against, text_of
+from vramplan.report.memory import Figures, by_textbook, memory
+from vramplan.report.numbers import gb_near, gib_against, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
 __all__ = ["print_rich", "render_fit", "to_plain"]
@@ -24,12 +24,13 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
     width = max(NARROWEST, min(width, WIDEST))
     figures = Figures(result)
     sections = [
-        _headline(result, figures, width),
+        headline(result, figures, width),
         _run(result, width),
         memory(result, figures, width),
         _ladder(result, width),
         _why_not(result, figures, width),
         _remedies(result, figures, width),
+        _advice(result, width),
         _assumptions(result, width),
     ]
     lines: list[Line] = []
@@ -61,7 +62,8 @@ def run_words(job: Mapping[str, Any]) -> str:
     return words + (f" = global batch {whole}" if whole is not None else "")
 
 
-def _headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
+def headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
+    """The verdict, the device figure against the usable memory, what to run, and the notes."""
     title = [Span(verdict_words(result), result.verdict), Span("  " + subject(result.job), "strong")]
     lines = wrap(title, width, rest=2)
 
@@ -70,7 +72,7 @@ def _headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
         spans.append(Span(f"{text_of(-figures.headroom)} GiB too much", "over"))
     else:
         spans.append(Span(f"{text_of(figures.headroom)} GiB headroom"))
-    spans.append(Span(f" (band {text_of(figures.low)} to {text_of(figures.high)})", "muted"))
+    spans.append(Span(f" ({margin_words(result, figures)})", "muted"))
     lines += wrap(spans, width, first=2, rest=2)
 
     lines += wrap(
@@ -79,6 +81,13 @@ def _headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
     for warning in notes(result):
         lines += wrap([Span("note: ", "note"), Span(warning)], width, first=2, rest=8)
     return lines
+
+
+def margin_words(result: FitResult, figures: Figures) -> str:
+    """The band; closed forms have none, and are compared with printed GB."""
+    if by_textbook(result):
+        return f"{text_of(gb_near(result.peak.device_bytes))} of {text_of(gb_near(result.usable_bytes))} GB"
+    return f"band {text_of(figures.low)} to {text_of(figures.high)}"
 
 
 def verdict_words(result: FitResult) -> str:
@@ -154,6 +163,11 @@ def _run(result: FitResult, width: int) -> list[Line]:
         ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}"),
         ("largest", f"micro-batch {largest} by the device figure" if largest else "no micro-batch fits"),
     ]
+    if by_textbook(result):  # the equations count checkpoints without placing them, and know no kernels
+        facts = [("parameters", parameters), ("optimizer", str(job.get("optimizer")))]
+        if job.get("activation_model") is not None:
+            facts += [("equation", str(job["activation_model"]))]
+            facts += [("largest", f"micro-batch {largest}" if largest else "no micro-batch fits")]
     for key, value in facts:
         lines += wrap([Span(f"{key.ljust(12)} ", "muted"), Span(value)], width, first=2, rest=15)
     return lines
@@ -249,8 +263,9 @@ def _why_not(result: FitResult, figures: Figures, width: int) -> list[Line]:
         Span(part.name, "strong"),
         Span(f", {text_of(hundredths)} of the {text_of(figures.device)} GiB needed; "),
         Span(f"{text_of(-figures.headroom)} GiB too much", "over"),
-        Span(f" ({text_of(figures.low - figures.usable)} at the low end)"),
     ]
+    if not by_textbook(result):
+        spans.append(Span(f" ({text_of(figures.low - figures.usable)} at the low end)"))
     return [(Span("Why not", "heading"),), *wrap(spans, width, first=2, rest=2)]
 
 
@@ -276,6 +291,14 @@ def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
             rows.append(["", "", "", Span(remedy.cost, "muted")])
     columns = [Column("GiB", right=True), Column("verdict"), Column("saves", right=True), Column("change", fluid=True)]
     return lines + table(columns, rows, width)
+
+
+def _advice(result: FitResult, width: int) -> list[Line]:
+    if result.advice is None:
+        return []
+    from vramplan.report.advice import advice_lines  # few answers have one
+
+    return advice_lines(result.advice, width)
 
 
 def _assumptions(result: FitResult, width: int) -> list[Line]:

@@ -6,11 +6,21 @@ Every size is integer bytes on the most loaded device. Components are what is al
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vramplan.exit_codes import code_of
+from vramplan.spec import DOES_NOT_FIT as DOES_NOT_FIT
+from vramplan.spec import FITS as FITS
+from vramplan.spec import TIGHT as TIGHT
 from vramplan.spec import Assumption
 
-FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"
+if TYPE_CHECKING:  # most answers give no advice
+    from vramplan.results.advice import Advice
+
+TEXTBOOK_PHASE = "textbook"  # the phase of a peak that is a sum of closed forms and not a moment
+
+_GIB = 1 << 30
 
 
 class Component(NamedTuple):
@@ -29,7 +39,7 @@ class Peak(NamedTuple):
     device_bytes: int  # what nvidia-smi shows for the process
     low_bytes: int
     high_bytes: int
-    phase: str  # forward | backward | step
+    phase: str  # forward | backward | step | textbook
     operator: str
     forward_bytes: int
     backward_bytes: int
@@ -64,18 +74,22 @@ class Alternative(NamedTuple):
 class Remedy(NamedTuple):
     """A single change of job keys that would make it fit, verified by a replay."""
 
-    change: dict[str, Any]  # job keys; nested for parallel
+    change: Mapping[str, Any]  # job keys; nested for parallel
     saves_bytes: int  # device bytes against the judged job
     cost: str
     verdict: str
 
 
 class FitResult(NamedTuple):
-    """The whole answer of `vramplan fit`."""
+    """The whole answer of `vramplan fit` and of `vramplan.fit`: frozen, hashable, picklable.
+
+    Sizes are integer bytes on the most loaded device. It is a tuple for the sake of start-up time; use its names, as
+    fields may be added anywhere, and `to_dict` for JSON.
+    """
 
     name: str
     verdict: str  # fits | tight | does-not-fit
-    job: dict[str, Any]  # resolved, in the words of the job format; fed back in it gives the same answer
+    job: Mapping[str, Any]  # resolved, in the words of the job format; fed back in it gives the same answer
     capacity_bytes: int
     usable_bytes: int
     headroom_bytes: int
@@ -91,3 +105,22 @@ class FitResult(NamedTuple):
     remedies: tuple[Remedy, ...]
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
+    advice: Advice | None = None  # on batch size and learning rate, where the job names what it comes from
+
+    def to_dict(self, *, strict: bool = False) -> dict[str, Any]:
+        """The JSON document of `vramplan fit --format json`, as plain dicts and lists of the caller's own.
+
+        `strict` is the option `--strict`: it decides `exit_code` for a tight verdict, and nothing else.
+        """
+        from vramplan.results.document import fit_document  # it needs this module
+
+        return fit_document(self, exit_code=code_of(self.verdict, strict=strict))
+
+    def __repr__(self) -> str:
+        needed, usable = self.peak.device_bytes / _GIB, self.usable_bytes / _GIB
+        best = self.recommended
+        run = "nothing fits"
+        if best.micro_batch_size is not None:
+            run = f"micro-batch {best.micro_batch_size} x {best.gradient_accumulation_steps} steps"
+            run += f", checkpointing {best.activation_checkpointing}"
+        return f"<FitResult {self.name!r}: {self.verdict}, {needed:.1f} of {usable:.1f} GiB, {run}>"
