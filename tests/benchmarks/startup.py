@@ -60,6 +60,15 @@ def twenty_jobs() -> str:
     return "\n".join(lines) + "\n"
 
 
+def many_jobs() -> str:
+    """Half a megabyte of jobs, of which one is asked for: what reading costs."""
+    row = (
+        "  - {{name: job {0}, model: gpt2, gpu: v100, micro_batch_size: 4, sequence_length: 1024, precision: amp-fp16, "
+    )
+    row += "activation_checkpointing: none, global_batch_size: 512, max_utilization: 1.0}}"
+    return "\n".join(["version: 1", "jobs:", *(row.format(number) for number in range(3000))]) + "\n"
+
+
 def run(words: tuple[str, ...], folder: Path) -> Run:
     """Start a process, wait for it, and say how long it took and how large it grew."""
     started = time.perf_counter()
@@ -102,12 +111,15 @@ def main(repetitions: int) -> None:
         Case("fit --format json", (*vramplan, *question, "--format", "json"), 2.5),
         Case("fit (text)", (*vramplan, *question), None),
         Case("--help", (*vramplan, "--help"), 2.6),
+        Case("fit, optimal", (*vramplan, *question, "--checkpointing", "optimal"), None),
         Case("check, 20 jobs", (*vramplan, "check", "twenty.yaml"), None, None),
+        Case("check, 1 of 3,000", (*vramplan, "check", "many.yaml", "--job", "job 7"), None, None),
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "one_command.py").write_text(ONE_COMMAND, "utf-8")
         (folder / "twenty.yaml").write_text(twenty_jobs(), "utf-8")
+        (folder / "many.yaml").write_text(many_jobs(), "utf-8")
         base = (sys.executable, "one_command.py")
         print(f"Median of {repetitions} pairs; the base is a one-command Typer program under the same interpreter.")
         print(f"{'command':<20}{'ms':>8}{'base ms':>9}{'ratio':>8}{'limit':>7}{'MB':>8}{'limit':>7}")

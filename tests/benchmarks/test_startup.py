@@ -17,6 +17,8 @@ def test_the_benchmark_prints_a_row_for_every_command() -> None:
     done = subprocess.run([sys.executable, str(script), "1"], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()[2:]
-    assert [row[:20].rstrip() for row in rows] == ["fit --format json", "fit (text)", "--help", "check, 20 jobs"]
+    assert [row[:20].rstrip() for row in rows] == [
+        *("fit --format json", "fit (text)", "--help", "fit, optimal", "check, 20 jobs", "check, 1 of 3,000"),
+    ]
     for row in rows:
         assert len(re.findall(r"\d+\.\d+", row)) >= 4

@@ -99,7 +99,7 @@ def test_filters_that_leave_nothing_are_valid_too() -> None:
     assert valid("models", run("models", "--name", "nothing", "--format", "json").document)["models"] == []
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=35)
 @given(raw=jobs())
 def test_a_resolved_job_from_a_file_fed_back_in_gives_the_same_answer(raw: dict[str, Any], folder: Path) -> None:
     first = feed(raw, folder / "first.json")
@@ -136,7 +136,7 @@ def option_lists(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(words=option_lists())
 def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: list[str], folder: Path) -> None:
     first = fit(*words)
@@ -151,7 +151,7 @@ def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: li
     same(first, fit(*again))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(words=option_lists())
 def test_the_recommended_flags_appended_to_the_command_change_nothing(words: list[str]) -> None:
     first = fit(*words)
@@ -162,7 +162,7 @@ def test_the_recommended_flags_appended_to_the_command_change_nothing(words: lis
     assert pinned["recommended"] == first["recommended"]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(words=option_lists())
 def test_the_remedies_of_a_command_do_what_they_say(words: list[str], folder: Path) -> None:
     first = fit(*words, "--micro-batch", "512", "--seq", "512")

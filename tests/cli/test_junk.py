@@ -92,7 +92,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words + (["--format", "json"] if draw(st.booleans()) else [])
 
 
-@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(command_lines())
 @example(["fit", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "9" * 30, "--format", "json"])
 @example(["fit", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "1099511627776", "--steps", "1099511627776"])
@@ -177,7 +177,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated(), st.sampled_from(["check", "validate"]))
 @example(TEXT.encode(), "check")
 @example(TEXT.encode(), "validate")
@@ -199,7 +199,7 @@ JUNK = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=3), st.sampled_from(["check", "validate"])
 )

@@ -74,7 +74,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
     assert recomputed_flops(sizes, placement) == record.flops["recompute"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> None:
     setup = data.draw(setups())
@@ -115,7 +115,7 @@ def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> No
         assert (recomputed_flops(sizes, best), peak_bytes(sizes, best)) == min(t for t in tried if t[1] <= limit)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_it_is_never_worse_than_equal_segments(data: st.DataObject) -> None:
     setup = data.draw(setups())
@@ -202,7 +202,7 @@ def test_a_large_block_is_checkpointed_before_small_ones() -> None:
 # The whole answer
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(jobs())
 def test_a_job_pinned_to_optimal_gets_the_best_that_every_placement_offers(described: dict[str, object]) -> None:
     job = build_job({**described, "activation_checkpointing": "optimal"})
