@@ -120,7 +120,7 @@ def test_the_readme_has_two_set_up_commands_of_one_line() -> None:
     assert [len(lines) for lines in blocks] == [1, 1]
     (use,), (develop,) = blocks
     assert use.endswith("vramplan fit --model gpt2-xl --gpu v100")
-    assert develop.endswith("-m pytest")
+    assert develop.endswith("-m pytest -n auto")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
