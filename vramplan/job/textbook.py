@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 
 from vramplan.catalog import document, gpus
 from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.counting import parameters_of
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink
 from vramplan.job import vocabulary as words
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import DEFAULT_MAX_SEQUENCE, DEFAULT_MAX_UTILIZATION, Resolver, own_cells
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models.modules import Segment
-from vramplan.spec import Gpu, Job, ModelShape, TextbookCells, TextbookJob, TextbookModel
+from vramplan.spec import Gpu, Job, TextbookCells, TextbookJob, TextbookModel
 from vramplan.textbook.activations import NEEDS
 from vramplan.units import format_gib
 
@@ -126,7 +125,7 @@ class _TextbookResolver(Resolver):
         shape = self._model()
         if shape is None or self.fields.sink.problems:
             return None
-        counted = count_parameters(shape)
+        counted = parameters_of(shape)
         declared, inline = shape.declared_parameters, isinstance(given, dict)
         if declared is not None and declared != counted:
             what = "the text's count is used" if inline else "the answer is for the architecture"
@@ -292,19 +291,3 @@ class _TextbookResolver(Resolver):
         twin = read_job(Fields(node, Sink(None)), in_file=False)
         found = Resolver(twin, self.catalog).job()
         return None if twin.fields.sink.problems or twin.fields.sink.refusals else found
-
-
-def count_parameters(shape: ModelShape) -> int:
-    """Parameters of an architecture, counted by building it."""
-    setup = Setup(
-        model=shape,
-        precision="fp32",
-        sequence_length=1,
-        attention="efficient",
-        segments=(Segment(1, shape.layers, False),),
-        optimizer="sgd",
-        optimizer_implementation="foreach",
-        accumulating=False,
-        hold_outputs=False,
-    )
-    return replay(setup).parameters

@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from vramplan.report.json import SCHEMA_VERSION
-from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
+from vramplan.report.lines import Cell, Column, Line, Span, stacked, table, wrap
 from vramplan.report.markdown import page
 from vramplan.report.markdown import table as grid
 from vramplan.report.markdown import text as markup
@@ -66,12 +66,7 @@ def text(result: PlacementResult, *, width: int | None) -> list[Line]:
         _curve(result, width),
         _rest(result, width),
     ]
-    lines: list[Line] = []
-    for section in sections:
-        if section and lines:
-            lines.append(())
-        lines += section
-    return lines
+    return stacked(sections)
 
 
 def _headline(result: PlacementResult, width: int) -> list[Line]:

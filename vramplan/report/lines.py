@@ -230,6 +230,16 @@ def _row(
     return [_join(_trim(tuple(spans))), *more]
 
 
+def stacked(sections: Iterable[list[Line]]) -> list[Line]:
+    """The sections that have lines, an empty line between them."""
+    lines: list[Line] = []
+    for section in sections:
+        if section and lines:
+            lines.append(())
+        lines += section
+    return lines
+
+
 def _trim(line: Line) -> Line:
     """Without spaces at the end."""
     spans = list(line)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.flags import flags_of, quoted
-from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, table, to_plain, wrap
+from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
 from vramplan.report.memory import Figures, by_textbook, memory
 from vramplan.report.numbers import gb_near, gib_against, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
@@ -33,12 +33,7 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
         _advice(result, width),
         _assumptions(result, width),
     ]
-    lines: list[Line] = []
-    for section in sections:
-        if section and lines:
-            lines.append(())
-        lines += section
-    return lines
+    return stacked(sections)
 
 
 def name_of(value: Any) -> str:
