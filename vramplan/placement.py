@@ -73,7 +73,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         curve=tuple(_curve(equal, blocks, rows[0].allocated_bytes, stored)),
         textbook_segments=max(1, round(sqrt(blocks))),
         best_blocks_per_segment=min(range(1, blocks + 1), key=lambda k: (equal[k - 1].allocated_bytes, k)),
-        flags=None if best is None else _flags(decision, best),
+        flags=None if best is None else _flags(decision, best, equal),
         assumptions=(*job.assumptions, *_assumed(decision)),
         warnings=job.warnings,
     )
@@ -113,13 +113,15 @@ def _curve(equal: list[Strategy], blocks: int, none_bytes: int, stored_bytes: in
     return points
 
 
-def _flags(decision: Decision, best: Placement) -> str:
+def _flags(decision: Decision, best: Placement, equal: list[Strategy]) -> str:
+    """Options that pin the placement, by the name of equal segments where it is one of those."""
     schedule = decision.choice.rung.schedule
+    named = next((strategy.name for strategy in equal if strategy.checkpoints == best), spelled(best))
     return flags_of(
         {
             "micro_batch_size": schedule.micro_batch_size,
             "gradient_accumulation_steps": schedule.gradient_accumulation_steps,
-            "activation_checkpointing": spelled(best),
+            "activation_checkpointing": named,
         }
     )
 

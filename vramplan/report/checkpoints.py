@@ -120,7 +120,9 @@ def _strategies(result: PlacementResult, width: int) -> list[Line]:
 def _pictures(result: PlacementResult, width: int) -> list[Line]:
     title = [
         Span("Segments", "heading"),
-        Span("  a column is a block: [==] one checkpoint, | a checkpoint of one block, # stored", "muted"),
+        Span("  a column is a block: [==] one checkpoint, | a checkpoint of one block, ", "muted"),
+        Span("█", "muted", "#"),
+        Span(" stored", "muted"),
     ]
     lines = wrap(title, width, rest=2)
     label = min(14, max(len(row.name) for row in result.strategies))
@@ -196,7 +198,9 @@ def _curve(result: PlacementResult, width: int) -> list[Line]:
     ]
     title = [
         Span("every:K", "heading"),
-        Span("  replayed peak (bar), and what k*A + (L/k)*A says (+), the A of a whole stored block", "muted"),
+        Span("  replayed peak (bar), and what k*A + (L/k)*A says ", "muted"),
+        Span("┃", "muted", "+"),
+        Span(", the A of a whole stored block", "muted"),
     ]
     words = (
         f"textbook: k = sqrt({result.blocks}) = {result.textbook_segments} segments; "

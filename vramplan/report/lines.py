@@ -54,7 +54,7 @@ STYLES = {
 }
 
 # Signs that a terminal may get, and what a pipe gets in the same width.
-_ASCII = str.maketrans("×–—±·→≤≥“”’", "x--~->" + "<>" + '""\'')
+_ASCII = str.maketrans("×–—±·→≤≥“”’█┃", "x--~->" + "<>" + '""\'' + "#+")
 
 
 def clean(text: str) -> str:
