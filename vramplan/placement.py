@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import ceil, sqrt
 
 from vramplan.answer import Decision, decide
+from vramplan.errors import UsageError
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
+from vramplan.models import has_equal_blocks
 from vramplan.planner.checkpoints import OPTIMAL, blocks_per_segment, checkpoint_ranges, spelled
 from vramplan.planner.optimal import (
     Placement,
@@ -25,8 +27,12 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     """Compare the placements of a job's checkpoints.
 
     `budget_bytes` bounds the peak of allocated memory; None is what fits the job's GPU for certain. The micro-batch is
-    the job's, else the one that `fit` chooses. Raises UsageError if the batch keys contradict each other.
+    the job's, else the one that `fit` chooses. Raises UsageError if the batch keys contradict each other, and for a
+    family whose blocks are not all alike.
     """
+    if not has_equal_blocks(job.model.family):
+        message = f"placements are not modelled for {job.model.family}, whose blocks depend on their neighbours"
+        raise UsageError(message, key="model")
     decision = decide(job)
     judge, schedule = decision.judge, decision.choice.rung.schedule
     budget = judge.limits.high if budget_bytes is None else budget_bytes

@@ -18,7 +18,7 @@ class ModelShape(NamedTuple):
     """The architecture of one network: what decides the shapes of its tensors."""
 
     name: str
-    family: str  # which forward pass: gpt2 | llama | bert
+    family: str  # which forward pass: a file of vramplan/models
     transformers_model_type: str  # gpt2, llama, mistral, qwen2, bert, ...
     task: str  # lm | mlm | cls: which head and loss
     layers: int
@@ -30,7 +30,7 @@ class ModelShape(NamedTuple):
     vocabulary_size: int
     max_positions: int
     tied_embeddings: bool
-    positions: str  # learned | rope
+    positions: str  # learned | rope | alibi
     activation: str  # gelu_new | gelu | gelu_pytorch_tanh | relu | silu
     gated_mlp: bool
     qkv_bias: bool  # bias of the query, key and value projections
@@ -43,6 +43,14 @@ class ModelShape(NamedTuple):
     classes: int = 2  # classification only
     sliding_window: int | None = None  # Mistral: no effect while longer than the sequence
     declared_parameters: int | None = None
+    qk_norm: bool = False  # Qwen3: queries and keys are normalised, head by head
+    partial_rotary_factor: float = 1.0  # GPT-NeoX, Phi: the share of each head that rotary positions turn
+    parallel_residual: bool = False  # GPT-NeoX: attention and feed-forward layer beside each other
+    pre_norm: bool = True  # OPT-350m normalises after each residual sum instead of before attention and MLP
+    embedding_size: int | None = None  # OPT-350m: width of the token embedding, projected to the hidden size
+    attention_softcap: bool = False  # Gemma 2: a tanh bounds the attention scores
+    logit_softcap: bool = False  # Gemma 2: a tanh bounds the logits
+    sliding_window_pattern: int | None = None  # Gemma 3: every so many blocks one has no window
 
 
 class Gpu(NamedTuple):

@@ -143,7 +143,7 @@ def test_bert_heads(write) -> None:
         ({"model_type": "lama"}, "did you mean llama"),
         (
             {"model_type": "t5"},
-            "config.json:2:17: model_type: 't5' is not modelled (modelled: gpt2, llama, mistral, qwen2, bert)",
+            "config.json:2:17: model_type: 't5' is not modelled (modelled: gpt2, llama, mistral, qwen2, bert, qwen3,",
         ),
         ({**GPT2_XL, "scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: true is not modelled"),
         ({**GPT2_XL, "add_cross_attention": True}, "add_cross_attention: true is not modelled"),
@@ -153,6 +153,25 @@ def test_bert_heads(write) -> None:
         ({**GPT2_XL, "attn_pdrop": 1.5}, "attn_pdrop: 1.5 is too large"),
         ({**GPT2_XL, "activation_function": "tanh"}, "activation_function: tanh is not modelled"),
         ({**LLAMA, "pretraining_tp": 2}, "pretraining_tp"),
+        ({"model_type": "qwen3", "use_sliding_window": True}, "use_sliding_window: true is not modelled"),
+        ({"model_type": "gpt_neox", "rotary_pct": 0.01}, "rotary_pct: 0.01 of a head of 96 elements is 0"),
+        ({"model_type": "gpt_neox", "rotary_pct": 1.5}, "rotary_pct: 1.5 is too large"),
+        ({"model_type": "opt", "enable_bias": False}, "enable_bias: false is not modelled"),
+        ({"model_type": "opt", "layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine: false"),
+        ({"model_type": "opt", "layerdrop": 0.1}, "layerdrop: blocks that are skipped at random"),
+        ({"model_type": "opt", "_remove_final_layer_norm": True}, "_remove_final_layer_norm: true is not modelled"),
+        ({"model_type": "opt", "hidden_size": 100, "num_attention_heads": 3}, "hidden_size: 100 is not a multiple"),
+        ({"model_type": "phi", "qk_layernorm": True}, "qk_layernorm: true is not modelled"),
+        ({"model_type": "gemma", "use_bidirectional_attention": True}, "use_bidirectional_attention: true"),
+        ({"model_type": "gemma3_text", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types: only"),
+        ({"model_type": "gemma3_text", "sliding_window": None}, "sliding_window: null is not modelled"),
+        ({"model_type": "gemma3"}, "'gemma3' is not modelled"),
+        ({"model_type": "bloom", "apply_residual_connection_post_layernorm": True}, "post_layernorm: true is not"),
+        ({"model_type": "bloom", "pretraining_tp": 4, "slow_but_exact": True}, "slow_but_exact: sliced projections"),
+        ({"model_type": "mpt", "attn_config": {"clip_qkv": 6}}, "attn_config.clip_qkv: clipped queries"),
+        ({"model_type": "mpt", "attn_config": {"attn_type": "multiquery_attention"}}, "attn_config.attn_type"),
+        ({"model_type": "mpt", "attn_config": {"qk_ln": True}}, "attn_config.qk_ln: true is not modelled"),
+        ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi: false is not modelled"),
         ({**LLAMA, "num_key_value_heads": 5}, "num_key_value_heads: 32 attention heads cannot share 5"),
         ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config: quantised weights are not modelled"),
         ({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}, "architectures: cls is not modelled"),
@@ -166,6 +185,63 @@ def test_bert_heads(write) -> None:
 )
 def test_what_is_refused_names_the_key_of_the_file(write, config: dict[str, Any], message: str) -> None:
     assert message in refused(write(config))
+
+
+# keys of published configurations, in the spelling of each class, and the shape that they are
+CONFIGURATIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"model_type": "qwen3", "head_dim": 64, "attention_bias": True, "use_sliding_window": False},
+        {"family": "llama", "qk_norm": True, "head_size": 64, "qkv_bias": True, "output_bias": True},
+    ),
+    (
+        {"model_type": "gpt_neox", "rotary_pct": 0.5, "use_parallel_residual": False, "attention_bias": False},
+        {"partial_rotary_factor": 0.5, "parallel_residual": False, "qkv_bias": False, "output_bias": False},
+    ),
+    (
+        {"model_type": "gpt_neox", "rope_parameters": {"partial_rotary_factor": 1.0}},
+        {"partial_rotary_factor": 1.0, "parallel_residual": True, "family": "neox"},
+    ),
+    (
+        {"model_type": "opt", "word_embed_proj_dim": 512, "do_layer_norm_before": False, "ffn_dim": 4096},
+        {"embedding_size": 512, "pre_norm": False, "intermediate_size": 4096, "activation": "relu"},
+    ),
+    ({"model_type": "opt", "hidden_size": 1536}, {"embedding_size": 1536, "pre_norm": True}),
+    (
+        {"model_type": "phi", "partial_rotary_factor": 0.4, "hidden_size": 2560, "resid_pdrop": 0.1},
+        {"partial_rotary_factor": 0.4, "hidden_dropout": 0.1, "head_size": 80},
+    ),
+    ({"model_type": "phi3", "sliding_window": 2047, "embd_pdrop": 0.3}, {"sliding_window": 2047}),
+    ({"model_type": "gemma", "hidden_act": "gelu"}, {"activation": "gelu", "head_size": 256, "hidden_size": 3072}),
+    (
+        {"model_type": "gemma2", "attn_logit_softcapping": None, "final_logit_softcapping": 30.0},
+        {"attention_softcap": False, "logit_softcap": True, "sliding_window": 4096},
+    ),
+    ({"model_type": "gemma2", "sliding_window": None}, {"sliding_window": None, "attention_softcap": True}),
+    (
+        {"model_type": "gemma3_text", "layer_types": [*["sliding_attention"] * 2, "full_attention"] * 2},
+        {"sliding_window_pattern": 3},
+    ),
+    ({"model_type": "gemma3_text", "layer_types": ["sliding_attention"] * 4}, {"sliding_window_pattern": 5}),
+    (
+        {"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "n_head": 16, "pretraining_tp": 4},
+        {"hidden_size": 1024, "layers": 24, "attention_heads": 16, "intermediate_size": 4096, "positions": "alibi"},
+    ),
+    (
+        {"model_type": "mpt", "d_model": 4096, "n_heads": 32, "attn_config": {"attn_pdrop": 0.1, "alibi": True}},
+        {"hidden_size": 4096, "intermediate_size": 16384, "attention_dropout": 0.1, "hidden_dropout": 0.1},
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "expected"), CONFIGURATIONS, ids=lambda value: str(value.get("model_type")))
+def test_each_type_is_read_in_the_spelling_of_its_class(
+    write, config: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    layers = len(config.get("layer_types", ())) or config.get("n_layer", 4)
+    key = {"mpt": "n_layers", "bloom": "n_layer"}.get(config["model_type"], "num_hidden_layers")
+    shape, _ = read_hf_config(write({key: layers, **config}))
+    assert {name: getattr(shape, name) for name in expected} == expected
+    assert shape.transformers_model_type == config["model_type"]
 
 
 def test_what_the_class_adds_is_told(write) -> None:

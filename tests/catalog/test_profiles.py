@@ -7,6 +7,7 @@ import pytest
 
 from vramplan.catalog import gpus, locate, models
 from vramplan.catalog.aliases import aliases_in
+from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.catalog.text import STDIN_NAMES
 from vramplan.errors import InputError
 
@@ -225,7 +226,9 @@ def test_listing_reads_every_shipped_profile() -> None:
     for model in models.list_models():
         assert model.shape().layers > 0
         assert model.name == Path(model.file).stem
-        assert set(model.fields) >= set(models.FIELDS) - {"classes", "sliding_window"}
+        chosen = MODEL_TYPES[model.shape().transformers_model_type].defaults
+        optional = {"classes", "sliding_window"} | (set(NEUTRAL) - set(chosen))
+        assert set(model.fields) >= set(models.FIELDS) - optional
 
 
 def test_names_are_sorted_as_people_count(tree: Path) -> None:

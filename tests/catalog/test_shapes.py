@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramplan.catalog import shapes
+from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
 
@@ -81,6 +82,120 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "sliding_window": None,
         "family": "llama",
     },
+    "qwen3": {"head_size": 128, "qk_norm": True, "max_positions": 32768, "vocabulary_size": 151936, "layers": 32},
+    "gpt_neox": {
+        "vocabulary_size": 50432,
+        "hidden_size": 6144,
+        "layers": 44,
+        "attention_heads": 64,
+        "intermediate_size": 24576,
+        "activation": "gelu",
+        "hidden_dropout": 0.0,
+        "max_positions": 2048,
+        "tied_embeddings": False,
+        "parallel_residual": True,
+        "partial_rotary_factor": 0.25,
+        "qkv_bias": True,
+        "family": "neox",
+    },
+    "opt": {
+        "vocabulary_size": 50272,
+        "hidden_size": 768,
+        "layers": 12,
+        "intermediate_size": 3072,
+        "attention_heads": 12,
+        "max_positions": 2048,
+        "pre_norm": True,
+        "embedding_size": 768,
+        "hidden_dropout": 0.1,
+        "activation": "relu",
+        "attention_dropout": 0.0,
+        "tied_embeddings": True,
+        "positions": "learned",
+    },
+    "phi": {
+        "vocabulary_size": 51200,
+        "hidden_size": 2048,
+        "layers": 24,
+        "intermediate_size": 8192,
+        "attention_heads": 32,
+        "activation": "gelu_new",
+        "max_positions": 2048,
+        "tied_embeddings": False,
+        "partial_rotary_factor": 0.5,
+    },
+    "phi3": {
+        "vocabulary_size": 32064,
+        "hidden_size": 3072,
+        "layers": 32,
+        "intermediate_size": 8192,
+        "attention_heads": 32,
+        "activation": "silu",
+        "max_positions": 4096,
+        "tied_embeddings": False,
+        "sliding_window": None,
+    },
+    "gemma": {
+        "vocabulary_size": 256000,
+        "hidden_size": 3072,
+        "layers": 28,
+        "intermediate_size": 24576,
+        "attention_heads": 16,
+        "key_value_heads": 16,
+        "head_size": 256,
+        "activation": "gelu_pytorch_tanh",
+        "max_positions": 8192,
+        "tied_embeddings": True,
+    },
+    "gemma2": {
+        "vocabulary_size": 256000,
+        "hidden_size": 2304,
+        "layers": 26,
+        "intermediate_size": 9216,
+        "attention_heads": 8,
+        "key_value_heads": 4,
+        "head_size": 256,
+        "sliding_window": 4096,
+        "attention_softcap": True,
+        "logit_softcap": True,
+        "max_positions": 8192,
+        "tied_embeddings": True,
+    },
+    "gemma3_text": {
+        "vocabulary_size": 262208,
+        "hidden_size": 2304,
+        "layers": 26,
+        "intermediate_size": 9216,
+        "attention_heads": 8,
+        "key_value_heads": 4,
+        "head_size": 256,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+        "logit_softcap": False,
+        "max_positions": 131072,
+        "family": "gemma3",
+    },
+    "bloom": {
+        "vocabulary_size": 250880,
+        "hidden_size": 64,
+        "layers": 2,
+        "attention_heads": 8,
+        "intermediate_size": 256,
+        "hidden_dropout": 0.0,
+        "tied_embeddings": True,
+        "positions": "alibi",
+    },
+    "mpt": {
+        "vocabulary_size": 50368,
+        "hidden_size": 2048,
+        "layers": 24,
+        "attention_heads": 16,
+        "max_positions": 2048,
+        "intermediate_size": 8192,
+        "tied_embeddings": True,
+        "positions": "alibi",
+        "qkv_bias": False,
+    },
     "bert": {
         "vocabulary_size": 30522,
         "max_positions": 512,
@@ -114,6 +229,22 @@ def test_what_is_absent_has_the_default_of_the_configuration_class(model_type: s
         assert getattr(shape, field) == value, field
 
 
+def test_every_type_is_compared_with_its_class() -> None:
+    assert set(CONFIG_DEFAULTS) == set(MODEL_TYPES)
+    for name in MODEL_TYPES:
+        assert MODEL_TYPES[name].family in FAMILIES
+        assert set(MODEL_TYPES[name].defaults) | set(MODEL_TYPES[name].fixed) <= set(shapes.FIELDS)
+        assert {field for field, _ in MODEL_TYPES[name].keys.values()} <= set(MODEL_TYPES[name].defaults) | {
+            "head_size"
+        }
+
+
+def test_a_family_alone_stands_for_its_first_type() -> None:
+    assert shape_from_fields({"family": "neox"}).transformers_model_type == "gpt_neox"
+    assert shape_from_fields({"family": "gemma3"}).transformers_model_type == "gemma3_text"
+    assert shape_from_fields({"family": "llama"}).transformers_model_type == "llama"
+
+
 def test_a_model_type_is_also_a_family() -> None:
     assert shape_from_fields({"family": "mistral"}).transformers_model_type == "mistral"
     assert shape_from_fields({"family": "llama", "transformers_model_type": "qwen2"}).qkv_bias is True
@@ -134,18 +265,36 @@ def test_derived_defaults_follow_what_is_given() -> None:
     [
         ({}, "family: required key is missing"),
         ({"parameters": 10**9}, "family: required key is missing"),
-        ({"family": "t5"}, "family: t5 is not modelled (modelled: gpt2, llama, bert)"),
+        ({"family": "t5"}, "family: t5 is not modelled (modelled: gpt2, llama, bert, neox,"),
         ({"family": "lama"}, "did you mean llama"),
-        ({"family": "llama", "transformers_model_type": "gemma2"}, "transformers_model_type: gemma2 is not modelled"),
+        ({"family": "llama", "transformers_model_type": "cohere"}, "transformers_model_type: cohere is not modelled"),
+        (
+            {"family": "llama", "transformers_model_type": "gemma2"},
+            "family: 'llama' contradicts",
+        ),
         ({"family": "llama", "transformers_model_type": "gpt2"}, "family: 'llama' contradicts transformers_model_type"),
         ({"family": "llama", "experts": {"count": 8}}, "experts: mixtures of experts are not modelled"),
-        ({"family": "llama", "qk_norm": True}, "qk_norm: normalised queries and keys are not modelled"),
+        ({"family": "llama", "qk_norm": True}, "qk_norm: true is not modelled (a llama model has false)"),
         ({"family": "llama", "decoder_layers": 12}, "decoder_layers: encoder-decoder models are not modelled"),
         ({"family": "llama", "positions": "alibi"}, "positions: alibi is not modelled (a llama model has rope)"),
         ({"family": "gpt2", "gated_mlp": True}, "gated_mlp: true is not modelled (a gpt2 model has false)"),
         ({"family": "gpt2", "qkv_bias": False}, "qkv_bias: false is not modelled"),
         ({"family": "gpt2", "key_value_heads": 4}, "key_value_heads: 4 is not modelled"),
         ({"family": "gpt2", "head_size": 128}, "head_size: 128 is not modelled"),
+        (
+            {"family": "llama", "partial_rotary_factor": 0.5},
+            "partial_rotary_factor: 0.5 is not modelled (a llama",
+        ),
+        ({"family": "phi", "partial_rotary_factor": 0.05}, "0.05 of a head of 64 elements is 3, and rotary positions"),
+        ({"family": "llama", "sliding_window_pattern": 6}, "sliding_window_pattern: 6 is not modelled"),
+        ({"family": "qwen3", "qk_norm": False}, "qk_norm: false is not modelled (a qwen3 model has true)"),
+        ({"family": "neox", "head_size": 64}, "head_size: 64 is not modelled (a gpt_neox model has hidden_size / att"),
+        ({"family": "opt", "embedding_size": 0}, "embedding_size: 0 is out of range"),
+        (
+            {"family": "bloom", "intermediate_size": 100},
+            "intermediate_size: 100 is not modelled (a bloom",
+        ),
+        ({"family": "mpt", "hidden_dropout": 0.5}, "hidden_dropout: 0.5 is not modelled (a mpt model has 0.0)"),
         ({"family": "gpt2", "task": "cls"}, "task: cls is not modelled (modelled for gpt2: lm)"),
         ({"family": "bert", "task": "lm"}, "task: lm is not modelled (modelled for bert: mlm, cls)"),
         ({"family": "bert", "task": "clss"}, "did you mean cls"),
@@ -178,7 +327,7 @@ counts = st.integers(1, 2**40)
 
 @given(
     st.fixed_dictionaries(
-        {"family": st.sampled_from(["gpt2", "llama", "bert", "mistral", "t5", "x"])},
+        {"family": st.sampled_from([*MODEL_TYPES, "neox", "t5", "x"])},
         optional={
             **{key: counts for key, kind in shapes.FIELDS.items() if kind == shapes.COUNT},
             **{key: st.booleans() for key, kind in shapes.FIELDS.items() if kind == shapes.FLAG},

@@ -23,7 +23,8 @@ MODELS = {profile.name: profile for profile in list_models()}
 UNITLESS = {"vendor", "architecture", "compute_capability", "bf16", "flash_attention", "fp8"}
 WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),
-    *("qkv_bias", "output_bias", "mlp_bias"),
+    *("qkv_bias", "output_bias", "mlp_bias", "qk_norm", "parallel_residual", "pre_norm"),
+    *("attention_softcap", "logit_softcap"),
 }
 
 

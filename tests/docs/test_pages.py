@@ -30,7 +30,7 @@ import yaml
 
 from tests.docs.cli import JOB
 from vramplan.catalog import gpus, models, runtimes, shapes
-from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.cli.app import app
 from vramplan.cli.commands import COMMANDS, build
 from vramplan.exit_codes import ExitCode
@@ -312,18 +312,31 @@ def test_what_is_refused_is_said_to_be(heading: str, known: set[str], modelled: 
     assert today == {word: word in modelled for word in known}
 
 
+def columns_of_the_model_types() -> dict[str, dict[str, str]]:
+    """What the tables of defaults say: model type -> key -> cell; an empty cell says nothing."""
+    found: dict[str, dict[str, str]] = {}
+    types: list[str] = []
+    for line in (DOCS / "job-format.md").read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+        if cells[0] == "Key" and cells[1] in MODEL_TYPES:
+            types = cells[1:]
+            found |= {name: {} for name in types}
+        elif not line.startswith("|"):
+            types = []
+        elif types and cells[0].startswith("`"):
+            for name, cell in zip(types, cells[1:], strict=True):
+                if cell:
+                    found[name][cells[0].strip("`")] = cell
+    return found
+
+
 def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
-    text = (DOCS / "job-format.md").read_text("utf-8")
-    head = re.search(r"^\| Key \| (gpt2 .*) \|\n", text, re.MULTILINE)
-    assert head
-    types = head[1].split(" | ")
-    assert types == list(MODEL_TYPES)
-    table = {cells[0].strip("`"): cells[1:] for cells in rows("job-format.md", "Models") if len(cells) == 6}
-    in_words = {"as attention_heads": 8, "as hidden_dropout": 0.25, "4 x hidden_size": 400}
-    given = {"attention_heads": 8, "hidden_dropout": 0.25, "hidden_size": 100}
-    for column, name in enumerate(types):
+    table = columns_of_the_model_types()
+    assert list(table) == list(MODEL_TYPES)
+    given = {"attention_heads": 8, "attention_dropout": 0.125, "hidden_dropout": 0.25, "hidden_size": 100}
+    in_words = {**{f"as {key}": value for key, value in given.items()}, "4 x hidden_size": 400}
+    for name, said in table.items():
         kind = MODEL_TYPES[name]
-        said = {key: cells[column] for key, cells in table.items()}
         assert said.pop("family") == kind.family
         assert said.pop("task") == kind.tasks[0]
         assert {key for key, cell in said.items() if cell.endswith("*")} == set(kind.fixed)
@@ -335,6 +348,13 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
             assert in_words.get(text_value, text_value) == (
                 expected if text_value in in_words else spelled(expected)
             ), f"{name}.{key}"
+
+
+def test_what_the_tables_leave_out_is_what_the_page_says() -> None:
+    """A key without a cell: no share but 1, `pre_norm` true, the others false or null."""
+    special = {"partial_rotary_factor": 1.0, "pre_norm": True}
+    assert {key: NEUTRAL[key] for key in special} == special
+    assert all(value in (False, None) for key, value in NEUTRAL.items() if key not in special)
 
 
 def spelled(value: Any) -> str:

@@ -6,7 +6,10 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.shapes import shape_from_fields
 from vramplan.memory.iteration import Setup
+from vramplan.models import has_equal_blocks, no_fused_attention
 from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import segments_of
 from vramplan.spec import ModelShape
@@ -25,45 +28,50 @@ OPTIMIZERS = (
 )
 
 
-def shape(
-    family: str,
-    layers: int,
-    heads: int,
-    kv_heads: int,
-    head_size: int,
-    vocabulary: int,
-    tied: bool,
-    task: str,
-    p: float,
-) -> ModelShape:
-    """A model of a family."""
+EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(kind.family))
+
+
+@st.composite
+def models(draw: st.DrawFn, layers: int, *, multiple: int = 1, equal: bool = False) -> ModelShape:
+    """A model of any type, with whatever its type leaves open; with `equal`, one whose blocks are all alike."""
+    model_type = draw(st.sampled_from(EQUAL if equal else sorted(MODEL_TYPES)))
+    kind = MODEL_TYPES[model_type]
+    heads = draw(st.sampled_from([1, 2, 3, 4, 6]))
+    head_size = draw(st.sampled_from([128] if multiple > 1 else [8, 12, 16, 20, 64]))
     hidden = heads * head_size
-    llama = family == "llama"
-    return ModelShape(
-        name="drawn",
-        family=family,
-        transformers_model_type=family,
-        task=task,
-        layers=layers,
-        hidden_size=hidden,
-        attention_heads=heads,
-        key_value_heads=kv_heads if llama else heads,
-        head_size=head_size,
-        intermediate_size=4 * hidden if not llama else 3 * hidden,
-        vocabulary_size=vocabulary,
-        max_positions=1024,
-        tied_embeddings=tied or family == "bert",
-        positions="rope" if llama else "learned",
-        activation={"gpt2": "gelu_new", "llama": "silu", "bert": "gelu"}[family],
-        gated_mlp=llama,
-        qkv_bias=not llama,
-        output_bias=not llama,
-        mlp_bias=not llama,
-        embedding_dropout=p,
-        attention_dropout=p,
-        hidden_dropout=p,
-        token_types=2 if family == "bert" else 0,
-    )
+    task = draw(st.sampled_from(kind.tasks))
+    fields = {
+        "transformers_model_type": model_type,
+        "task": task,
+        "layers": layers,
+        "hidden_size": hidden,
+        "attention_heads": heads,
+        "vocabulary_size": draw(st.sampled_from([64, 1000, 50257])),
+        "max_positions": 1024,
+        "intermediate_size": draw(st.sampled_from([3, 4])) * hidden,
+        "tied_embeddings": draw(st.booleans()) or model_type == "bert",
+    }
+    if kind.grouped:
+        fields["key_value_heads"] = draw(st.sampled_from([n for n in range(1, heads + 1) if heads % n == 0]))
+    if kind.own_head_size:
+        fields["head_size"] = head_size
+        fields["hidden_size"] = hidden if multiple > 1 else draw(st.sampled_from([hidden, 96]))
+    p = draw(st.sampled_from([0.0, 0.1]))
+    for key, default in kind.defaults.items():
+        if key.endswith("_dropout"):
+            fields[key] = p
+        elif isinstance(default, bool) and key not in fields:
+            fields[key] = draw(st.booleans())
+    open_fields = {
+        "partial_rotary_factor": [0.5, 1.0],
+        "embedding_size": [hidden, 128],
+        "sliding_window_pattern": [1, 2, 3, 6],
+    }
+    for key, values in open_fields.items():
+        if key in kind.defaults:
+            fields[key] = draw(st.sampled_from(values))
+    fields = {key: value for key, value in fields.items() if key not in kind.fixed}
+    return shape_from_fields(fields)
 
 
 @st.composite
@@ -80,30 +88,17 @@ def strategies(draw: st.DrawFn, layers: int) -> str:
 
 
 @st.composite
-def setups(draw: st.DrawFn, multiple: int = 1) -> Setup:
-    """An iteration. With `multiple`, hidden size and sequence length are multiples of it."""
-    family = draw(st.sampled_from(["gpt2", "llama", "bert"]))
+def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
+    """An iteration. With `multiple`, hidden size and sequence length are multiples of it; `equal` is that of models."""
     layers = draw(st.integers(1, 14))
-    heads = draw(st.sampled_from([1, 2, 3, 4, 6]))
-    kv_heads = draw(st.sampled_from([n for n in range(1, heads + 1) if heads % n == 0]))
-    head_size = draw(st.sampled_from([128] if multiple > 1 else [8, 12, 16, 20, 64]))
+    model = draw(models(layers, multiple=multiple, equal=equal))
     precision = draw(st.sampled_from(PRECISIONS))
     optimizer, implementation = ("adamw", "fused") if precision[:5] == "mixed" else draw(st.sampled_from(OPTIMIZERS))
-    task = draw(st.sampled_from(["mlm", "cls"])) if family == "bert" else "lm"
-    attention = draw(st.sampled_from(["eager", "flash", "efficient"]))
+    fused = no_fused_attention(model.family) is None
+    attention = draw(st.sampled_from(["eager", "flash", "efficient"] if fused else ["eager"]))
     strategy = draw(strategies(layers))
     return Setup(
-        model=shape(
-            family,
-            layers,
-            heads,
-            kv_heads,
-            head_size,
-            draw(st.sampled_from([64, 1000, 50257])),
-            draw(st.booleans()),
-            task,
-            draw(st.sampled_from([0.0, 0.1])),
-        ),
+        model=model,
         precision=precision,
         sequence_length=draw(st.integers(1, 8)) * multiple if multiple > 1 else draw(st.integers(1, 700)),
         attention="efficient" if attention == "flash" and precision == "fp32" else attention,

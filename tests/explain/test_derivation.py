@@ -21,6 +21,7 @@ from vramplan.memory.iteration import Setup, replay
 
 DRAWS = settings(max_examples=20, deadline=None)
 BATCHES = st.integers(1, 5)
+SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "bool": 1, "uint8": 1}
 
 
 def names(trace: Trace, *, at_peak: bool) -> Counter[str]:
@@ -100,7 +101,7 @@ def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup,
     made = [tensor for section in shown for operator in section.operators for tensor in operator.makes]
     for tensor in made:
         if tensor.shape is not None and tensor.dtype is not None:
-            size = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "bool": 1, "uint8": 1}[tensor.dtype]
+            size = SIZES[tensor.dtype]
             for dimension in tensor.shape:
                 size *= dimension
             assert tensor.bytes == -(-size // 512) * 512, tensor.name

@@ -285,7 +285,7 @@ def test_options_may_come_as_text() -> None:
             {"micro_batch_size": 4, "gradient_accumulation_steps": 100, "global_batch_size": 512},
             "micro_batch_size 4 * gradient_accumulation_steps 100 * data 1 = 400, not 512",
         ),
-        ({"model": {**LLAMA, "qk_norm": True}}, "model.qk_norm: normalised queries and keys are not modelled"),
+        ({"model": {**LLAMA, "qk_norm": True}}, "model.qk_norm: true is not modelled (a llama model has false)"),
         ({"model": {**LLAMA, "layers": "four"}}, "model.layers: expected a whole number, not 'four'"),
         ({"model": {**LLAMA, "leyers": 4}}, "model.leyers: unknown key (did you mean layers"),
         ({"model": {"parameters": 1500000000}}, "model.family: required key is missing"),

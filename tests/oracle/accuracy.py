@@ -19,7 +19,8 @@ For people who want to know how far to trust a figure before they spend money on
 **What is shown here.** Peaks of `vramplan` against peaks of the real PyTorch model code, traced on tensors without data
 (torch 2.13.0, transformers 5.23.0, CUDA dispatch, steady-state iteration).
 The traced figure is comparable with `torch.cuda.max_memory_allocated()`.
-The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.json` random small configurations.
+The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.json` random small configurations,
+and `families.json` both of further model types.
 No constant of the program was fitted to a row; every deviation was followed to the tensor that explains it.
 
 **What is not shown here.** No figure on this page was measured on a GPU.

@@ -13,7 +13,7 @@ from vramplan.spec import Job
 
 HERE = Path(__file__).parent
 FIGURES = ("peak", "forward", "backward", "step", "saved")
-FILES = ("suite", "random")
+FILES = ("suite", "random", "families")
 
 
 class Row(NamedTuple):
@@ -22,6 +22,7 @@ class Row(NamedTuple):
     job: Job
     predicted: dict[str, int]
     traced: dict[str, int]
+    parameters: int  # counted by the replay
 
     def error(self, figure: str) -> float:
         """Relative error of a figure."""
@@ -70,6 +71,7 @@ def rows(file: str, *, direct: bool = False) -> tuple[Row, ...]:
                     **trace["phase_peaks"],
                     "saved": trace["end_of_forward_saved_bytes"],
                 },
+                record.parameters,
             )
         )
     return tuple(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle.compare import FIGURES, FILES, rows
+from vramplan.catalog.config_classes import MODEL_TYPES
 
 pytestmark = pytest.mark.truth
 
@@ -21,13 +22,20 @@ def test_every_row_is_exact(file: str, figure: str, direct: bool) -> None:
     assert wrong == {}
 
 
+@pytest.mark.parametrize("file", FILES)
+def test_every_count_of_parameters_is_exact(file: str) -> None:
+    counted = [(row.job.name, row.parameters, row.job.model.declared_parameters) for row in rows(file)]
+    assert [row for row in counted if row[2] is not None and row[1] != row[2]] == []
+    assert any(declared is not None for _, _, declared in counted) or file == "random"
+
+
 def test_the_rows_are_all_there() -> None:
-    assert [len(rows(file)) for file in FILES] == [192, 330]
+    assert [len(rows(file)) for file in FILES] == [192, 330, 252]
 
 
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs = [row.job for file in FILES for row in rows(file)]
-    assert {job.model.transformers_model_type for job in jobs} == {"gpt2", "llama", "mistral", "qwen2", "bert"}
+    assert {job.model.transformers_model_type for job in jobs} == set(MODEL_TYPES)
     assert {job.model.task for job in jobs} == {"lm", "mlm", "cls"}
     assert {job.precision for job in jobs} == {
         *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
@@ -52,3 +60,14 @@ def test_the_rows_cover_what_is_modelled() -> None:
     assert {(job.gradient_accumulation_steps or 1) > 1 for job in jobs} == {True, False}
     assert any(job.model.key_value_heads == 1 < job.model.attention_heads for job in jobs)
     assert any(job.model.head_size % 8 for job in jobs)
+
+
+def test_every_type_has_rows_of_many_kinds() -> None:
+    jobs = [row.job for file in FILES for row in rows(file)]
+    for model_type in MODEL_TYPES:
+        of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
+        assert len(of_type) >= 14, model_type
+        assert {job.micro_batch_size == 1 for job in of_type} == {True, False}, model_type
+        assert len({job.precision for job in of_type}) == 7, model_type
+        assert {job.activation_checkpointing == "none" for job in of_type} == {True, False}, model_type
+        assert {job.hold_outputs for job in of_type} == {True, False}, model_type

@@ -64,7 +64,7 @@ def test_every_placement_is_tried() -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> None:
-    setup = data.draw(setups())
+    setup = data.draw(setups(equal=True))
     batch = data.draw(st.sampled_from([1, 2, 3, 7]))
     sizes = probed(setup, batch)
     placement = data.draw(st.sampled_from(placements(min(setup.model.layers, 8))))
@@ -77,7 +77,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> None:
-    setup = data.draw(setups())
+    setup = data.draw(setups(equal=True))
     blocks = data.draw(st.integers(1, 5))
     setup = setup._replace(model=setup.model._replace(layers=blocks))
     batch = data.draw(st.sampled_from([1, 2, 5]))
@@ -92,7 +92,7 @@ def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> N
 @settings(deadline=None, max_examples=4)
 @given(st.data())
 def test_the_search_equals_trying_everything_up_to_ten_blocks(data: st.DataObject) -> None:
-    setup = data.draw(setups())
+    setup = data.draw(setups(equal=True))
     blocks = data.draw(st.integers(6, 10))
     setup = setup._replace(model=setup.model._replace(layers=blocks))
     sizes = probed(setup, data.draw(st.sampled_from([1, 2, 5])))
@@ -118,7 +118,7 @@ def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> No
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_it_is_never_worse_than_equal_segments(data: st.DataObject) -> None:
-    setup = data.draw(setups())
+    setup = data.draw(setups(equal=True))
     blocks = setup.model.layers
     sizes = probed(setup, data.draw(st.sampled_from([1, 2, 9])))
     others = ["none", "sqrt", *(f"every:{k}" for k in range(1, blocks + 1))]

@@ -1,4 +1,8 @@
-"""The defaults of Transformers' configuration classes, in the words of the job format.
+"""What is known of each Transformers model type, in the words of the job format: one `ModelType` each.
+
+A model type is described in one place, `vramplan/catalog/families/<family>.py`: the defaults of its configuration
+class, the keys of its `config.json`, and what of both is not modelled. Its forward pass lies in the file of the same
+name in `vramplan/models/`. `FAMILY_OF` below names the types; the rest is read when a type is asked for.
 
 Source: huggingface/transformers 5.23.0, src/transformers/models/<type>/configuration_<type>.py, and for what cannot be
 chosen modeling_<type>.py beside it.
@@ -6,8 +10,52 @@ chosen modeling_<type>.py beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from vramplan.catalog.fields import Fields
+
+TEXT, COUNT, RATIO, SHARE, FLAG = "text", "count", "ratio", "share", "flag"
+"""Kinds of values: counts are whole numbers, ratios at least 0 and below 1, shares from 0 to 1, flags booleans."""
+
+FAMILY_OF = {
+    "gpt2": "gpt2",
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "llama",
+    "bert": "bert",
+    "qwen3": "llama",
+    "gpt_neox": "neox",
+    "opt": "opt",
+    "phi3": "phi3",
+    "phi": "phi",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
+    "bloom": "bloom",
+    "mpt": "mpt",
+}
+"""The family of each model type. The first type of a family is the one that the family's name alone stands for."""
+
+FAMILIES = tuple(dict.fromkeys(FAMILY_OF.values()))
+"""The forward passes that exist."""
+
+NEUTRAL: dict[str, Any] = {
+    "qk_norm": False,
+    "partial_rotary_factor": 1.0,
+    "parallel_residual": False,
+    "pre_norm": True,
+    "embedding_size": None,
+    "attention_softcap": False,
+    "logit_softcap": False,
+    "sliding_window_pattern": None,
+}
+"""Fields of a few model types, and what every other type has of them."""
+
+Keys = Mapping[str, tuple[str, str]]
+"""Key of a `config.json` -> field and kind."""
 
 
 class ModelType(NamedTuple):
@@ -16,117 +64,74 @@ class ModelType(NamedTuple):
     config: str
     family: str
     tasks: tuple[str, ...]  # the first is the default
-    defaults: dict[str, Any]  # a callable computes from the fields that are known by then
-    fixed: dict[str, Any]
+    defaults: Mapping[str, Any]  # a callable computes from the fields that are known by then
+    fixed: Mapping[str, Any]  # here too
+    keys: Keys
+    refused: tuple[str, ...] = ()  # switches of config.json that, if true, change the forward pass in an unknown way
+    adjust: Callable[[Fields, dict[str, Any]], None] | None = None  # what config.json says in more than a key
+    grouped: bool = False  # may have fewer key-value heads than heads
+    own_head_size: bool = False  # may have heads of another size than hidden_size / attention_heads
+
+    def fixed_fields(self) -> dict[str, Any]:
+        """What cannot be chosen, the neutral fields included."""
+        neutral = {key: value for key, value in NEUTRAL.items() if key not in self.defaults}
+        return {**neutral, **self.fixed}
 
 
-def _same_heads(fields: Mapping[str, Any]) -> Any:
+class _ModelTypes(Mapping[str, ModelType]):
+    """Every model type by name; a family's file is imported when one of its types is asked for."""
+
+    def __getitem__(self, name: str) -> ModelType:
+        module = import_module(f"vramplan.catalog.families.{FAMILY_OF[name]}")
+        found: ModelType = module.TYPES[name]
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FAMILY_OF)
+
+    def __len__(self) -> int:
+        return len(FAMILY_OF)
+
+    def __contains__(self, name: object) -> bool:
+        return name in FAMILY_OF
+
+
+MODEL_TYPES: Mapping[str, ModelType] = _ModelTypes()
+
+
+def type_of(family: str) -> str:
+    """The model type that a family's name alone stands for."""
+    return next(name for name, of in FAMILY_OF.items() if name == family or of == family)
+
+
+# Defaults that follow from other fields.
+
+
+def same_heads(fields: Mapping[str, Any]) -> Any:
+    """As many key-value heads as heads."""
     return fields["attention_heads"]
 
 
-def _four_times(fields: Mapping[str, Any]) -> Any:
+def four_times(fields: Mapping[str, Any]) -> Any:
+    """A feed-forward layer four times as wide as the model."""
     return 4 * fields["hidden_size"]
 
 
-def _hidden_dropout(fields: Mapping[str, Any]) -> Any:
+def hidden_dropout(fields: Mapping[str, Any]) -> Any:
+    """One setting for both dropouts."""
     return fields["hidden_dropout"]
 
 
-_LLAMA_FIXED = {
-    "positions": "rope",
-    "gated_mlp": True,
-    "token_types": 0,
-    "embedding_dropout": 0.0,
-    "hidden_dropout": 0.0,
-}
-_LLAMA_DEFAULTS = {
-    "vocabulary_size": 32000,
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "layers": 32,
-    "attention_heads": 32,
-    "key_value_heads": _same_heads,
-    "max_positions": 2048,
-    "activation": "silu",
-    "tied_embeddings": False,
-    "qkv_bias": False,
-    "output_bias": False,
-    "mlp_bias": False,
-    "attention_dropout": 0.0,
-    "sliding_window": None,
-}
-_ALL_BIASED = {"gated_mlp": False, "qkv_bias": True, "output_bias": True, "mlp_bias": True, "positions": "learned"}
+def hidden_size(fields: Mapping[str, Any]) -> Any:
+    """Embeddings as wide as the model."""
+    return fields["hidden_size"]
 
-MODEL_TYPES: dict[str, ModelType] = {
-    "gpt2": ModelType(
-        "GPT2Config",
-        "gpt2",
-        ("lm",),
-        {
-            "vocabulary_size": 50257,
-            "max_positions": 1024,
-            "hidden_size": 768,
-            "layers": 12,
-            "attention_heads": 12,
-            "key_value_heads": _same_heads,
-            "intermediate_size": _four_times,  # n_inner is None
-            "activation": "gelu_new",
-            "tied_embeddings": True,
-            "embedding_dropout": 0.1,
-            "attention_dropout": 0.1,
-            "hidden_dropout": 0.1,
-            "sliding_window": None,
-        },
-        {**_ALL_BIASED, "token_types": 0},
-    ),
-    "llama": ModelType("LlamaConfig", "llama", ("lm",), _LLAMA_DEFAULTS, _LLAMA_FIXED),
-    "mistral": ModelType(
-        "MistralConfig",
-        "llama",
-        ("lm",),
-        {
-            **_LLAMA_DEFAULTS,
-            "intermediate_size": 14336,
-            "key_value_heads": 8,
-            "max_positions": 4096 * 32,
-            "sliding_window": 4096,
-        },
-        _LLAMA_FIXED,
-    ),
-    "qwen2": ModelType(
-        "Qwen2Config",
-        "llama",
-        ("lm",),
-        {
-            **_LLAMA_DEFAULTS,
-            "vocabulary_size": 151936,
-            "intermediate_size": 22016,
-            "key_value_heads": 32,
-            "max_positions": 32768,
-            "qkv_bias": True,
-        },
-        _LLAMA_FIXED,
-    ),
-    "bert": ModelType(
-        "BertConfig",
-        "bert",
-        ("mlm", "cls"),
-        {
-            "vocabulary_size": 30522,
-            "hidden_size": 768,
-            "layers": 12,
-            "attention_heads": 12,
-            "key_value_heads": _same_heads,
-            "intermediate_size": 3072,
-            "activation": "gelu",
-            "hidden_dropout": 0.1,
-            "embedding_dropout": _hidden_dropout,  # one setting, hidden_dropout_prob, for both
-            "attention_dropout": 0.1,
-            "max_positions": 512,
-            "token_types": 2,
-            "tied_embeddings": True,
-            "sliding_window": None,
-        },
-        _ALL_BIASED,
-    ),
-}
+
+# What configurations of several types say in the same way.
+
+
+def rotary_parameters(fields: Fields, values: dict[str, Any]) -> None:
+    """`rope_parameters` of newer configurations: the rotated share may stand there instead of beside it."""
+    inside = fields.fields("rope_parameters")
+    if inside is not None and inside.given("partial_rotary_factor"):
+        values["partial_rotary_factor"] = inside.number("partial_rotary_factor", minimum=0, maximum=1)

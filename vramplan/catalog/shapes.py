@@ -9,15 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import MODEL_TYPES, ModelType
+from vramplan.catalog.config_classes import (
+    COUNT,
+    FAMILIES,
+    FLAG,
+    MODEL_TYPES,
+    NEUTRAL,
+    RATIO,
+    SHARE,
+    TEXT,
+    ModelType,
+    type_of,
+)
 from vramplan.catalog.fields import nearest
 from vramplan.errors import InputError, Problem
 from vramplan.spec import ModelShape
 
 MAX_DIMENSION = 2**31
 MAX_LAYERS = 10_000
-
-TEXT, COUNT, RATIO, FLAG = "text", "count", "ratio", "flag"
 
 FIELDS: dict[str, str] = {
     "family": TEXT,
@@ -44,13 +53,20 @@ FIELDS: dict[str, str] = {
     "hidden_dropout": RATIO,
     "classes": COUNT,
     "sliding_window": COUNT,
+    "qk_norm": FLAG,
+    "partial_rotary_factor": SHARE,
+    "parallel_residual": FLAG,
+    "pre_norm": FLAG,
+    "embedding_size": COUNT,
+    "attention_softcap": FLAG,
+    "logit_softcap": FLAG,
+    "sliding_window_pattern": COUNT,
     "parameters": COUNT,
 }
-"""Every modelled field and the kind of its value. Counts are whole numbers, ratios at least 0 and below 1."""
+"""Every modelled field and the kind of its value."""
 
 UNMODELLED_FIELDS: dict[str, str] = {
     "experts": "mixtures of experts",
-    "qk_norm": "normalised queries and keys",
     "decoder_layers": "encoder-decoder models",
     "depths": "convolutional networks",
     "widths": "convolutional networks",
@@ -69,17 +85,13 @@ SIZE_FIELDS = (
 )
 """The fields whose default is worth telling: each of them moves the answer."""
 
-
-FAMILIES = ("gpt2", "llama", "bert")
-"""The forward passes that exist."""
-
 KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
-    *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "qwen3", "gemma3", "olmo", "olmo2", "stablelm", "starcoder2"),
+    *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "gemma3", "olmo", "olmo2", "stablelm", "starcoder2"),
     *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "distilbert", "electra", "albert", "deberta"),
     *("deberta-v2", "modernbert", "bart", "mt5", "whisper", "clip", "swin", "convnext", "mamba", "cohere", "gpt_oss"),
 )
-"""Families and model types that people ask for and that have no forward pass here."""
+"""Families and model types that people ask for, most of which have no forward pass here."""
 
 TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu")
@@ -100,7 +112,8 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     problems += _unmodelled(fields)
     kind = MODEL_TYPES[model_type]
     values = _with_defaults(fields, kind)
-    for key, fixed in kind.fixed.items():
+    for key, value in kind.fixed_fields().items():
+        fixed = value(values) if callable(value) else value
         given = fields.get(key)
         if given is not None and given != fixed:
             problems.append(_not_modelled(key, given, f"a {model_type} model has {_word(fixed)}"))
@@ -116,7 +129,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         problems.append(_not_modelled("task", task, f"modelled for {model_type}: {', '.join(kind.tasks)}", hint))
     if task == "cls" and fields.get("classes") == 1:
         problems.append(_not_modelled("classes", 1, "one class is a regression with another loss"))
-    problems += _sizes(values, model_type)
+    problems += _sizes(values, model_type, kind)
     if problems:
         raise InputError(problems)
     return ModelShape(
@@ -146,13 +159,14 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         classes=fields.get("classes") or 2,  # PreTrainedConfig.num_labels
         sliding_window=values["sliding_window"],
         declared_parameters=fields.get("parameters"),
+        **{key: values[key] for key in NEUTRAL},
     )
 
 
 def defaulted_sizes(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, int]:
     """The sizes that `fields` left to the configuration class, with the values that `shape` has for them."""
     derived = {"key_value_heads"} if shape.key_value_heads == shape.attention_heads else set()
-    if shape.family == "gpt2":
+    if callable(MODEL_TYPES[shape.transformers_model_type].defaults.get("intermediate_size")):
         derived.add("intermediate_size")
     return {key: getattr(shape, key) for key in SIZE_FIELDS if fields.get(key) is None and key not in derived}
 
@@ -165,10 +179,10 @@ def _model_type(fields: Mapping[str, Any], problems: list[Problem]) -> str | Non
         problems.append(Problem("required key is missing", "family", hint))
         return None
     for key, word in (("transformers_model_type", model_type), ("family", family)):
-        if word is not None and word not in MODEL_TYPES:
+        if word is not None and word not in MODEL_TYPES and (key != "family" or word not in FAMILIES):
             problems.append(_unknown_type(key, word))
             return None
-    chosen = str(model_type or family)
+    chosen = str(model_type or type_of(str(family)))
     if family is not None and model_type is not None and family != model_type:
         expected = MODEL_TYPES[chosen].family
         if family != expected:
@@ -210,14 +224,14 @@ def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]
         if given is None and not (key == "sliding_window" and key in fields):
             given = default(values) if callable(default) else default
         values[key] = given
-    values["head_size"] = fields.get("head_size")
+    values.setdefault("head_size", fields.get("head_size"))
     return values
 
 
-def _sizes(values: dict[str, Any], model_type: str) -> list[Problem]:
+def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Problem]:
     """Check the sizes against each other, and fill in the head size."""
     problems = []
-    for key in (*SIZE_FIELDS, "max_positions", "head_size"):
+    for key in (*SIZE_FIELDS, "max_positions", "head_size", "embedding_size", "sliding_window_pattern"):
         most = MAX_LAYERS if key == "layers" else MAX_DIMENSION
         if values[key] is not None and not 1 <= values[key] <= most:
             problems.append(Problem(f"{values[key]} is out of range, 1 to {most}", key))
@@ -230,15 +244,26 @@ def _sizes(values: dict[str, Any], model_type: str) -> list[Problem]:
         )
     if values["head_size"] is None:
         if hidden % heads:
-            hint = "give head_size" if values["positions"] == "rope" else None
+            hint = "give head_size" if kind.own_head_size else None
             problems.append(Problem(f"{hidden} is not a multiple of the {heads} attention heads", "hidden_size", hint))
         values["head_size"] = max(1, hidden // heads)
-    elif values["positions"] == "learned" and values["head_size"] * heads != hidden:
+    elif not kind.own_head_size and values["head_size"] * heads != hidden:
         message = f"{values['head_size']} is not modelled (a {model_type} model has hidden_size / attention_heads)"
         problems.append(Problem(message, "head_size"))
-    if values["positions"] == "learned" and groups != heads:
+    if not kind.grouped and groups != heads:
         message = f"{groups} is not modelled (a {model_type} model has as many as attention heads)"
         problems.append(Problem(message, "key_value_heads"))
-    if values["positions"] == "rope" and values["head_size"] % 2:
-        problems.append(Problem(f"rotary positions need an even head size, not {values['head_size']}", "head_size"))
+    if values["positions"] == "rope":
+        problems += _rotary(values["head_size"], values["partial_rotary_factor"])
     return problems
+
+
+def _rotary(head_size: int, factor: float) -> list[Problem]:
+    """Rotary positions turn pairs of elements, so there must be pairs."""
+    rotated = int(head_size * factor)
+    if rotated >= 2 and rotated % 2 == 0:
+        return []
+    if factor == 1:
+        return [Problem(f"rotary positions need an even head size, not {head_size}", "head_size")]
+    message = f"{factor} of a head of {head_size} elements is {rotated}, and rotary positions turn pairs"
+    return [Problem(message, "partial_rotary_factor")]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vramplan.catalog import locate, text
+from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.lint import FOLDER_OF, TODO, KindWord
 from vramplan.catalog.profile import Profile, Sourced
 from vramplan.errors import InputError, Problem
@@ -36,8 +37,8 @@ _EXAMPLES: dict[KindWord, tuple[tuple[str, str], ...]] = {
         ("tdp", "as in 400 W"),
     ),
     "model": (
-        ("family", "which forward pass: gpt2, llama or bert"),
-        ("transformers_model_type", "model_type of its config.json: gpt2, llama, mistral, qwen2, bert"),
+        ("family", f"which forward pass: {', '.join(FAMILIES)}"),
+        ("transformers_model_type", f"model_type of its config.json: {', '.join(MODEL_TYPES)}"),
         ("task", "lm, mlm or cls"),
         ("layers", "num_hidden_layers"),
         ("hidden_size", "hidden_size"),

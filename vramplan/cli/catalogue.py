@@ -92,7 +92,7 @@ def list_models(
     name: Annotated[
         str | None, typer.Option("--name", metavar="TEXT", help="Only names and aliases with this text.")
     ] = None,
-    family: Annotated[str | None, typer.Option("--family", metavar="NAME", help="gpt2, llama, bert.")] = None,
+    family: Annotated[str | None, typer.Option("--family", metavar="NAME", help="As in llama, gemma2.")] = None,
     profiles: Profiles = None,
     output_format: Format = "text",
     key: Print = None,

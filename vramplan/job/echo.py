@@ -121,7 +121,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "qkv_bias": model.qkv_bias,
         "output_bias": model.output_bias,
         "mlp_bias": model.mlp_bias,
-        "qk_norm": False,
+        "qk_norm": model.qk_norm,
         "positions": model.positions,
         "activation": model.activation,
         "gated_mlp": model.gated_mlp,
@@ -132,6 +132,13 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "attention_dropout": model.attention_dropout,
         "hidden_dropout": model.hidden_dropout,
         "sliding_window": model.sliding_window,
+        "partial_rotary_factor": model.partial_rotary_factor,
+        "parallel_residual": model.parallel_residual,
+        "pre_norm": model.pre_norm,
+        "embedding_size": model.embedding_size,
+        "attention_softcap": model.attention_softcap,
+        "logit_softcap": model.logit_softcap,
+        "sliding_window_pattern": model.sliding_window_pattern,
     }
 
 

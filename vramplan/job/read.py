@@ -118,8 +118,6 @@ def read_model_mapping(fields: Fields) -> dict[str, Any]:
             values[key] = read_value(fields, key, shapes.FIELDS[key])
         elif key == "name":
             values[key] = fields.text(key)
-        elif key == "qk_norm":
-            values[key] = fields.boolean(key)
         elif key in shapes.UNMODELLED_FIELDS:
             values[key] = fields.value(key)
     return values

@@ -11,11 +11,13 @@ from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
+from vramplan.models import has_equal_blocks, no_fused_attention
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
+BOUNDED_FAMILIES = ("mpt",)  # their positions are no weights, but a tensor of max_positions all the same
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
@@ -235,6 +237,14 @@ class Resolver:
 
     def _attention(self, model: ModelShape | None, gpu: Gpu | None, precision: str) -> str:
         given = self.raw.attention
+        obstacle = None if model is None else no_fused_attention(model.family)
+        if model is not None and obstacle is not None and given != "eager":
+            if given in {None, "sdpa"}:
+                self._assume("attention", "eager", f"no fused attention for {model.family}: {obstacle}")
+            else:
+                message = f"{given} cannot run for {model.family}: {obstacle}"
+                self.fields.refuse("attention", message, hint="use eager")
+            return "eager"
         if given in {"eager", "efficient"}:
             assert given is not None
             return given
@@ -260,8 +270,10 @@ class Resolver:
             length = min(model.max_positions, DEFAULT_MAX_SEQUENCE)
             self._assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
             return length
-        if given > model.max_positions and model.positions == "learned":
-            message = f"{given} is more than the {model.max_positions} positions that {model.name} has learned"
+        bounded = model.positions == "learned" or model.family in BOUNDED_FAMILIES
+        if given > model.max_positions and bounded:
+            has = "has learned" if model.positions == "learned" else "has a bias for"
+            message = f"{given} is more than the {model.max_positions} positions that {model.name} {has}"
             self.fields.refuse("sequence_length", message, hint=f"use at most {model.max_positions}")
         return given
 
@@ -273,6 +285,9 @@ class Resolver:
             self.fields.refuse(key, f"{given} is not modelled (modelled: {', '.join(words.CHECKPOINTINGS)})")
         if model is None:
             return
+        if given == words.OPTIMAL and not has_equal_blocks(model.family):
+            message = f"{given} is not modelled for {model.family}, whose blocks depend on their neighbours"
+            self.fields.refuse(key, message, hint="use sqrt, full or every:K")
         if given.startswith("layers:"):
             end = -1
             for first, last in re.findall(r"(\d+),(\d+)", given):

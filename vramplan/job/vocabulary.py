@@ -48,6 +48,7 @@ IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_MODELLED = ("adamw", "adam")  # torch's fused SGD exists and is not replayed
 
+OPTIMAL = "optimal"
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:K", "layers:[[0,6],[7,13]]", "optimal")
 KNOWN_CHECKPOINTINGS = (*CHECKPOINTINGS, "selective", "selective-op", "selective-layer:K")
 

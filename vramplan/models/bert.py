@@ -196,3 +196,6 @@ class Bert:
         embeddings = self.embedding_norm(embeddings)
         embeddings = dropout(embeddings, recipe.embedding_dropout)
         return embeddings
+
+
+FORWARD = Bert

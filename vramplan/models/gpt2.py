@@ -152,3 +152,6 @@ def causal_mask(hidden: Tensor) -> Tensor:
     mask = tape.new("where", (batch, 1, length, length), hidden.dtype, True)
     del boolean
     return mask
+
+
+FORWARD = GPT2

@@ -1,5 +1,6 @@
-"""Llama 1-3, TinyLlama, Mistral and Qwen2/2.5, as transformers 5.23 computes them (models/llama/modeling_llama.py;
-models/mistral and models/qwen2 differ in biases and defaults only).
+"""Llama 1-3, TinyLlama, Mistral, Qwen2/2.5 and Qwen3, as transformers 5.23 computes them
+(models/llama/modeling_llama.py; models/mistral and models/qwen2 differ in biases and defaults only, models/qwen3
+normalises queries and keys).
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
 as they do there.
@@ -14,6 +15,7 @@ from vramplan.models.modules import (
     Output,
     Recipe,
     RMSNorm,
+    as_is,
     causal_lm_loss,
     output_embedding,
     run_blocks,
@@ -86,7 +88,7 @@ def eager_attention(
 
 
 class Attention:
-    """LlamaAttention: grouped-query, rotary."""
+    """LlamaAttention: grouped-query, rotary; Qwen3Attention normalises each head of queries and keys before."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -97,6 +99,8 @@ class Attention:
         self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
         self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
         self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
+        self.q_norm = RMSNorm(tape, "q_norm", shape.head_size, dtype) if shape.qk_norm else as_is
+        self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype) if shape.qk_norm else as_is
 
     def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
@@ -104,8 +108,8 @@ class Attention:
         batch, length, _ = hidden.shape
         heads = (batch, length, shape.attention_heads, shape.head_size)
         kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
-        query = transpose(view(self.q_proj(hidden), heads), 1, 2)
-        key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
+        query = transpose(self.q_norm(view(self.q_proj(hidden), heads)), 1, 2)
+        key = transpose(self.k_norm(view(self.k_proj(hidden), kv_heads)), 1, 2)
         value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
         weights = None
@@ -190,3 +194,6 @@ class Llama:
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
+
+
+FORWARD = Llama

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vramplan.spec import ModelShape
 from vramplan.tape.engine import checkpoint
@@ -75,9 +75,9 @@ class Linear:
 class LayerNorm:
     """`nn.LayerNorm`."""
 
-    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType, *, bias: bool = True) -> None:
         self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
-        self.bias = tape.parameter(f"{name}.bias", (width,), dtype)
+        self.bias = tape.parameter(f"{name}.bias", (width,), dtype) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
         return layer_norm(x, self.weight, self.bias)
@@ -97,6 +97,11 @@ class RMSNorm:
         return mul(self.weight, to(hidden, dtype))
 
 
+def as_is(x: Tensor) -> Tensor:
+    """What stands for a module that a model type does not have."""
+    return x
+
+
 def gelu_new(x: Tensor) -> Tensor:
     """Transformers' NewGELUActivation: five unfused operators (activations.py)."""
     return mul(mul_scalar(x), add_scalar(tanh(mul_scalar(add(x, mul_scalar(pow_scalar(x)))))))
@@ -110,41 +115,86 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": silu,
 }
 
-Block = Callable[..., Tensor]
+Block = Callable[[Tensor], Any]
 
 
-def run_blocks(tape: Tape, segments: Sequence[Segment], make: Callable[[int], Block], hidden: Tensor) -> Tensor:
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: Tensor,
+    *,
+    kind: Callable[[int], object] | None = None,
+    outputs: list[Any] | None = None,
+) -> Tensor:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
     `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
-    that its parameters are counted for all of them.
+    that its parameters are counted for all of them. Blocks may be of several kinds, `kind(i)`, which differ only in the
+    tensors that they share with all of their kind. Blocks may return a tuple that begins with the hidden state; where
+    the original keeps it in a variable until the next block has returned, `outputs` is that variable.
     """
+    apart = () if kind is None else first_of_each(segments, kind)
     at = 0
     for i, (times, size, checkpointed) in enumerate(segments):
         if not checkpointed:
-            for first, _ in tape.repeat(times * size, start=at):
-                hidden = make(at + first)(hidden)
+            for first, _ in tape.repeat(times * size, start=at, apart=[one - at for one in apart]):
+                result = make(at + first)(hidden)
+                hidden = hidden_of(result)
+                if outputs is not None:
+                    outputs[:] = (result,)
         else:
             # runs of checkpoints of different sizes hand over nothing but the hidden state, as neighbours in a run do
             opens = i == 0 or not segments[i - 1].checkpointed
             closes = i + 1 == len(segments) or not segments[i + 1].checkpointed
-            for first, _ in tape.repeat(times, first=opens, last=closes, start=at, stride=size):
-                hidden = checkpoint(tape, segment_of(tape, size, make, at + first * size), hidden)
+            holders = [(one - at) // size for one in apart]
+            for first, _ in tape.repeat(times, first=opens, last=closes, start=at, stride=size, apart=holders):
+                result = checkpoint(tape, segment_of(tape, size, make, at + first * size, apart), hidden)
+                hidden = hidden_of(result)
+                if outputs is not None:
+                    outputs[:] = (result,)
         at += times * size
     return hidden
 
 
-def segment_of(tape: Tape, size: int, make: Callable[[int], Block], at: int) -> Callable[[Tensor], Tensor]:
-    """The function of one checkpoint. It runs twice, over the same blocks."""
-    blocks: dict[int, Block] = {}
+def hidden_of(result: Any) -> Tensor:
+    """The hidden state in what a block returns."""
+    hidden: Tensor = result[0] if type(result) is tuple else result
+    return hidden
 
-    def run(hidden: Tensor) -> Tensor:
-        for first, _ in tape.repeat(size):
+
+def first_of_each(segments: Sequence[Segment], kind: Callable[[int], object]) -> list[int]:
+    """The first stored and the first checkpointed block of each kind: with them goes what their kind shares."""
+    found: dict[tuple[object, bool], int] = {}
+    at = 0
+    for times, size, checkpointed in segments:
+        for i in range(at, at + times * size):
+            found.setdefault((kind(i), checkpointed), i)
+        at += times * size
+    return list(found.values())
+
+
+def segment_of(
+    tape: Tape, size: int, make: Callable[[int], Block], at: int, apart: Sequence[int] = ()
+) -> Callable[[Tensor], Any]:
+    """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
+
+    A single block returns what it returns, several the hidden state alone.
+    """
+    blocks: dict[int, Block] = {}
+    makes = [make]
+    alone = [one - at for one in apart]
+
+    def run(hidden: Tensor) -> Any:
+        result = None
+        for first, _ in tape.repeat(size, apart=alone):
             block = blocks.get(first)
             if block is None:
-                block = blocks[first] = make(at + first)
-            hidden = block(hidden)
-        return hidden
+                block = blocks[first] = makes[0](at + first)
+            result = block(hidden)
+            hidden = hidden_of(result)
+        makes.clear()
+        return result if size == 1 else hidden
 
     return run
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vramplan.memory.budget import Footprint
+from vramplan.models import has_equal_blocks, no_fused_attention
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
 from vramplan.planner.choose import Choice
@@ -93,6 +94,8 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
     for name in (*STRATEGIES, OPTIMAL):
         if rung.strategy in (name, OPTIMAL):  # nothing is smaller than the smallest peak
             continue
+        if name == OPTIMAL and not has_equal_blocks(judge.job.model.family):
+            continue
         settled = _settled(judge, name, rung.schedule)
         if settled is None or settled[0].device >= rung.peak.device:
             continue
@@ -110,7 +113,8 @@ def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
         job = base._replace(optimizer_implementation="fused")
         yield {"optimizer_implementation": "fused"}, "none: same arithmetic in one kernel", job, schedule
     window = base.model.sliding_window
-    if base.attention == "eager" and (window is None or base.sequence_length < window):
+    fused = no_fused_attention(base.model.family) is None and (window is None or base.sequence_length < window)
+    if base.attention == "eager" and fused:
         job = base._replace(attention="efficient")
         yield {"attention": "efficient"}, "none: faster, no attention weights to look at", job, schedule
     if base.hold_outputs:

@@ -20,7 +20,7 @@ from vramplan.tape.tape import Frame, Node, StopRecomputation, Tape
 from vramplan.tape.tensors import Parameter, Tensor, dense_like
 
 
-def checkpoint(tape: Tape, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any) -> Any:
     """Run a segment without keeping what it saves; backward computes it again.
 
     Its inputs stay alive until the last node of the segment that saved something has run.

@@ -174,6 +174,7 @@ def _from_saved(operator: str) -> Callable[[Tensor, Saved], Grads]:
 
 
 _TANH, _GELU, _SILU = _from_saved("tanh_backward"), _from_saved("gelu_backward"), _from_saved("silu_backward")
+_MASKED = _from_saved("masked_fill")
 _RELU, _DROPOUT = _from_saved("threshold_backward"), _from_saved("native_dropout_backward")
 
 
@@ -212,6 +213,33 @@ def gelu(x: Tensor) -> Tensor:
     Source: tools/autograd/derivatives.yaml, gelu.
     """
     return x.tape.like("gelu", x, None, x.tape.record("gelu", (x,), _GELU, (x,)))
+
+
+def bloom_gelu(x: Tensor) -> Tensor:
+    """BLOOM's gelu, an autograd function of its own: new, by operators without gradients, some alive together.
+
+    Saves `x`: the tanh inside is computed again from it.
+    Backward: the slope, operator by operator, some alive together; then its product with the gradient.
+    Source: transformers, models/bloom/modeling_bloom.py, GeLUFunction, bloom_gelu_forward and bloom_gelu_back.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        plain = saved[0].alias(saved[0].shape, saved[0].strides, None)
+        result = tanh(mul(mul_scalar(plain), add_scalar(mul(mul_scalar(plain), plain))))
+        slope = add(
+            mul(
+                mul_scalar(plain),
+                mul(add_scalar(mul_scalar(mul(result, result))), add_scalar(mul(mul_scalar(plain), plain))),
+            ),
+            mul_scalar(add_scalar(result)),
+        )
+        return (mul(slope, grad),)
+
+    node = x.tape.record("GeLUFunction", (x,), backward)
+    plain = x.alias(x.shape, x.strides, None)
+    out = mul(mul_scalar(plain), add_scalar(tanh(mul(mul_scalar(plain), add_scalar(mul(mul_scalar(plain), plain))))))
+    x.tape.save(node, x)
+    return out.alias(out.shape, out.strides, node)
 
 
 def silu(x: Tensor) -> Tensor:
@@ -335,29 +363,62 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return view(out, (batch, heads, m, n))
 
 
+def baddbmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """bias + number * (a @ b) of batched matrices [N, m, k] x [N, k, n]: new; the bias needs no gradient.
+
+    Autocast casts all three, the bias at each use.
+    Saves `a`: the gradient of the second operand is the first, transposed, times the incoming one.
+    Saves `b`: the gradient of the first operand is the incoming one times the second, transposed.
+    Backward: for the first operand, then for the second, a product and that product times the number.
+    Source: tools/autograd/derivatives.yaml, baddbmm; torch/csrc/autograd/FunctionsManual.cpp, maybe_multiply.
+    """
+    bias, a, b = autocast_half(bias), autocast_half(a), autocast_half(b)
+    tape = a.tape
+    need_a, need_b = a.node is not None, b.node is not None
+    a_shape, b_shape, batched = a.shape, b.shape, a.batched
+    count, m, k = a.shape
+    n = b.shape[2]
+    work = 2 * count * m * k * n
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(work * (need_a + need_b))
+
+        def product(shape: Shape) -> Tensor:
+            return tape.like("mul", tape.new("bmm", shape, grad.dtype, batched))
+
+        return (product(a_shape) if need_a else None, product(b_shape) if need_b else None)
+
+    saves = [t for t, other in ((a, need_b), (b, need_a)) if other]
+    node = tape.record("baddbmm", (a, b), backward, saves)
+    tape.work(work)
+    return tape.new("baddbmm", (count, m, n), a.dtype, batched, None, node)
+
+
 # ---------------------------------------------------------------------------------------- normalisation and softmax
 
 
-def layer_norm(x: Tensor, weight: Parameter, bias: Parameter) -> Tensor:
+def layer_norm(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     """`native_layer_norm`: autocast to fp32; new, and the fp32 mean and 1 / std of each row.
 
     Saves `x`: its gradient and that of the weight need the normalised input, which is made again from x.
     Saves `mean`: to make the normalised input again without another pass over x.
     Saves `rstd`: to make the normalised input again without another pass over x.
-    Backward: the three gradients at once.
+    Backward: the gradients of input, weight and bias at once.
     Source: tools/autograd/derivatives.yaml, native_layer_norm; aten/src/ATen/native/cuda/layer_norm_kernel.cu.
     """
     x = autocast_float(x)
     tape = x.tape
     need_x = x.node is not None
     need_w = weight.node is not None
+    need_b = bias is not None and bias.node is not None
     w_shape, w_dtype = weight.shape, weight.dtype
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape, source = grad.tape, saved[0]
         gx = tape.new("native_layer_norm_backward", source.shape, source.dtype, source.batched) if need_x else None
         gw = tape.new("native_layer_norm_backward", w_shape, w_dtype, False) if need_w else None
-        gb = tape.new("native_layer_norm_backward", w_shape, w_dtype, False) if need_w else None
+        gb = tape.new("native_layer_norm_backward", w_shape, w_dtype, False) if need_b else None
         return (gx, gw, gb)
 
     node = tape.record("native_layer_norm", (x, weight, bias), backward, (x,))
@@ -367,6 +428,16 @@ def layer_norm(x: Tensor, weight: Parameter, bias: Parameter) -> Tensor:
     rstd = tape.new("native_layer_norm", rows, FP32, x.batched)
     tape.save(node, mean, rstd)
     return out
+
+
+def masked_fill(x: Tensor, mask: Tensor) -> Tensor:
+    """x.masked_fill(mask, number): new.
+
+    Saves `mask`: backward drops the gradient where the value was replaced.
+    Backward: 1 new, the gradient with zeros at the mask.
+    Source: tools/autograd/derivatives.yaml, masked_fill.Scalar.
+    """
+    return x.tape.like("masked_fill", x, None, x.tape.record("masked_fill", (x,), _MASKED, (mask,)))
 
 
 def softmax(x: Tensor, dtype: DType | None = None) -> Tensor:

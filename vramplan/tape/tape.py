@@ -69,7 +69,7 @@ class Frame:
 
     __slots__ = ("__weakref__", "function", "inputs", "path", "saves", "taken")
 
-    def __init__(self, function: Callable[..., Tensor], inputs: tuple[Any, ...], path: Path) -> None:
+    def __init__(self, function: Callable[..., Any], inputs: tuple[Any, ...], path: Path) -> None:
         self.function = function
         self.inputs = inputs
         self.path = path
@@ -194,7 +194,14 @@ class Tape:
 
     # --------------------------------------------------------------------------------------------------- units
     def repeat(
-        self, count: int, *, first: bool = True, last: bool = True, start: int = 0, stride: int = 1
+        self,
+        count: int,
+        *,
+        first: bool = True,
+        last: bool = True,
+        start: int = 0,
+        stride: int = 1,
+        apart: Sequence[int] = (),
     ) -> Iterator[tuple[int, int]]:
         """Walk `count` identical items, replaying one inner item for all inner ones; yields (index, copies).
 
@@ -203,16 +210,24 @@ class Tape:
         slice bound every level in between: levels are linear in the copy index.
 
         `start` and `stride` number the blocks: item i begins `start + i * stride` blocks after the unit around it does.
+        `apart` are items that hold what no item before them does: they are played on their own too.
         """
         outer = self.path
-        ends = first + last
-        if count - ends < 2 or self.direct:
+        if self.direct:
             plan = [(i, 1) for i in range(count)]
         else:
-            plan = [(0, 1)] if first else []
-            plan.append((int(first), count - ends))
+            alone = {*apart, 0} if first else {*apart}
             if last:
-                plan.append((count - 1, 1))
+                alone.add(count - 1)
+            plan = []
+            at = 0
+            for i in sorted(i for i in alone if 0 <= i < count):
+                if i > at:
+                    plan.append((at, i - at))
+                plan.append((i, 1))
+                at = i + 1
+            if count > at:
+                plan.append((at, count - at))
         for index, times in plan:
             self.units += 1
             self.numbers.append((start + index * stride, stride))

@@ -31,7 +31,8 @@ class DType(NamedTuple):
 
 
 FP32, FP16, BF16 = DType("float32", 4), DType("float16", 2), DType("bfloat16", 2)
-INT64, BOOL, BYTE = DType("int64", 8), DType("bool", 1), DType("uint8", 1)
+INT64, INT32 = DType("int64", 8), DType("int32", 4)
+BOOL, BYTE = DType("bool", 1), DType("uint8", 1)
 
 
 def round_up(number: int, multiple: int) -> int:

@@ -1,0 +1,105 @@
+"""What is particular to a model family in a job: kernels that its code lacks, placements, lengths, and the echo."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vramplan.answer import answer
+from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
+from vramplan.errors import InputError, UsageError
+from vramplan.job import build_job, job_to_dict
+from vramplan.models import has_equal_blocks, no_fused_attention
+from vramplan.placement import placements_of
+from vramplan.spec import Job
+
+UNFUSED = [name for name, kind in MODEL_TYPES.items() if no_fused_attention(kind.family)]
+UNEQUAL = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
+
+
+def job(model: Any, **keys: Any) -> Job:
+    built = build_job({"gpu": "a100-80gb", "sequence_length": 64, "model": model, **keys})
+    assert isinstance(built, Job)
+    return built
+
+
+def refused(model: Any, **keys: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        job(model, **keys)
+    return str(caught.value)
+
+
+def small(model_type: str, **fields: Any) -> dict[str, Any]:
+    """An inline model of a type that takes no time."""
+    sizes = {"layers": 3, "hidden_size": 64, "attention_heads": 4, "vocabulary_size": 100}
+    if MODEL_TYPES[model_type].grouped:
+        sizes["key_value_heads"] = 2
+    return {"family": model_type, **sizes, **fields}
+
+
+def test_these_families_are_particular() -> None:
+    assert UNFUSED == ["gemma2", "bloom", "mpt"]
+    assert UNEQUAL == ["gemma2", "gemma3_text", "bloom", "mpt"]
+
+
+@pytest.mark.parametrize("model_type", UNFUSED)
+def test_without_fused_attention_the_default_is_eager_and_kernels_are_refused(model_type: str) -> None:
+    built = job(small(model_type))
+    assert built.attention == "eager"
+    (told,) = (one for one in built.assumptions if one.key == "attention")
+    assert "no fused attention" in told.why
+    assert job(small(model_type), attention="sdpa").attention == "eager"
+    for kernel in ("flash", "efficient"):
+        message = refused(small(model_type), attention=kernel)
+        assert message.startswith(f"attention: {kernel} cannot run")
+        assert message.endswith("(use eager)")
+
+
+def test_a_remedy_is_something_that_the_family_can_do() -> None:
+    tiny = {"name": "tiny", "memory": "1 GiB"}
+    found = answer(job("gemma-2-2b", gpu=tiny, micro_batch_size=64))
+    assert found.verdict == "does-not-fit"
+    for remedy in found.remedies:
+        assert "attention" not in remedy.change
+        assert remedy.change.get("activation_checkpointing") != "optimal"
+
+
+@pytest.mark.parametrize("model_type", UNEQUAL)
+def test_no_optimal_placement_where_blocks_are_of_two_kinds(model_type: str) -> None:
+    message = refused(small(model_type), activation_checkpointing="optimal")
+    assert "activation_checkpointing: optimal is not modelled" in message
+    with pytest.raises(UsageError, match="whose blocks depend on their neighbours"):
+        placements_of(job(small(model_type)))
+
+
+def test_the_window_of_gemma_3_wants_eager_attention() -> None:
+    assert "reach the sliding window of 64" in refused(small("gemma3_text", sliding_window=64))
+    assert job(small("gemma3_text", sliding_window=65)).attention == "flash"
+    assert job(small("gemma3_text", sliding_window=64), attention="eager").sequence_length == 64
+
+
+def test_the_bias_of_mpt_ends_at_its_positions_and_that_of_bloom_nowhere() -> None:
+    message = refused(small("mpt", max_positions=32))
+    assert "64 is more than the 32 positions that inline mpt has a bias for (use at most 32)" in message
+    assert "is more than the max_positions 32" in job(small("bloom", max_positions=32)).warnings[0]
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_the_echo_of_every_type_gives_the_job_again(model_type: str) -> None:
+    built = job(small(model_type))
+    echoed = json.loads(json.dumps(job_to_dict(built), allow_nan=False))
+    again = build_job(echoed)
+    assert again.model == built.model
+    assert job_to_dict(again) == job_to_dict(built)
+    assert set(NEUTRAL) <= set(echoed["model"])
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "mistral", "qwen2", "bert"])
+def test_an_echo_from_before_these_keys_is_still_valid(model_type: str) -> None:
+    built = job(small(model_type))
+    old = job_to_dict(built)
+    for key in set(NEUTRAL) - {"qk_norm"}:  # which was always there
+        del old["model"][key]
+    assert build_job(old).model == built.model

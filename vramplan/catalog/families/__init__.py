@@ -1,0 +1,1 @@
+"""What is known of the model types of each family; `vramplan.catalog.config_classes` finds them."""

@@ -1,0 +1,138 @@
+"""Llama and its kin: Mistral, Qwen2, Qwen3 (models/<type>/configuration_<type>.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, Keys, ModelType, same_heads
+from vramplan.catalog.fields import Fields
+
+KEYS: Keys = {
+    "num_hidden_layers": ("layers", COUNT),
+    "hidden_size": ("hidden_size", COUNT),
+    "num_attention_heads": ("attention_heads", COUNT),
+    "num_key_value_heads": ("key_value_heads", COUNT),
+    "head_dim": ("head_size", COUNT),
+    "intermediate_size": ("intermediate_size", COUNT),
+    "vocab_size": ("vocabulary_size", COUNT),
+    "max_position_embeddings": ("max_positions", COUNT),
+    "tie_word_embeddings": ("tied_embeddings", FLAG),
+    "hidden_act": ("activation", TEXT),
+    "attention_dropout": ("attention_dropout", RATIO),
+}
+"""The keys that most decoders have."""
+
+FIXED = {
+    "positions": "rope",
+    "gated_mlp": True,
+    "token_types": 0,
+    "embedding_dropout": 0.0,
+    "hidden_dropout": 0.0,
+}
+DEFAULTS: dict[str, Any] = {
+    "vocabulary_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "layers": 32,
+    "attention_heads": 32,
+    "key_value_heads": same_heads,
+    "max_positions": 2048,
+    "activation": "silu",
+    "tied_embeddings": False,
+    "qkv_bias": False,
+    "output_bias": False,
+    "mlp_bias": False,
+    "attention_dropout": 0.0,
+    "sliding_window": None,
+}
+
+
+def _llama(fields: Fields, values: dict[str, Any]) -> None:
+    values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
+    if (fields.integer("pretraining_tp") or 1) > 1:
+        fields.refuse("pretraining_tp", "sliced projections are not modelled", hint="set it to 1: it trains the same")
+
+
+def _mistral(fields: Fields, values: dict[str, Any]) -> None:
+    if fields.present("sliding_window") and not fields.given("sliding_window"):
+        values["sliding_window"] = None
+
+
+def _qwen2(fields: Fields, values: dict[str, Any]) -> None:
+    used = fields.boolean("use_sliding_window")
+    values["sliding_window"] = values.get("sliding_window", 4096) if used else None
+
+
+def _qwen3(fields: Fields, values: dict[str, Any]) -> None:
+    values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
+    if fields.boolean("use_sliding_window"):
+        message = "true is not modelled (windows in some of the blocks)"
+        fields.refuse("use_sliding_window", message, hint="set it to false where no sequence reaches the window")
+
+
+TYPES = {
+    "llama": ModelType(
+        config="LlamaConfig",
+        family="llama",
+        tasks=("lm",),
+        defaults=DEFAULTS,
+        fixed=FIXED,
+        keys={**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)},
+        adjust=_llama,
+        grouped=True,
+        own_head_size=True,
+    ),
+    "mistral": ModelType(
+        config="MistralConfig",
+        family="llama",
+        tasks=("lm",),
+        defaults={
+            **DEFAULTS,
+            "intermediate_size": 14336,
+            "key_value_heads": 8,
+            "max_positions": 4096 * 32,
+            "sliding_window": 4096,
+        },
+        fixed=FIXED,
+        keys={**KEYS, "sliding_window": ("sliding_window", COUNT)},
+        adjust=_mistral,
+        grouped=True,
+        own_head_size=True,
+    ),
+    "qwen2": ModelType(
+        config="Qwen2Config",
+        family="llama",
+        tasks=("lm",),
+        defaults={
+            **DEFAULTS,
+            "vocabulary_size": 151936,
+            "intermediate_size": 22016,
+            "key_value_heads": 32,
+            "max_positions": 32768,
+            "qkv_bias": True,
+        },
+        fixed=FIXED,
+        keys={**KEYS, "sliding_window": ("sliding_window", COUNT)},
+        adjust=_qwen2,
+        grouped=True,
+        own_head_size=True,
+    ),
+    "qwen3": ModelType(
+        config="Qwen3Config",
+        family="llama",
+        tasks=("lm",),
+        defaults={
+            **DEFAULTS,
+            "vocabulary_size": 151936,
+            "intermediate_size": 22016,
+            "key_value_heads": 32,
+            "head_size": 128,
+            "max_positions": 32768,
+        },
+        fixed={**FIXED, "mlp_bias": False, "qk_norm": True, "sliding_window": None},
+        keys={**KEYS, "attention_bias": ("qkv_bias", FLAG)},
+        adjust=_qwen3,
+        grouped=True,
+        own_head_size=True,
+    ),
+}

@@ -1,0 +1,99 @@
+"""Gemma 1, as transformers 5.23 computes it (models/gemma/modeling_gemma.py): Llama with scaled embeddings and a
+normalisation that multiplies by one plus the weight, in fp32.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.models.gpt2 import causal_mask
+from vramplan.models.llama import MLP, Attention, Rotary, rotary_embedding
+from vramplan.models.modules import Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.tape.operators import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
+from vramplan.tape.operators import linear as linear_operator
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
+from vramplan.tape.views import to
+
+
+class RMSNorm:
+    """GemmaRMSNorm."""
+
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
+        self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        output = self.norm(to(x, FP32))
+        output = mul(output, add_scalar(to(self.weight, FP32)))
+        return to(output, x.dtype)
+
+    def norm(self, x: Tensor) -> Tensor:
+        """GemmaRMSNorm._norm."""
+        return mul(x, rsqrt(add_scalar(mean_last(pow_scalar(x)))))
+
+
+def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
+    """GemmaTextScaledWordEmbedding.forward: times a buffer without dimensions, in the dtype of the weight."""
+    scale = weight.tape.constant((), weight.dtype, False)
+    return mul(embedding(input_ids, weight), scale)
+
+
+class Block:
+    """GemmaDecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Gemma:
+    """GemmaForCausalLM, with its loss."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        self.embed_tokens = tape.parameter(
+            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+        )
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
+        return [4, *[4 * (self.recipe.shape.head_size // 2)] * 2]
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        hidden = self.model(input_ids)
+        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
+        loss = causal_lm_loss(logits, labels, self.recipe)
+        return Output(loss, logits)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """GemmaModel.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = scaled_embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        hidden = _embeds
+        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Gemma

@@ -1,0 +1,143 @@
+"""Gemma 3 for text, as transformers 5.23 computes it (models/gemma3/modeling_gemma3.py): Gemma 2 without a bound on the
+scores, with normalised queries and keys; most blocks have a window and rotary positions of their own.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.models.gemma import RMSNorm, scaled_embedding
+from vramplan.models.gpt2 import causal_mask
+from vramplan.models.llama import MLP, Rotary, apply_rotary, eager_attention, rotary_embedding
+from vramplan.models.modules import Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.tape.attention import scaled_dot_product
+from vramplan.tape.operators import add, mul_scalar, tanh
+from vramplan.tape.operators import linear as linear_operator
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import INT64, Tensor
+from vramplan.tape.views import contiguous, transpose, view
+
+
+class Attention:
+    """Gemma3Attention."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
+        key = shape.key_value_heads * shape.head_size
+        self.recipe = recipe
+        self.q_proj = Linear(tape, "q_proj", hidden, query, dtype, bias=shape.qkv_bias)
+        self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
+        self.q_norm = RMSNorm(tape, "q_norm", shape.head_size, dtype)
+        self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype)
+
+    def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
+        recipe = self.recipe
+        shape = recipe.shape
+        batch, length, _ = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
+        query = transpose(view(self.q_proj(hidden), heads), 1, 2)
+        key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
+        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        query = self.q_norm(query)
+        key = self.k_norm(key)
+        query, key = apply_rotary(query, key, *rotary)
+        weights = None
+        if recipe.attention == "eager":
+            groups = shape.attention_heads // shape.key_value_heads
+            output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
+        else:
+            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+            output = contiguous(transpose(output, 1, 2))
+        output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
+        output = self.o_proj(output)
+        return output, weights
+
+
+class Block:
+    """Gemma3DecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.pre_feedforward_layernorm = RMSNorm(tape, "pre_feedforward_layernorm", width, dtype)
+        self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.pre_feedforward_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = self.post_feedforward_layernorm(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Gemma3:
+    """Gemma3ForCausalLM, with its loss."""
+
+    equal_blocks = False  # each block holds the rotary positions and the mask of its kind
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        self.pattern = shape.sliding_window_pattern or shape.layers
+        self.embed_tokens = tape.parameter(
+            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+        )
+
+    def kinds(self) -> set[bool]:
+        """Whether there are blocks that see everything, and blocks with a window."""
+        return {self.is_full(i) for i in range(self.recipe.shape.layers)}
+
+    def is_full(self, block: int) -> bool:
+        """Gemma3TextConfig.__post_init__: every so many blocks one sees everything."""
+        return (block + 1) % self.pattern == 0
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the scale of the embeddings, and per kind the inverse frequencies, twice, in fp32."""
+        return [4, *[4 * (self.recipe.shape.head_size // 2)] * 2 * len(self.kinds())]
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        hidden = self.model(input_ids)
+        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
+        if self.recipe.shape.logit_softcap:
+            logits = mul_scalar(logits)
+            logits = tanh(logits)
+            logits = mul_scalar(logits)
+        loss = causal_lm_loss(logits, labels, self.recipe)
+        return Output(loss, logits)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """Gemma3TextModel.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = scaled_embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        eager = recipe.attention == "eager"
+        masks = {full: causal_mask(_embeds) if eager else None for full in (True, False)}
+        hidden = _embeds
+        rotary = {full: rotary_embedding(hidden, recipe.shape.head_size) for full in self.kinds()}
+
+        def block(i: int) -> Block:
+            full = self.is_full(i)
+            return Block(tape, recipe, masks[full], position_ids, rotary[full])
+
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=self.is_full)
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Gemma3

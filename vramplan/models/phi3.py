@@ -1,0 +1,156 @@
+"""Phi-3, Phi-3.5 and Phi-4, as transformers 5.23 computes them (models/phi3/modeling_phi3.py): Llama with fused
+projections, dropout before the residual sums, and rotary positions on a part of each head if asked for.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.models.gpt2 import causal_mask
+from vramplan.models.llama import Rotary, eager_attention, rotary_embedding, rotate_half
+from vramplan.models.modules import (
+    ACTIVATIONS,
+    Linear,
+    Output,
+    Recipe,
+    RMSNorm,
+    causal_lm_loss,
+    output_embedding,
+    run_blocks,
+)
+from vramplan.tape.attention import scaled_dot_product
+from vramplan.tape.operators import add, dropout, embedding, mul
+from vramplan.tape.operators import linear as linear_operator
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import INT64, Tensor
+from vramplan.tape.views import cat, contiguous, narrow, split, transpose, view
+
+
+def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
+    """apply_rotary_pos_emb: turn the first part of each head, hand the rest (which may be empty) through."""
+    rotated = cos.shape[-1]
+    rest = query.shape[-1] - rotated
+    cos, sin = cos.alias((1, *cos.shape), None, None), sin.alias((1, *sin.shape), None, None)
+    query_rot, query_pass = narrow(query, -1, rotated), narrow(query, -1, rest)
+    key_rot, key_pass = narrow(key, -1, rotated), narrow(key, -1, rest)
+    query_embed = cat([add(mul(query_rot, cos), mul(rotate_half(query_rot), sin)), query_pass], -1)
+    key_embed = cat([add(mul(key_rot, cos), mul(rotate_half(key_rot), sin)), key_pass], -1)
+    return query_embed, key_embed
+
+
+class Attention:
+    """Phi3Attention: one projection for queries, keys and values."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.recipe = recipe
+        self.query_width = shape.attention_heads * shape.head_size
+        self.key_width = shape.key_value_heads * shape.head_size
+        fused = self.query_width + 2 * self.key_width
+        self.o_proj = Linear(tape, "o_proj", self.query_width, shape.hidden_size, dtype, bias=False)
+        self.qkv_proj = Linear(tape, "qkv_proj", shape.hidden_size, fused, dtype, bias=False)
+
+    def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
+        recipe = self.recipe
+        shape = recipe.shape
+        batch, length, _ = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
+        _qkv = self.qkv_proj(hidden)
+        query = narrow(_qkv, -1, self.query_width)
+        key = narrow(_qkv, -1, self.key_width)
+        value = narrow(_qkv, -1, self.key_width)
+        query = transpose(view(query, heads), 1, 2)
+        key = transpose(view(key, kv_heads), 1, 2)
+        value = transpose(view(value, kv_heads), 1, 2)
+        query, key = apply_rotary(query, key, *rotary)
+        weights = None
+        if recipe.attention == "eager":
+            groups = shape.attention_heads // shape.key_value_heads
+            output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
+        else:
+            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+            output = contiguous(transpose(output, 1, 2))
+        output = contiguous(view(output, (batch, length, self.query_width)))
+        output = self.o_proj(output)
+        return output, weights
+
+
+class MLP:
+    """Phi3MLP: gated, one projection for both halves."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.inner = shape.intermediate_size
+        self.gate_up_proj = Linear(tape, "gate_up_proj", shape.hidden_size, 2 * self.inner, dtype, bias=False)
+        self.down_proj = Linear(tape, "down_proj", self.inner, shape.hidden_size, dtype, bias=False)
+        self.act = ACTIVATIONS[shape.activation]
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        up = self.gate_up_proj(hidden)
+        gate, up = split(up, self.inner)
+        up = mul(up, self.act(gate))
+        return self.down_proj(up)
+
+
+class Block:
+    """Phi3DecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.p = recipe.hidden_dropout
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden = add(residual, dropout(hidden, self.p))
+        residual = hidden
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = add(residual, dropout(hidden, self.p))
+        return hidden
+
+
+class Phi3:
+    """Phi3ForCausalLM, with its loss."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        self.rotated = int(shape.head_size * shape.partial_rotary_factor)
+        self.embed_tokens = tape.parameter(
+            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+        )
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
+        return [4 * (self.rotated // 2)] * 2
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        hidden = self.model(input_ids)
+        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
+        loss = causal_lm_loss(logits, labels, self.recipe)
+        return Output(loss, logits)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """Phi3Model.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        hidden = _embeds
+        rotary = rotary_embedding(hidden, self.rotated)
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Phi3
