@@ -29,6 +29,7 @@ from vramplan.results import (
 from vramplan.results.frozen import frozen
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime, TextbookJob
 from vramplan.tape.record import Record
+from vramplan.tape.tensors import FP32
 
 if TYPE_CHECKING:
     from vramplan.results.advice import Advice
@@ -37,6 +38,7 @@ COMPONENTS = (
     "weights",
     "master",
     "optimizer",
+    "ema",
     "gradients",
     "activations",
     "weight_casts",
@@ -153,7 +155,7 @@ def describe(
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
-        warnings=(*job.warnings, *_warnings(job, rung, usable, total)),
+        warnings=(*job.warnings, *_warnings(job, rung, usable, total), *_managed(record)),
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
@@ -211,12 +213,14 @@ def _components(record: Record, job: Job, rung: Rung, total: int, trainable: int
     sizes = record.components(micro, phase, moment)
     precision = PRECISIONS[job.precision]
     width = precision.weights.itemsize
-    accumulates = rung.schedule.accumulates
+    gradient = FP32.itemsize if job.fp32_gradients else width
+    resident = rung.schedule.accumulates or job.fp32_gradients
     basis = {
         "weights": f"{total:,} x {width} B",
         "master": "fp32 copy of the weights",
         "optimizer": f"{job.optimizer}, {job.optimizer_implementation}",
-        "gradients": f"{trainable:,} x {width} B, resident" if accumulates else "those made so far",
+        "ema": "moving average of the weights",
+        "gradients": f"{trainable:,} x {gradient} B, resident" if resident else "those made so far",
         "activations": f"micro-batch {micro} x {job.sequence_length} tokens",
         "weight_casts": "16-bit copies that autocast keeps",
         "temporaries": f"alive in {record.operator_at(moment)}",
@@ -305,6 +309,17 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
         why = "the largest that fits" if rung.verdict != DOES_NOT_FIT else "the smallest; not even it fits"
         made.append(Assumption("micro_batch_size", rung.schedule.micro_batch_size, why))
     return made
+
+
+def _managed(record: Record) -> list[str]:
+    """Paged optimizers hold their states where no figure of the allocator counts them."""
+    size = record.managed_bytes
+    if not size:
+        return []
+    return [
+        f"{size / 2**30:.2f} GiB of optimizer states lie in managed memory and are in none of these figures: they stay "
+        "on the GPU while there is room, and move to the host when there is not"
+    ]
 
 
 def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:

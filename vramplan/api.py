@@ -33,6 +33,8 @@ class JobKeys(TypedDict, total=False):
     optimizer: str | None
     optimizer_implementation: str | None
     optimizer_in_backward: bool | None
+    max_gradient_norm: float | None
+    ema: bool | None
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
     attention: str | None
@@ -84,6 +86,8 @@ class Job:
     optimizer: str | None
     optimizer_implementation: str | None
     optimizer_in_backward: bool | None
+    max_gradient_norm: float | None
+    ema: bool | None
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
     attention: str | None

@@ -81,6 +81,7 @@ class Runtime(NamedTuple):
     gradients: str  # "set-to-none": made in backward, gone after the step | "persistent": buffers that stay
     context_bytes: int  # CUDA context and modules, outside the allocator
     context_by_architecture: Mapping[str, int] = MappingProxyType({})
+    embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
 
     def context_on(self, architecture: str | None) -> int:
         """Bytes of the CUDA context on a GPU of this architecture."""
@@ -110,7 +111,7 @@ class Job(NamedTuple):
     global_batch_given: bool  # False: the default of 512, which may move to the nearest reachable one
     gradient_accumulation_steps: int | None
     precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16
-    optimizer: str  # adamw | adam | sgd | sgd-momentum | rmsprop | adafactor
+    optimizer: str  # a word of vramplan/job/vocabulary.py, OPTIMIZERS
     optimizer_implementation: str  # foreach | fused | for-loop
     activation_checkpointing: str | None  # none | full | sqrt | every:K | layers:[[0,6],[7,13]]
     attention: str  # eager | flash | efficient  (sdpa is resolved)
@@ -126,6 +127,10 @@ class Job(NamedTuple):
     case: Mapping[str, Any] = MappingProxyType({})  # validation cases only: measured, use, source, trace, ...
     base_batch_size: int | None = None  # batch advice only: the batch that the base learning rate was found for
     base_learning_rate: float | None = None
+    optimizer_in_backward: bool = False
+    max_gradient_norm: float | None = None  # None: no clipping
+    ema: bool = False  # an exponential moving average of the weights
+    fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
 
 
 class TextbookModel(NamedTuple):

@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from vramplan.memory.optimizers import MOMENTS, STEP_COUNTER_BYTES
+from vramplan.memory.optimizers import MOMENTS, STEP_COUNTER_BYTES, bitsandbytes
 from vramplan.memory.precision import PRECISIONS
 from vramplan.results.explain import Rule
 from vramplan.tape.rules import ROOMS, read, rules_of
@@ -35,6 +35,11 @@ TITLES = {
     "vramplan.tape.views": "Casts and views",
     "vramplan.tape.engine": "The autograd engine",
     "vramplan.memory.optimizers": "Optimizers",
+    "vramplan.memory.optimizers.muon": "Muon",
+    "vramplan.memory.optimizers.bitsandbytes": "Optimizers of bitsandbytes",
+    "vramplan.memory.optimizers.lomo": "LOMO",
+    "vramplan.memory.clipping": "Clipping",
+    "vramplan.memory.averaging": "Averages of the weights",
 }
 
 FREED = """\
@@ -79,10 +84,16 @@ def states() -> str:
         counter = f"a step count of {STEP_COUNTER_BYTES} B where it is fused, without master copy"
         lines.append(f"| `{name}` | {moments} | {counter if name in ('adam', 'adamw') else '-'} |")
     lines.append("| `adafactor` | 0 | a row and a column factor of each matrix, the whole of each vector |")
+    lines.append("| `muon` | 1 | for matrices inside the blocks; all else as `adamw` |")
+    for name, moments in bitsandbytes.MOMENTS.items():
+        width = f"of 1 B an element, from {bitsandbytes.SMALLEST_8BIT} elements on" if "8bit" in name else "in fp32"
+        paged = f", in managed memory from {bitsandbytes.SMALLEST_PAGED} elements on" if "paged" in name else ""
+        lines.append(f"| `{name}` | {moments} | {width}{paged} |")
+    lines.append("| `lomo` | 0 | - |")
     lines += [
         "",
         "Gradients are states, in the dtype of the weights, while micro-batches are accumulated,",
-        "or where the runtime keeps their buffers.",
+        "or where the runtime keeps their buffers, and in fp32 where the job asks for such buffers.",
         "Token ids and labels are int64; buffers are those of the model.",
         "",
     ]

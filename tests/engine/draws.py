@@ -20,11 +20,19 @@ OPTIMIZERS = (
     ("adamw", "fused"),
     ("adamw", "for-loop"),
     ("sgd", "foreach"),
+    ("sgd", "fused"),
     ("sgd-momentum", "foreach"),
     ("rmsprop", "foreach"),
     ("rmsprop", "for-loop"),
     ("adafactor", "foreach"),
     ("adafactor", "for-loop"),
+    ("muon", "foreach"),
+    ("muon", "fused"),
+    ("adamw-8bit", "fused"),
+    ("adamw-8bit-paged", "fused"),
+    ("lion", "fused"),
+    ("lamb", "fused"),
+    ("lomo", "for-loop"),
 )
 
 
@@ -97,6 +105,8 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
     fused = no_fused_attention(model.family) is None
     attention = draw(st.sampled_from(["eager", "flash", "efficient"] if fused else ["eager"]))
     strategy = draw(strategies(layers))
+    mixed = precision.startswith("mixed-")
+    in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))
     return Setup(
         model=model,
         precision=precision,
@@ -105,7 +115,12 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
         segments=segments_of(strategy, layers),
         optimizer=optimizer,
         optimizer_implementation=implementation,
-        accumulating=draw(st.booleans()),
+        accumulating=not in_backward and draw(st.booleans()),
+        optimizer_in_backward=in_backward,
+        max_gradient_norm=None if mixed or in_backward else draw(st.sampled_from([None, None, 1.0])),
+        ema=draw(st.booleans()),
+        fp32_gradients=mixed and draw(st.booleans()),
+        wide_embeddings=draw(st.booleans()),
         hold_outputs=draw(st.booleans()),
     )
 

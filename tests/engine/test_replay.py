@@ -94,6 +94,8 @@ def test_a_larger_micro_batch_never_needs_less(setup: Setup, batch: int) -> None
 @DRAWS
 @given(setups(), BATCHES)
 def test_outputs_held_or_gradients_resident_never_need_less(setup: Setup, batch: int) -> None:
+    if setup.optimizer_in_backward:
+        return  # no gradient is resident
     plain = quick(setup._replace(hold_outputs=False, accumulating=False), batch).peak_bytes(batch)
     assert plain <= quick(setup._replace(hold_outputs=True, accumulating=False), batch).peak_bytes(batch)
     assert plain <= quick(setup._replace(hold_outputs=False, accumulating=True), batch).peak_bytes(batch)

@@ -102,6 +102,12 @@ def test_precisions(given: str | None, resolved: str) -> None:
         ({"precision": "mixed-fp16"}, "fused"),
         ({"precision": "mixed-fp16", "runtime": "pytorch", "optimizer": "sgd-momentum"}, "fused"),
         ({"optimizer_implementation": "for-loop"}, "for-loop"),
+        ({"optimizer": "sgd", "optimizer_implementation": "fused"}, "fused"),
+        ({"optimizer": "muon"}, "fused"),
+        ({"optimizer": "muon", "runtime": "pytorch"}, "foreach"),
+        ({"optimizer": "lion", "runtime": "pytorch"}, "fused"),
+        ({"optimizer": "adamw-8bit-paged"}, "fused"),
+        ({"optimizer": "lomo"}, "for-loop"),
     ],
 )
 def test_optimizer_implementations(keys: dict[str, Any], expected: str) -> None:
@@ -234,11 +240,15 @@ def test_options_may_come_as_text() -> None:
             "flash cannot run: it has no fp32 kernels (use efficient)",
         ),
         ({"optimizer": "adamw8bit"}, "(did you mean adamw-8bit"),
-        ({"optimizer": "adamw-8bit"}, "optimizer: adamw-8bit is not modelled"),
+        ({"optimizer": "adamw-8bit", "precision": "mixed-bf16"}, "adamw-8bit over a master copy (mixed-bf16)"),
+        ({"optimizer": "lars", "precision": "pure-bf16"}, "bitsandbytes has no lars for bf16 gradients (use amp-bf16)"),
+        (
+            {"optimizer": "lion", "optimizer_implementation": "foreach"},
+            "there is no foreach lion: bitsandbytes has one",
+        ),
         ({"optimizer": "galore-adamw:128"}, "optimizer: galore-adamw:128 is not modelled"),
         ({"optimizer": "galore-adamw:x"}, "is not of the form galore-adamw:RANK"),
         ({"optimizer": "rmsprop", "optimizer_implementation": "fused"}, "no fused rmsprop (use foreach)"),
-        ({"optimizer": "sgd", "optimizer_implementation": "fused"}, "fused sgd is not modelled (use foreach)"),
         ({"precision": "mixed-fp16", "optimizer_implementation": "foreach"}, "foreach contradicts mixed-fp16"),
         ({"precision": "mixed-fp16", "optimizer": "adafactor"}, "adafactor over a master copy"),
         (
@@ -264,7 +274,21 @@ def test_options_may_come_as_text() -> None:
         ({"frozen": ["embeddings"]}, "frozen: frozen parts are not modelled"),
         ({"offload": ["optimizer"]}, "offload: optimizer: offloading is not modelled"),
         ({"offload": ["optimiser"]}, "did you mean optimizer"),
-        ({"optimizer_in_backward": True}, "optimizer_in_backward: true is not modelled"),
+        (
+            {"optimizer_in_backward": True, "gradient_accumulation_steps": 2},
+            "leaves no gradients to accumulate over 2 steps (gradient_accumulation_steps: 1)",
+        ),
+        ({"optimizer_in_backward": True, "precision": "mixed-fp16"}, "true contradicts mixed-fp16"),
+        (
+            {"optimizer_in_backward": True, "max_gradient_norm": 1.0},
+            "max_gradient_norm: optimizer_in_backward drops each gradient before the norm of all is known",
+        ),
+        ({"max_gradient_norm": 0}, "max_gradient_norm: 0 leaves no gradients"),
+        ({"max_gradient_norm": 1, "precision": "mixed-bf16"}, "clipping inside the fused step"),
+        ({"optimizer": "lomo", "optimizer_in_backward": False}, "false contradicts lomo"),
+        ({"optimizer": "lomo", "gradient_accumulation_steps": 3}, "no gradients to accumulate over 3 steps"),
+        ({"optimizer": "lomo", "precision": "pure-fp16"}, "runs backward twice to scale an fp16 loss"),
+        ({"ema": "yes"}, "ema: expected true or false"),
         ({"weight_dtype": "bf16"}, "weight_dtype: bf16 is not modelled (amp-bf16 has fp32)"),
         ({"gradient_dtype": "none"}, "belongs to the runtime textbook"),
         ({"checkpoint_factor": 4}, "checkpoint_factor: belongs to the runtime textbook"),
@@ -298,7 +322,7 @@ def test_refusals_name_the_key_the_value_and_the_way_out(keys: dict[str, Any], m
 
 
 def test_all_problems_come_at_once() -> None:
-    text = refused(precision="fp61", optimizer="lion", dropout=2, parallel={"tensor": 2}, gpu="v1000", modle=1)
+    text = refused(precision="fp61", optimizer="galore-adamw:8", dropout=2, parallel={"tensor": 2}, gpu="v10", modle=1)
     assert len(text.splitlines()) == 6
 
 

@@ -49,7 +49,8 @@ def test_round_trip_of_a_gpu_that_no_profile_has(tmp_path: Path) -> None:
 
 def test_every_key_is_known_and_every_default_explicit() -> None:
     echoed = job_to_dict(build_job({"model": "gpt2", "gpu": "v100"}))
-    left_out = {"image_size", "every_second_matmul", *words.CELLS, *words.TEXTBOOK_KEYS}
+    cells = set(words.CELLS) - {"gradient_dtype"}  # the one that can differ from the precision's own
+    left_out = {"image_size", "every_second_matmul", *cells, *words.TEXTBOOK_KEYS}
     assert set(echoed) == set(words.JOB_KEYS) - left_out
     assert echoed["global_batch_size"] == 512
     assert echoed["gpu"]["memory"] == "34080565493 B"
@@ -85,6 +86,10 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "attention": pinned(list(words.ATTENTIONS)),
             "dropout": st.none() | st.floats(0, 0.99),
             "hold_outputs": st.booleans(),
+            "optimizer_in_backward": st.booleans(),
+            "max_gradient_norm": st.none() | st.floats(0.001, 10),
+            "ema": st.booleans(),
+            "gradient_dtype": pinned([None, "fp32"]),
             "parallel": st.fixed_dictionaries({"data": st.integers(1, 8)}),
             "runtime": pinned(list(words.RUNTIMES)),
             "reserve": pinned(["0 GiB", "1 MB", "0.3 KiB"]),

@@ -2,8 +2,9 @@
 
 `suite.json` holds well-known models, `random.json` random small configurations (odd head counts, grouped and single
 key-value heads, short and long sequences, micro-batch 1, every precision and optimizer), both of GPT-2, Llama, Mistral,
-Qwen2 and BERT. `families.json` holds both kinds of rows of all other model types. No byte of them came from this
-program.
+Qwen2 and BERT. `families.json` holds both kinds of rows of all other model types, `optimizers.json` random small
+configurations with optimizers of other libraries (bitsandbytes 0.50.2) and with what is done around a step. No byte of
+them came from this program.
 
 Rows of `families.json` with several blocks in one checkpoint: each block has the arguments (mask, rotary positions) of
 its own kind; of a block that returns more than its hidden state, the rest lives until the next one has returned.

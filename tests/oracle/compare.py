@@ -13,7 +13,7 @@ from vramplan.spec import Job
 
 HERE = Path(__file__).parent
 FIGURES = ("peak", "forward", "backward", "step", "saved")
-FILES = ("suite", "random", "families")
+FILES = ("suite", "random", "families", "optimizers")
 
 
 class Row(NamedTuple):
@@ -44,6 +44,11 @@ def setup_of(job: Job) -> Setup:
         accumulating=job.gradient_accumulation_steps > 1,
         hold_outputs=job.hold_outputs,
         dropout=job.dropout,
+        optimizer_in_backward=job.optimizer_in_backward,
+        max_gradient_norm=job.max_gradient_norm,
+        ema=job.ema,
+        fp32_gradients=job.fp32_gradients,
+        wide_embeddings=job.runtime.embedding_states == "fp32",
     )
 
 

@@ -19,6 +19,7 @@ CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by archit
 LOSSES = ("causal-lm-fp32",)
 GRADIENTS = ("set-to-none", "persistent")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
+EMBEDDING_STATES = ("as-others", "fp32")
 
 
 def _one_of(words: Sequence[str]) -> Read:
@@ -37,6 +38,7 @@ _READERS: dict[str, Read] = {
     "loss": _one_of(LOSSES),
     "gradients": _one_of(GRADIENTS),
     "context": _context,
+    "embedding_states": _one_of(EMBEDDING_STATES),
     **{CONTEXT + architecture: _context for architecture in GENERATIONS},
 }
 
@@ -49,7 +51,8 @@ def load_runtime_profile(path: Path | str) -> Profile:
     """Read one runtime profile. Raises InputError with every problem of the file."""
     fields = profile.open_profile(Path(path))
     common = profile.read(fields, "runtime", _READERS)
-    missing = [key for key in _READERS if not key.startswith(CONTEXT) and common.value(key) is None]
+    optional = "embedding_states"  # few runtimes do anything about them
+    missing = [key for key in _READERS if not key.startswith(CONTEXT) and key != optional and common.value(key) is None]
     if missing and not fields.sink.problems:
         fields.problem("fields", f"{', '.join(missing)} missing")
     fields.sink.raise_all()
@@ -77,5 +80,6 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         gradients=found.value("gradients"),
         context_bytes=found.value("context"),
         context_by_architecture=exceptions,
+        embedding_states=found.value("embedding_states") or "as-others",
     )
     return runtime, locate.shadow_told("runtimes", found)

@@ -60,11 +60,22 @@ def _job(
         ),
     ] = None,
     optimizer: Annotated[
-        str | None, _option("--optimizer", metavar="NAME", help="adamw, adam, sgd, sgd-momentum, rmsprop, adafactor.")
+        str | None, _option("--optimizer", metavar="NAME", help="adamw, adamw-8bit, sgd, adafactor, muon, lion, ...")
     ] = None,
     optimizer_implementation: Annotated[
         str | None, _option("--optimizer-implementation", metavar="NAME", help="fused, foreach, for-loop.")
     ] = None,
+    optimizer_in_backward: Annotated[
+        bool | None,
+        typer.Option(
+            "--optimizer-in-backward/--no-optimizer-in-backward",
+            help="Each weight is stepped in backward, and its gradient goes.",
+        ),
+    ] = None,
+    max_gradient_norm: Annotated[
+        str | None, _option("--max-gradient-norm", metavar="X", help="Gradients are clipped to this total norm.")
+    ] = None,
+    ema: Annotated[bool | None, typer.Option("--ema/--no-ema", help="A moving average of the weights.")] = None,
     activation_checkpointing: Annotated[
         str | None,
         _option(
@@ -133,9 +144,6 @@ def _job(
     loss: Annotated[str | None, _later("--loss")] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", hidden=True)] = None,
     image_size: Annotated[str | None, _later("--image-size")] = None,
-    optimizer_in_backward: Annotated[
-        bool | None, typer.Option("--optimizer-in-backward/--no-optimizer-in-backward", hidden=True)
-    ] = None,
     every_second_matmul: Annotated[
         bool | None, typer.Option("--every-second-matmul/--no-every-second-matmul", hidden=True)
     ] = None,

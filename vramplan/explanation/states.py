@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from vramplan.explanation.trace import Trace, group_name
-from vramplan.memory.optimizers import MOMENTS, optimizer_states
+from vramplan.memory.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.memory.precision import PRECISIONS
 from vramplan.results.explain import State, StateTensor
 from vramplan.tape.tape import rounded
 from vramplan.tape.tensors import FP32, INT64, Parameter
 
-SUFFIXES = {"weights": "", "master": ".master", "optimizer": ".optimizer", "gradients": ".grad"}
+SUFFIXES = {"weights": "", "master": ".master", "optimizer": ".optimizer", "ema": ".ema", "gradients": ".grad"}
 INPUTS = ("input_ids", "labels")
 
 
@@ -39,11 +39,20 @@ def _of_weights(trace: Trace, component: str) -> State:
                 continue
             dtype = FP32 if precision.master else dtype
             made = optimizer_states(
-                [_one(trace, parameter)], setup.optimizer, setup.optimizer_implementation, precision
+                [_one(trace, parameter)],
+                setup.optimizer,
+                setup.optimizer_implementation,
+                precision,
+                setup.wide_embeddings,
             )
             size = sum(state.at(0) for state in made if state.category == component)
-        elif component == "gradients" and not (trace.tape.gradients_resident and trainable):
+        elif (component == "ema" and not setup.ema) or (
+            component == "gradients" and not (trace.tape.gradients_resident and trainable)
+        ):
             continue
+        elif component == "gradients" and setup.fp32_gradients:
+            dtype = FP32
+            size = rounded(parameter.elements * dtype.itemsize)
         if not size:
             continue
         name = group_name(weight.blocks, weight.name) + SUFFIXES[component]
@@ -53,20 +62,50 @@ def _of_weights(trace: Trace, component: str) -> State:
         rows[name] = StateTensor(name, parameter.shape, dtype.name, copies, size, size * copies)
         elements += parameter.elements * parameter.copies
         rounding += size * parameter.copies
+    for row in _not_of_a_weight(trace, component):
+        rows[row.name] = row
     total = sum(row.total_bytes for row in rows.values())
     return State(component, _formula(trace, component, elements, total, len(rows)), total, tuple(rows.values()))
 
 
+def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
+    """What an optimizer holds for all parameters together; the buffers that a moving average copies."""
+    setup = trace.setup
+    if component == "optimizer":
+        parameters = []
+        for weight in trace.weights:
+            if weight.trainable:
+                one = _one(trace, weight.parameter)
+                one.copies = weight.parameter.copies
+                parameters.append(one)
+        shared = shared_states(parameters, setup.optimizer, setup.wide_embeddings, setup.optimizer_in_backward)
+        size = sum(state.at(0) for state in shared)
+        return [StateTensor("code_books.optimizer", (), FP32.name, 1, size, size)] if size else []
+    if component == "ema" and setup.ema:
+        sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "buffers"]
+        return [StateTensor(f"buffer.{number}.ema", (), "", 1, size, size) for number, size in enumerate(sizes)]
+    return []
+
+
 def _one(trace: Trace, parameter: Parameter) -> Parameter:
     """One copy of a parameter that stands for several, as it was while it was trained."""
-    return Parameter(trace.tape, parameter.name, parameter.shape, parameter.dtype, 1, True)
+    one = Parameter(trace.tape, parameter.name, parameter.shape, parameter.dtype, 1, True)
+    one.path, one.is_table = parameter.path, parameter.is_table
+    return one
 
 
 def _formula(trace: Trace, component: str, elements: int, total: int, rows: int) -> str:
     setup = trace.setup
     precision = PRECISIONS[setup.precision]
     width = FP32.itemsize if precision.master and component in ("master", "optimizer") else precision.weights.itemsize
+    if component == "gradients" and setup.fp32_gradients:
+        width = FP32.itemsize
+    if component == "ema":
+        return f"a copy of the weights in their own dtype, {width} B each, and of the buffers"
     if component == "optimizer":
+        library = library_of(setup.optimizer)
+        if library is not None:
+            return library.describe(setup.optimizer, width)
         if setup.optimizer not in MOMENTS:
             return f"{setup.optimizer}: a row and a column factor of each matrix, all of each vector, {width} B each"
         moments = MOMENTS[setup.optimizer]

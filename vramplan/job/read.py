@@ -31,6 +31,9 @@ class RawJob:
     precision: str | None = None
     optimizer: str | None = None
     optimizer_implementation: str | None = None
+    optimizer_in_backward: bool | None = None
+    max_gradient_norm: float | None = None
+    ema: bool | None = None
     activation_checkpointing: str | None = None
     attention: str | None = None
     loss: str | None = None
@@ -73,6 +76,12 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.precision = fields.word("precision", words.KNOWN_PRECISIONS)
     raw.optimizer = _pattern(fields, "optimizer", words.KNOWN_OPTIMIZERS)
     raw.optimizer_implementation = fields.word("optimizer_implementation", words.IMPLEMENTATIONS)
+    raw.optimizer_in_backward = fields.boolean("optimizer_in_backward")
+    norm = fields.number("max_gradient_norm", minimum=0, maximum=MAX_RATE)
+    if norm == 0:
+        fields.problem("max_gradient_norm", "0 leaves no gradients; leave it out for no clipping")
+    raw.max_gradient_norm = None if norm is None else float(norm)
+    raw.ema = fields.boolean("ema")
     raw.activation_checkpointing = _checkpointing(fields)
     raw.attention = fields.word("attention", words.ATTENTIONS)
     raw.loss = _pattern(fields, "loss", words.LOSSES)
@@ -230,7 +239,7 @@ def _base(raw: RawJob) -> None:
 
 def _techniques(fields: Fields) -> None:
     """What is known and not modelled: each at its default is accepted."""
-    for key in ("optimizer_in_backward", "compile", "every_second_matmul"):
+    for key in ("compile", "every_second_matmul"):
         if fields.boolean(key):
             fields.refuse(key, "true is not modelled")
     quantization = fields.word("quantization", words.QUANTIZATIONS)

@@ -45,12 +45,15 @@ class Resolver:
         model, gpu = self._model(), self._gpu()
         precision = self._precision(gpu)
         optimizer, implementation = self._optimizer(runtime, precision)
+        in_backward = self._in_backward(runtime, optimizer, precision)
+        if raw.max_gradient_norm is not None:
+            self._clipping(precision, in_backward)
         attention = self._attention(model, gpu, precision)
         sequence_length = self._sequence_length(model)
         self._window(model, sequence_length, attention)
         self._checkpointing(model)
         self._loss(model, runtime, precision)
-        self._cells(precision)
+        fp32_gradients = self._cells(precision)
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
             self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
@@ -89,6 +92,10 @@ class Resolver:
             case=raw.case,
             base_batch_size=raw.base_batch_size,
             base_learning_rate=raw.base_learning_rate,
+            optimizer_in_backward=in_backward,
+            max_gradient_norm=raw.max_gradient_norm,
+            ema=bool(raw.ema),
+            fp32_gradients=fp32_gradients,
         )
 
     def _assume(self, key: str, value: Any, why: str) -> None:
@@ -211,16 +218,25 @@ class Resolver:
         if optimizer is None:
             optimizer = "adamw"
             self._assume("optimizer", optimizer, "the default")
-        elif optimizer not in words.OPTIMIZERS:
+        elif words.pattern_word(optimizer) not in words.OPTIMIZERS:
             self.fields.refuse("optimizer", f"{optimizer} is not modelled (modelled: {', '.join(words.OPTIMIZERS)})")
         mixed = precision.startswith("mixed-")
-        if mixed and optimizer == "adafactor":
-            self.fields.refuse("optimizer", f"adafactor over a master copy ({precision}) is not modelled")
+        if mixed and optimizer in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
+            self.fields.refuse("optimizer", f"{optimizer} over a master copy ({precision}) is not modelled")
+        if optimizer == "lars" and precision == "pure-bf16":
+            self.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")
         implementation = self.raw.optimizer_implementation
+        if optimizer == "lomo" and precision == "pure-fp16":
+            message = "lomo runs backward twice to scale an fp16 loss, which is not modelled"
+            self.fields.refuse("optimizer", message, hint="use pure-bf16")
+        if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
+            return optimizer, self._only("fused", optimizer, "bitsandbytes has one kernel for each parameter")
+        if optimizer == "lomo" and not mixed:
+            return optimizer, self._only("for-loop", optimizer, "weights are stepped as their gradients come")
         if implementation is None:
             if mixed:
                 implementation, why = "fused", f"{precision} is one fused step over the master copy"
-            elif optimizer not in words.FUSED_MODELLED:
+            elif optimizer not in words.FUSED_BY_RUNTIME:
                 implementation, why = "foreach", f"PyTorch's default for {optimizer}"
             else:
                 implementation = "fused" if runtime is None else runtime.optimizer_implementation
@@ -231,9 +247,46 @@ class Resolver:
             self.fields.refuse("optimizer_implementation", message, hint="use fused, or leave it out")
         elif implementation == "fused" and not mixed and optimizer in words.NEVER_FUSED:
             self.fields.refuse("optimizer_implementation", f"PyTorch has no fused {optimizer}", hint="use foreach")
-        elif implementation == "fused" and not mixed and optimizer.startswith("sgd"):
-            self.fields.refuse("optimizer_implementation", f"fused {optimizer} is not modelled", hint="use foreach")
         return optimizer, implementation
+
+    def _only(self, implementation: str, optimizer: str, why: str) -> str:
+        """The implementation of an optimizer that has one, whatever the runtime does for those of torch.optim."""
+        key, given = "optimizer_implementation", self.raw.optimizer_implementation
+        if given is None:
+            self._assume(key, implementation, f"the only one of {optimizer}: {why}")
+        elif given != implementation:
+            self.fields.refuse(key, f"there is no {given} {optimizer}: {why}", hint=f"use {implementation}")
+        return implementation
+
+    def _clipping(self, precision: str, in_backward: bool) -> None:
+        key = "max_gradient_norm"
+        if in_backward:
+            message = "optimizer_in_backward drops each gradient before the norm of all is known"
+            self.fields.refuse(key, message, hint="leave one of the two out")
+        if precision.startswith("mixed-"):
+            self.fields.refuse(key, f"clipping inside the fused step over a master copy ({precision}) is not modelled")
+
+    def _in_backward(self, runtime: Runtime | None, optimizer: str, precision: str) -> bool:
+        """Whether each parameter is stepped in backward. Then there is nothing to accumulate gradients in."""
+        raw, key, steps = self.raw, "optimizer_in_backward", "gradient_accumulation_steps"
+        if optimizer == "lomo":
+            if raw.optimizer_in_backward is False:
+                self.fields.refuse(key, "false contradicts lomo, which has no other step", hint="true, or adamw")
+            elif raw.optimizer_in_backward is None:
+                self._assume(key, True, "lomo has no other step")
+        elif not raw.optimizer_in_backward:
+            return False
+        if raw.gradient_accumulation_steps is None:
+            raw.gradient_accumulation_steps = 1
+            self._assume(steps, 1, f"{key} leaves no gradients to accumulate")
+        elif raw.gradient_accumulation_steps > 1:
+            message = f"true leaves no gradients to accumulate over {raw.gradient_accumulation_steps} steps"
+            self.fields.refuse(key, message, hint=f"{steps}: 1")
+        if precision.startswith("mixed-"):
+            self.fields.refuse(key, f"true contradicts {precision}, which is one fused step over the master copy")
+        if runtime is not None and runtime.gradients == "persistent":
+            self.fields.refuse(key, f"true contradicts the gradient buffers that the {runtime.name} runtime keeps")
+        return True
 
     def _attention(self, model: ModelShape | None, gpu: Gpu | None, precision: str) -> str:
         given = self.raw.attention
@@ -314,14 +367,19 @@ class Resolver:
             return  # what the runtime does with the logits anyway
         self.fields.refuse("loss", f"{loss} is not modelled (modelled: standard)")
 
-    def _cells(self, precision: str) -> None:
-        """An override of a precision's own value is not modelled; the same value is no override."""
+    def _cells(self, precision: str) -> bool:
+        """Whether gradients are summed in fp32 buffers beside a half-precision model: the one modelled override.
+
+        The same value as a precision's own is no override.
+        """
         own = own_cells(precision)
+        fp32_gradients = precision.startswith("mixed-") and self.raw.cells.get("gradient_dtype") == "fp32"
         for key, word in self.raw.cells.items() if own else ():
             if key == "gradient_dtype" and word == "none":
                 self.fields.refuse(key, "none belongs to the runtime textbook", hint="runtime: textbook")
-            elif own[key] != word:
+            elif own[key] != word and not (fp32_gradients and key == "gradient_dtype"):
                 self.fields.refuse(key, f"{word} is not modelled ({precision} has {own[key]})")
+        return fp32_gradients
 
     def _batch(self) -> tuple[int, bool]:
         """The global batch and whether it was given. 0: the steps were given, and the planner multiplies."""

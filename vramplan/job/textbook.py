@@ -39,6 +39,9 @@ class _Meaningless(NamedTuple):
 _MEANINGLESS = (
     _Meaningless("attention", ("sdpa",)),
     _Meaningless("optimizer_implementation", ()),
+    _Meaningless("optimizer_in_backward", (False,)),
+    _Meaningless("max_gradient_norm", ()),
+    _Meaningless("ema", (False,)),
     _Meaningless("loss", ("standard",)),
     _Meaningless("dropout", ()),
     _Meaningless("hold_outputs", (False,)),

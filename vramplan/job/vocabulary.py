@@ -8,6 +8,7 @@ from __future__ import annotations
 JOB_KEYS = (
     *("name", "model", "gpu", "sequence_length", "image_size", "micro_batch_size", "global_batch_size"),
     *("gradient_accumulation_steps", "precision", "optimizer", "optimizer_implementation", "optimizer_in_backward"),
+    *("max_gradient_norm", "ema"),
     *("activation_checkpointing", "every_second_matmul", "attention", "loss", "compile", "dropout", "hold_outputs"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
@@ -39,14 +40,13 @@ KNOWN_PRECISIONS = ("auto", *PRECISIONS, "fsdp-bf16", "fp8")
 CELLS = ("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype")
 CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
 
-OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor")
-KNOWN_OPTIMIZERS = (
-    *OPTIMIZERS,
-    *("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars", "muon", "galore-adamw:RANK", "lomo"),
-)
+BITSANDBYTES_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars")
+OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon", *BITSANDBYTES_OPTIMIZERS, "lomo")
+KNOWN_OPTIMIZERS = (*OPTIMIZERS, "galore-adamw:RANK")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
-FUSED_MODELLED = ("adamw", "adam")  # torch's fused SGD exists and is not replayed
+FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
+OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-*
 
 OPTIMAL = "optimal"
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:K", "layers:[[0,6],[7,13]]", "optimal")

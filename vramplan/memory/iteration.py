@@ -7,9 +7,11 @@ the caller drops the model's output before backward unless it is told to hold it
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
-from vramplan.memory.optimizers import optimizer_states, step
+from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
 from vramplan.memory.precision import PRECISIONS, Precision
 from vramplan.models import family
 from vramplan.models.modules import Recipe, Segment
@@ -18,7 +20,7 @@ from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
 from vramplan.tape.tape import Tape, rounded
-from vramplan.tape.tensors import INT64, Tensor
+from vramplan.tape.tensors import FP32, INT64, Parameter, Tensor
 
 
 class Setup(NamedTuple):
@@ -36,6 +38,11 @@ class Setup(NamedTuple):
     dropout: float | None = None
     persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
     loss: str = "causal-lm-fp32"  # which loss the runtime computes
+    optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
+    max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
+    ema: bool = False  # an exponential moving average of the weights beside them
+    fp32_gradients: bool = False  # half-precision gradients are added to fp32 buffers, which stay, and are freed
+    wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
@@ -56,7 +63,7 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
 def _replay(setup: Setup, tape: Tape) -> Record:
     precision = PRECISIONS[setup.precision]
     model = family(setup.model.family)(tape, recipe_of(setup, precision))
-    tape.gradients_resident = setup.accumulating or setup.persistent_gradients
+    tape.gradients_resident = setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
     input_ids, labels, inputs = _inputs(setup, tape)
 
     tape.phase("forward")
@@ -70,11 +77,27 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     saved_at = len(tape.events)
 
     tape.phase("backward")
-    backward(tape, loss)
+    if setup.optimizer == "lomo":
+        _with_lomo(tape, loss)
+    else:
+        if setup.optimizer_in_backward:
+            tape.after_accumulation = partial(step_in_backward, setup.optimizer, setup.optimizer_implementation)
+        backward(tape, loss)
     del loss, held
 
     tape.phase("step")
-    step(tape, setup.optimizer, setup.optimizer_implementation, precision)
+    norm: Tensor | None = None  # training loops keep it until the step is over, to log it
+    if setup.max_gradient_norm is not None:
+        from vramplan.memory.clipping import clip_gradients  # only jobs that clip pay for it
+
+        norm = clip_gradients(tape)
+    if not setup.optimizer_in_backward:
+        step(tape, setup.optimizer, setup.optimizer_implementation, precision)
+    if setup.ema:
+        from vramplan.memory.averaging import average_states, update_average  # only jobs that average pay for it
+
+        update_average(tape)
+    del norm
     for parameter in tape.parameters:
         parameter.grad = None  # zero_grad(set_to_none=True)
 
@@ -82,18 +105,43 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     if len(tape.events) != 2 * len(tape.fixed):
         raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
 
-    sizes = [(rounded(p.elements * p.dtype.itemsize) * p.copies, p.node is not None) for p in tape.parameters]
-    states = [State("weights", sum(size for size, _ in sizes), 0)]
-    states += optimizer_states(tape.parameters, setup.optimizer, setup.optimizer_implementation, precision)
+    states = [State("weights", sum(rounded(p.elements * p.dtype.itemsize) * p.copies for p in tape.parameters), 0)]
+    optimizer, wide = setup.optimizer, setup.wide_embeddings
+    states += optimizer_states(tape.parameters, optimizer, setup.optimizer_implementation, precision, wide)
+    if setup.ema:
+        states += average_states(tape.parameters, model.buffers())
+    states += shared_states(tape.parameters, optimizer, wide, setup.optimizer_in_backward)
     if tape.gradients_resident:
-        states.append(State("gradients", sum(size for size, trainable in sizes if trainable), 0))
+        states += gradient_states(tape.parameters, setup.fp32_gradients)
     states += inputs
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
-    record = Record(tape, states, saved_at)
+    record = Record(tape, states, saved_at, managed_bytes(tape.parameters, optimizer, wide))
     for parameter in tape.parameters:
         parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
     tape.parameters.clear()
     return record
+
+
+def _with_lomo(tape: Tape, loss: Tensor) -> None:
+    from vramplan.memory.optimizers.lomo import step_waiting  # only its jobs pay for it
+
+    waiting: list[Parameter] = []
+    tape.before_accumulation, tape.after_accumulation = partial(step_waiting, waiting), waiting.append
+    backward(tape, loss)
+    step_waiting(waiting)
+
+
+def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[State]:
+    """Gradients that are there when the iteration begins, each in allocator blocks: of the weights' dtype, or in fp32.
+
+    In fp32 they are the buffers that Megatron (`main_grad`) and DeepSpeed (BF16_Optimizer) sum half-precision gradients
+    in: megatron/core/distributed/param_and_grad_buffer.py; deepspeed/runtime/bf16_optimizer.py.
+    """
+    size = 0
+    for one in parameters:
+        if one.node is not None:
+            size += rounded(one.elements * (FP32 if in_fp32 else one.dtype).itemsize) * one.copies
+    return [State("gradients", size, 0)]
 
 
 def recipe_of(setup: Setup, precision: Precision) -> Recipe:

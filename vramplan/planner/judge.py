@@ -115,4 +115,9 @@ class Judge:
             loss=job.runtime.loss,
             hold_outputs=job.hold_outputs,
             dropout=job.dropout,
+            optimizer_in_backward=job.optimizer_in_backward,
+            max_gradient_norm=job.max_gradient_norm,
+            ema=job.ema,
+            fp32_gradients=job.fp32_gradients,
+            wide_embeddings=job.runtime.embedding_states == "fp32",
         )

@@ -74,6 +74,8 @@ def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
     """The largest smaller micro-batch that keeps the global batch."""
     rung = choice.rung
     schedule = rung.schedule
+    if judge.job.optimizer_in_backward:
+        return  # more micro-steps would have to accumulate gradients
     per_rank = schedule.micro_batch_size * schedule.gradient_accumulation_steps
     # none above the largest by the device figure fits, but micro-batch 1 may be tight
     most = min(schedule.micro_batch_size - 1, max(rung.largest_micro_batch_size, 1))
@@ -153,8 +155,13 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
             schedule,
         )
     half = "bf16" if base.precision.endswith("bf16") or (base.precision == "fp32" and gpu.bf16 is not False) else "fp16"
-    change = {"precision": f"pure-{half}"}
+    if (base.optimizer, half) in (("lars", "bf16"), ("lomo", "fp16")):
+        return  # bitsandbytes has no such kernel; lomo would scale its loss
+    change: dict[str, Any] = {"precision": f"pure-{half}"}
     job = base._replace(precision=change["precision"])
+    if base.fp32_gradients:
+        change["gradient_dtype"] = None
+        job = job._replace(fp32_gradients=False)
     if base.precision.startswith("mixed-") and base.optimizer not in FUSED_ALONE:
         change["optimizer_implementation"] = "foreach"  # only the step over a master copy is fused
         job = job._replace(optimizer_implementation="foreach")

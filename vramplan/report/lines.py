@@ -41,6 +41,7 @@ STYLES = {
     "weights": "color(68)",
     "master": "color(74)",
     "optimizer": "color(61)",
+    "ema": "color(110)",
     "gradients": "color(37)",
     "activations": "color(172)",
     "weight_casts": "color(143)",

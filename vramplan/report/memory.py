@@ -13,6 +13,7 @@ _LETTERS = {
     "weights": "W",
     "master": "M",
     "optimizer": "O",
+    "ema": "E",
     "gradients": "G",
     "activations": "A",
     "weight_casts": "C",

@@ -151,11 +151,12 @@ def _run(result: FitResult, width: int) -> list[Line]:
         parameters += f", {result.trainable_parameters:,} trainable"
     count, largest = len(result.checkpoints), recommended.largest_micro_batch_size
     segments = f"{count} {'segment' if count == 1 else 'segments'}, {_segments(result)}" if count else "none"
+    in_backward = ", stepped in backward" if job.get("optimizer_in_backward") else ""
     facts = [
         ("parameters", parameters),
         ("checkpoints", segments),
         ("attention", str(job.get("attention"))),
-        ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}"),
+        ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}{in_backward}"),
         ("largest", f"micro-batch {largest} by the device figure" if largest else "no micro-batch fits"),
     ]
     if by_textbook(result):  # the equations count checkpoints without placing them, and know no kernels

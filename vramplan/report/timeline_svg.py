@@ -30,6 +30,7 @@ COLOURS = {
     "weights": "#0072b2",
     "master": "#332288",
     "optimizer": "#56b4e9",
+    "ema": "#88ccee",
     "gradients": "#009e73",
     "weight_casts": "#f0e442",
     "activations": "#e69f00",

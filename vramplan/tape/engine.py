@@ -167,10 +167,16 @@ def _receive(tape: Tape, parameter: Parameter, gradient: Tensor, ready: list[Par
 def _accumulate(tape: Tape, parameter: Parameter) -> None:
     """A parameter's gradient is the produced tensor itself; where one is already there, it is added to it and freed.
 
+    Hooks of the accumulator run before it takes the gradient, and after.
     Source: torch/csrc/autograd/functions/accumulate_grad.h, AccumulateGrad::accumulateGrad.
     """
     total, parameter.waiting = parameter.waiting, None
     assert total is not None
+    if tape.before_accumulation is not None:
+        tape.before_accumulation(parameter)
     if not tape.gradients_resident:  # rule 4: it becomes .grad; else it is added in place and freed here
         tape.relabel(total, "gradients")
         parameter.grad = total
+    del total
+    if tape.after_accumulation is not None:
+        tape.after_accumulation(parameter)

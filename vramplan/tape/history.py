@@ -15,6 +15,7 @@ LONG_TO_SHORT = (
     "weights",
     "master",
     "optimizer",
+    "ema",
     "buffers",
     "inputs",
     "gradients",

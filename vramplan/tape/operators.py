@@ -495,6 +495,7 @@ def embedding(ids: Tensor, weight: Parameter) -> Tensor:
     EmbeddingBackwardKernel.cu.
     """
     tape = weight.tape
+    weight.is_table = True
     vocabulary, width = weight.shape
     dtype, batched = weight.dtype, ids.batched
     per_sample = prod(ids.shape) // (tape.batch if batched else 1)

@@ -53,8 +53,9 @@ Item = Run | Repeat
 class Record:
     """One iteration, ready to be asked. Valid for every micro-batch above 1, or for 1 alone (or for one, if direct)."""
 
-    def __init__(self, tape: Tape, states: list[State], saved_at: int) -> None:
+    def __init__(self, tape: Tape, states: list[State], saved_at: int, managed_bytes: int = 0) -> None:
         self.states = states
+        self.managed_bytes = managed_bytes  # of states outside the allocator, which no figure here counts
         self.fixed = tape.fixed
         self.per_sample = tape.per_sample
         self.sized: dict[int, Callable[[int], int]] = tape.sized

@@ -23,6 +23,11 @@ ROOMS = (
     "vramplan.tape.views",
     "vramplan.tape.engine",
     "vramplan.memory.optimizers",
+    "vramplan.memory.optimizers.muon",
+    "vramplan.memory.optimizers.bitsandbytes",
+    "vramplan.memory.optimizers.lomo",
+    "vramplan.memory.clipping",
+    "vramplan.memory.averaging",
 )
 FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
 LABELS = ("Saves `", "Backward:", "Source:")

@@ -112,6 +112,8 @@ class Tape:
         self.casts: dict[Parameter, Tensor] = {}
         self.parameters: list[Parameter] = []
         self.gradients_resident = False
+        self.before_accumulation: Callable[[Parameter], None] | None = None  # hooks of the gradient accumulators
+        self.after_accumulation: Callable[[Parameter], None] | None = None
         self.flops: dict[str, int] = {"forward": 0, "recompute": 0, "backward": 0}
         self.flop_phase = "forward"
 

@@ -96,13 +96,14 @@ class Parameter(Tensor):
     make it so.
     """
 
-    __slots__ = ("copies", "grad", "name", "path", "pending", "waiting")
+    __slots__ = ("copies", "grad", "is_table", "name", "path", "pending", "waiting")
 
     def __init__(self, tape: Tape, name: str, shape: Shape, dtype: DType, copies: int, trainable: bool) -> None:
         super().__init__(tape, None, shape, dtype, False)
         self.name = name
         self.copies = copies
         self.path = tape.path
+        self.is_table = False  # an embedding: rows are looked up in it
         self.node = self if trainable else None
         self.grad: Tensor | None = None  # made in this backward pass; resident gradients are states
         self.pending = 0  # edges of the graph that will still bring a gradient

@@ -25,7 +25,10 @@ DEFAULT_MODEL, DEFAULT_GPU, DEFAULT_MICRO_BATCH = "gpt2-xl", "v100", 32
 DEFAULT_ACTIVATION_MODEL = "korthikanti"  # derived from the code of a layer, and the one that papers cite
 
 TEXTBOOK_ALONE = ("activation_model", "activation_bytes", "checkpoint_factor")
-REPLAY_ALONE = ("attention", "dropout", "hold_outputs", "loss", "optimizer_implementation", "reserve", "runtime")
+REPLAY_ALONE = (
+    *("attention", "dropout", "hold_outputs", "loss", "optimizer_implementation", "reserve", "runtime"),
+    *("optimizer_in_backward", "max_gradient_norm", "ema"),
+)
 BATCH = ("micro_batch_size", "global_batch_size", "gradient_accumulation_steps")
 OF_A_VERDICT = ("tight with no headroom: more likely not",)  # a warning about one step alone
 

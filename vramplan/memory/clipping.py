@@ -1,0 +1,36 @@
+"""Clipping the gradients by their total norm, between backward and the optimizer's step."""
+
+from __future__ import annotations
+
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import FP32, Tensor
+
+CHUNK = 65536  # elements that one block of threads reduces (aten/src/ATen/native/cuda/MultiTensorApply.cuh, kChunkSize)
+
+
+def clip_gradients(tape: Tape) -> Tensor:
+    """A norm of each gradient, all at once, and their total, which is returned; the gradients are scaled in place.
+
+    The kernel keeps one fp32 partial sum for each chunk of 65536 elements, and for every gradient as many as for the
+    largest.
+    Source: torch/nn/utils/clip_grad.py, _get_total_norm and _clip_grads_with_norm_; aten/src/ATen/native/cuda/
+    ForeachReduceOp.cu, foreach_tensor_norm_cuda.
+    """
+    tape.category = "temporaries"
+    trained = [parameter for parameter in tape.parameters if parameter.node is not None]
+    dtype = trained[0].dtype
+    count = sum(parameter.copies for parameter in trained)
+    chunks = max(-(-parameter.elements // CHUNK) for parameter in trained)
+    norms = [tape.several("_foreach_norm", (), dtype, parameter.copies) for parameter in trained]
+    partial = tape.new("_foreach_norm", (count * chunks,), FP32, False, category="workspace")
+    del partial
+    stacked = tape.new("stack", (count,), dtype, False)
+    total = tape.new("linalg_vector_norm", (), dtype, False)
+    del stacked, norms
+    increased = tape.new("add", (), dtype, False)
+    reciprocal = tape.new("reciprocal", (), dtype, False)
+    coefficient = tape.new("mul", (), dtype, False)
+    del increased, reciprocal
+    clamped = tape.new("clamp", (), dtype, False)
+    del coefficient, clamped
+    return total
