@@ -29,7 +29,12 @@ def test_every_row_is_exact(file: str, figure: str, direct: bool) -> None:
 def test_every_count_of_parameters_is_exact(file: str) -> None:
     counted = [(row.job.name, row.parameters, row.job.model.declared_parameters) for row in rows(file)]
     assert [row for row in counted if row[2] is not None and row[1] != row[2]] == []
-    assert any(declared is not None for _, _, declared in counted) or file in ("random", "optimizers", "selective", "losses")
+    assert any(declared is not None for _, _, declared in counted) or file in (
+        "random",
+        "optimizers",
+        "selective",
+        "losses",
+    )
 
 
 def test_the_rows_are_all_there() -> None:
