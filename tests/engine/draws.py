@@ -36,6 +36,47 @@ OPTIMIZERS = (
 )
 
 
+def shape(
+    family: str,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    head_size: int,
+    vocabulary: int,
+    tied: bool,
+    task: str,
+    p: float,
+) -> ModelShape:
+    """A model of one of three families with everything given, for closed forms."""
+    hidden = heads * head_size
+    llama = family == "llama"
+    return ModelShape(
+        name="made",
+        family=family,
+        transformers_model_type=family,
+        task=task,
+        layers=layers,
+        hidden_size=hidden,
+        attention_heads=heads,
+        key_value_heads=kv_heads if llama else heads,
+        head_size=head_size,
+        intermediate_size=4 * hidden if not llama else 3 * hidden,
+        vocabulary_size=vocabulary,
+        max_positions=1024,
+        tied_embeddings=tied or family == "bert",
+        positions="rope" if llama else "learned",
+        activation={"gpt2": "gelu_new", "llama": "silu", "bert": "gelu"}[family],
+        gated_mlp=llama,
+        qkv_bias=not llama,
+        output_bias=not llama,
+        mlp_bias=not llama,
+        embedding_dropout=p,
+        attention_dropout=p,
+        hidden_dropout=p,
+        token_types=2 if family == "bert" else 0,
+    )
+
+
 EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(kind.family))
 
 
