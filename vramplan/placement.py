@@ -9,7 +9,14 @@ from vramplan.errors import UsageError
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
 from vramplan.models import has_equal_blocks
-from vramplan.planner.checkpoints import OPTIMAL, blocks_per_segment, checkpoint_ranges, spelled
+from vramplan.planner.checkpoints import (
+    OPTIMAL,
+    SELECTIVE,
+    SELECTIVE_OP,
+    blocks_per_segment,
+    checkpoint_ranges,
+    spelled,
+)
 from vramplan.planner.optimal import (
     Placement,
     least_recomputation,
@@ -46,6 +53,14 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         peak, again = peak_bytes(sizes, ranges), recomputed_flops(sizes, ranges)
         return Strategy(name, note, ranges, peak, peak <= budget, again, round(again / step_flops, 4))
 
+    def replayed(name: str, note: str) -> Strategy:
+        """A strategy that is more than a placement: what it keeps is not the sum of pieces."""
+        micro, accumulates = schedule.micro_batch_size, schedule.accumulates
+        peak = judge.allocated_bytes(name, micro, accumulates)
+        again = judge.record(name, accumulates, micro == 1).flops["recompute"]
+        ranges = checkpoint_ranges(name, blocks)
+        return Strategy(name, note, ranges, peak, peak <= budget, again, round(again / step_flops, 4))
+
     def named(name: str, note: str) -> Strategy:
         return strategy(name, note, checkpoint_ranges(name, blocks))
 
@@ -61,7 +76,8 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     ]
     pinned = job.activation_checkpointing
     if pinned is not None and pinned not in {row.name for row in rows}:
-        rows.append(named(pinned, "the job's own"))
+        row = replayed if pinned in (SELECTIVE, SELECTIVE_OP) else named
+        rows.append(row(pinned, "the job's own"))
     if best is not None and least != best:
         rows.append(strategy("smallest", "smallest of all", least))
     stored = sizes.stored(blocks - 1).kept_bytes

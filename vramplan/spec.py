@@ -113,7 +113,8 @@ class Job(NamedTuple):
     precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16
     optimizer: str  # a word of vramplan/job/vocabulary.py, OPTIMIZERS
     optimizer_implementation: str  # foreach | fused | for-loop
-    activation_checkpointing: str | None  # none | full | sqrt | every:K | layers:[[0,6],[7,13]]
+    # none | full | sqrt | every:K | layers:[[0,6],[7,13]] | optimal | selective | selective-op | selective-layer:K
+    activation_checkpointing: str | None
     attention: str  # eager | flash | efficient  (sdpa is resolved)
     dropout: float | None  # None: the model's own
     hold_outputs: bool
@@ -131,6 +132,8 @@ class Job(NamedTuple):
     max_gradient_norm: float | None = None  # None: no clipping
     ema: bool = False  # an exponential moving average of the weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
+    every_second_matmul: bool = False  # selective-op only
+    loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused
 
 
 class TextbookModel(NamedTuple):

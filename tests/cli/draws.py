@@ -15,7 +15,10 @@ IMPLEMENTATIONS = {
     "rmsprop": ("foreach", "for-loop"),
     "adafactor": ("foreach", "for-loop"),
 }
-STRATEGIES = ("none", "sqrt", "full", "every:2", "every:5", "layers:[[0,0]]")
+STRATEGIES = (
+    *("none", "sqrt", "full", "every:2", "every:5", "layers:[[0,0]]"),
+    *("selective", "selective-op", "selective-layer:2"),
+)
 
 
 @st.composite

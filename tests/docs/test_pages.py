@@ -252,7 +252,7 @@ def test_every_option_is_described() -> None:
     [
         *(words.JOB_KEYS, words.CASE_KEYS, words.MEASURED_KEYS, words.PARALLEL_KEYS, words.ADAPTER_KEYS),
         *(words.GPU_KEYS, words.CAPACITY_BASES, words.CELLS, words.CELL_WORDS, words.IMPLEMENTATIONS),
-        *(words.KNOWN_PRECISIONS, words.KNOWN_OPTIMIZERS, words.KNOWN_CHECKPOINTINGS, words.KNOWN_RUNTIMES),
+        *(words.KNOWN_PRECISIONS, words.KNOWN_OPTIMIZERS, words.CHECKPOINTINGS, words.KNOWN_RUNTIMES),
         *(words.ATTENTIONS, words.LOSSES, words.QUANTIZATIONS, words.ADAPTERS, words.OFFLOADS, words.SHARDINGS),
         *(words.SCHEDULES, words.EXPECTATIONS, words.METRICS, words.OUTCOMES, words.USES, words.CONFIDENCES),
         (*shapes.FIELDS, *shapes.UNMODELLED_FIELDS, *shapes.TASKS, *shapes.ACTIVATIONS),
@@ -303,7 +303,8 @@ def rows(page: str, heading: str) -> list[list[str]]:
     [
         ("Precision", {*words.KNOWN_PRECISIONS} - {"auto", "bf16", "fp16", "tf32"}, {*words.PRECISIONS}),
         ("Optimizers", {*words.KNOWN_OPTIMIZERS}, {*words.OPTIMIZERS}),
-        ("Activation checkpointing", {*words.KNOWN_CHECKPOINTINGS}, {*words.CHECKPOINTINGS}),
+        ("Activation checkpointing", {*words.CHECKPOINTINGS}, {*words.CHECKPOINTINGS}),
+        ("Loss", {*words.LOSSES}, {*words.MODELLED_LOSSES}),
         ("Runtimes", {*words.KNOWN_RUNTIMES}, {*words.RUNTIMES}),
     ],
 )

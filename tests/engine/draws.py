@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.memory.iteration import Setup
-from vramplan.models import has_equal_blocks, no_fused_attention
+from vramplan.models import has_equal_blocks, is_selective, no_fused_attention
 from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import segments_of
 from vramplan.spec import ModelShape
 
 PRECISIONS = ("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")
+LOSSES = ("causal-lm-fp32", "causal-lm-fp32", "fp32-logits")
+LM_LOSSES = (
+    *("causal-lm-fp32", "causal-lm-fp32", "causal-lm-fp32", "chunked:1", "chunked:3", "chunked:8"),
+    *("fused", "fused-before-ampere"),
+)
 OPTIMIZERS = (
     ("adamw", "foreach"),
     ("adamw", "fused"),
@@ -124,9 +129,12 @@ def models(draw: st.DrawFn, layers: int, *, multiple: int = 1, equal: bool = Fal
 
 
 @st.composite
-def strategies(draw: st.DrawFn, layers: int) -> str:
+def strategies(draw: st.DrawFn, layers: int, selective: bool = True) -> str:
     """A checkpointing strategy for so many blocks, explicit segments included."""
-    kind = draw(st.sampled_from(["none", "full", "sqrt", "every", "layers"]))
+    known = ["none", "full", "sqrt", "every", "layers", "selective-layer"]
+    kind = draw(st.sampled_from(known + ["selective", "selective-op"] * selective))
+    if kind == "selective-layer":
+        return f"{kind}:{draw(st.integers(1, layers + 1))}"
     if kind == "every":
         return f"every:{draw(st.integers(1, layers + 1))}"
     if kind == "layers":
@@ -145,7 +153,8 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
     optimizer, implementation = ("adamw", "fused") if precision[:5] == "mixed" else draw(st.sampled_from(OPTIMIZERS))
     fused = no_fused_attention(model.family) is None
     attention = draw(st.sampled_from(["eager", "flash", "efficient"] if fused else ["eager"]))
-    strategy = draw(strategies(layers))
+    selective = is_selective(model.family)
+    strategy = draw(strategies(layers, selective))
     mixed = precision.startswith("mixed-")
     in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))
     return Setup(
@@ -153,7 +162,7 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
         precision=precision,
         sequence_length=draw(st.integers(1, 8)) * multiple if multiple > 1 else draw(st.integers(1, 700)),
         attention="efficient" if attention == "flash" and precision == "fp32" else attention,
-        segments=segments_of(strategy, layers),
+        segments=segments_of(strategy, layers, every_second_matmul=draw(st.booleans())),
         optimizer=optimizer,
         optimizer_implementation=implementation,
         accumulating=not in_backward and draw(st.booleans()),
@@ -163,6 +172,7 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
         fp32_gradients=mixed and draw(st.booleans()),
         wide_embeddings=draw(st.booleans()),
         hold_outputs=draw(st.booleans()),
+        loss=draw(st.sampled_from(LOSSES if model.task != "lm" else LM_LOSSES if selective else LOSSES[:1])),
     )
 
 

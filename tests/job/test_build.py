@@ -164,14 +164,38 @@ def test_a_classification_loss_makes_bert_a_classifier() -> None:
     one = job(model=BERT, loss="classification")
     assert one.model.task == "cls"
     assert told(one)["model.task"] == "cls"
-    assert "loss: classification is not modelled" in refused(model={**BERT, "task": "mlm"}, loss="classification")
+    message = refused(model={**BERT, "task": "mlm"}, loss="classification")
+    assert "loss: classification needs a model with a classification head" in message
 
 
 def test_a_loss_that_the_runtime_has_anyway() -> None:
-    assert job(loss="fp32-logits")
-    assert job(loss="fp32-logits", runtime="pytorch")
-    assert job(loss="fp32-logits", model={"family": "bert"}, precision="fp32")
-    assert "loss: fp32-logits" in refused(loss="fp32-logits", model={"family": "bert"}, precision="amp-fp16")
+    assert job(loss="fp32-logits").loss == "standard"
+    assert job(loss="fp32-logits", runtime="pytorch").loss == "standard"
+    assert job(loss="fp32-logits", model={"family": "bert"}, precision="fp32").loss == "standard"
+    assert job(loss="fp32-logits", model={"family": "bert"}, precision="amp-fp16").loss == "fp32-logits"
+
+
+def test_other_losses() -> None:
+    assert job(loss="chunked:8").loss == "chunked:8"
+    assert job(loss="fused").loss == "fused"
+    assert "counts as recent" in str(job(loss="fused", gpu={"name": "x", "memory": "9 GiB"}).assumptions)
+    assert "counts as recent" not in str(job(loss="fused", gpu="v100").assumptions)
+    assert "loss: fused is not modelled on AMD GPUs, such as mi300x" in refused(loss="fused", gpu="mi300x")
+
+
+def test_selective_checkpoints() -> None:
+    one = job(activation_checkpointing="selective-op", every_second_matmul=True)
+    assert (one.activation_checkpointing, one.every_second_matmul) == ("selective-op", True)
+    assert not job(activation_checkpointing="selective-op").every_second_matmul
+    assert job(activation_checkpointing="selective-layer:13").warnings == (
+        "selective-layer:13 recomputes nothing: inline gpt2 has 12 blocks",
+    )
+    fused = job(activation_checkpointing="selective", attention="efficient").warnings
+    assert fused == (
+        "selective runs the efficient kernel twice and saves nothing but its row statistics: "
+        "fused attention stores no scores that could be recomputed",
+    )
+    assert job(activation_checkpointing="selective", attention="eager").warnings == ()
 
 
 def test_every_technique_at_its_default_is_accepted() -> None:
@@ -257,15 +281,20 @@ def test_options_may_come_as_text() -> None:
         ),
         ({"activation_checkpointing": "every:0"}, "is not of the form every:K"),
         ({"activation_checkpointing": "every"}, "is not a known value"),
-        ({"activation_checkpointing": "selective"}, "selective is not modelled"),
-        ({"activation_checkpointing": "selective-layer:2"}, "selective-layer:2 is not modelled"),
+        ({"activation_checkpointing": "selective-layer:0"}, "is not of the form selective-layer:K"),
+        ({"activation_checkpointing": "selective-layer"}, "is not a known value"),
+        ({"every_second_matmul": True}, "every_second_matmul: true belongs to activation_checkpointing selective-op"),
+        ({"every_second_matmul": True, "activation_checkpointing": "full"}, "belongs to activation_checkpointing sel"),
+        ({"every_second_matmul": True, "runtime": "textbook"}, "every_second_matmul: no equation"),
         ({"activation_checkpointing": "layers:[[0,12]]"}, "the segment [0,12] is out of range"),
         ({"activation_checkpointing": "layers:[[3,2]]"}, "the segment [3,2] ends before it begins"),
         ({"activation_checkpointing": "layers:[[0,5],[5,6]]"}, "the segment [5,6] begins before the one before it"),
         ({"activation_checkpointing": "layers:[]"}, "is not a list of segments"),
         ({"activation_checkpointing": "layers:[[0,1]"}, "is not a list of segments"),
         ({"activation_checkpointing": {"layers": "x"}}, "expected a list of segments"),
-        ({"loss": "chunked:8"}, "loss: chunked:8 is not modelled"),
+        ({"loss": "chunked:8", "model": BERT}, "loss: chunked:8 is modelled for causal language models"),
+        ({"loss": "fused", "model": BERT}, "loss: fused is modelled for causal language models"),
+        ({"loss": "vocab-parallel"}, "loss: vocab-parallel is not modelled (modelled: standard, fp32-logits"),
         ({"loss": "chunked:0"}, "is not of the form chunked:N"),
         ({"compile": True}, "compile: true is not modelled"),
         ({"adapter": {"kind": "lora", "rank": 8, "targets": ["q_proj"]}}, "adapter: lora is not modelled"),

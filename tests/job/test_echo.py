@@ -50,7 +50,7 @@ def test_round_trip_of_a_gpu_that_no_profile_has(tmp_path: Path) -> None:
 def test_every_key_is_known_and_every_default_explicit() -> None:
     echoed = job_to_dict(build_job({"model": "gpt2", "gpu": "v100"}))
     cells = set(words.CELLS) - {"gradient_dtype"}  # the one that can differ from the precision's own
-    left_out = {"image_size", "every_second_matmul", *cells, *words.TEXTBOOK_KEYS}
+    left_out = {"image_size", *cells, *words.TEXTBOOK_KEYS}
     assert set(echoed) == set(words.JOB_KEYS) - left_out
     assert echoed["global_batch_size"] == 512
     assert echoed["gpu"]["memory"] == "34080565493 B"
@@ -82,7 +82,11 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "precision": pinned(list(words.KNOWN_PRECISIONS)),
             "optimizer": pinned(list(words.OPTIMIZERS)),
             "optimizer_implementation": pinned(list(words.IMPLEMENTATIONS)),
-            "activation_checkpointing": pinned(["none", "full", "sqrt", "every:3", "layers:[[0,1],[3,5]]"]),
+            "activation_checkpointing": pinned(
+                ["none", "full", "sqrt", "every:3", "layers:[[0,1],[3,5]]", "selective-op", "selective-layer:2"]
+            ),
+            "every_second_matmul": st.booleans(),
+            "loss": pinned(["standard", "fp32-logits", "chunked:4", "fused", "classification"]),
             "attention": pinned(list(words.ATTENTIONS)),
             "dropout": st.none() | st.floats(0, 0.99),
             "hold_outputs": st.booleans(),

@@ -3,8 +3,13 @@
 `suite.json` holds well-known models, `random.json` random small configurations (odd head counts, grouped and single
 key-value heads, short and long sequences, micro-batch 1, every precision and optimizer), both of GPT-2, Llama, Mistral,
 Qwen2 and BERT. `families.json` holds both kinds of rows of all other model types, `optimizers.json` random small
-configurations with optimizers of other libraries (bitsandbytes 0.50.2) and with what is done around a step. No byte of
-them came from this program.
+configurations with optimizers of other libraries (bitsandbytes 0.50.2) and with what is done around a step.
+
+`selective.json` holds random configurations under selective checkpointing: torch.utils.checkpoint's
+create_selective_checkpoint_contexts with mm, addmm, bmm and the fused attention kernels, every K-th block, and the
+attention function of Transformers as a checkpoint of its own. `losses.json` holds random configurations with torchtune
+0.6.1's CEWithChunkedOutputLoss, liger-kernel 0.8.5's fused linear cross-entropy (its own Python, with Triton kernels
+that compute nothing), and logits cast to fp32. No byte of them came from this program.
 
 Rows of `families.json` with several blocks in one checkpoint: each block has the arguments (mask, rotary positions) of
 its own kind; of a block that returns more than its hidden state, the rest lives until the next one has returned.

@@ -21,7 +21,8 @@ For people who want to know how far to trust a figure before they spend money on
 The traced figure is comparable with `torch.cuda.max_memory_allocated()`.
 The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.json` random small configurations,
 `families.json` both of further model types,
-and `optimizers.json` the same with other optimizers, steps in backward, clipping and averages of the weights.
+`optimizers.json` the same with other optimizers, steps in backward, clipping and averages of the weights,
+`selective.json` such ones under selective checkpointing, `losses.json` such ones with chunked, fused and fp32 losses.
 The optimizers of bitsandbytes 0.50.2 are its own Python code; their kernels, which work in place, are left out.
 No constant of the program was fitted to a row; every deviation was followed to the tensor that explains it.
 
@@ -58,7 +59,9 @@ def page() -> str:
         parts.append(table(found, "all", lambda row: "all"))
         parts.append(table(found, "model", _name if file == "suite" else _kind))
         parts.append(table(found, "precision", lambda row: row.job.precision))
-        parts.append(table(found, "checkpointing", lambda row: row.job.activation_checkpointing or "none"))
+        parts.append(table(found, "checkpointing", _checkpointing))
+        if file == "losses":
+            parts.append(table(found, "loss", lambda row: row.job.loss))
         parts.append(table(found, "attention", lambda row: row.job.attention))
         parts.append(table(found, "optimizer", lambda row: f"{row.job.optimizer}, {row.job.optimizer_implementation}"))
     return "\n".join([*parts, CLOSING])
@@ -70,6 +73,10 @@ def _name(row: Row) -> str:
 
 def _kind(row: Row) -> str:
     return f"{row.job.model.transformers_model_type}, {row.job.model.task}"
+
+
+def _checkpointing(row: Row) -> str:
+    return (row.job.activation_checkpointing or "none") + (", every second" if row.job.every_second_matmul else "")
 
 
 def table(found: Iterable[Row], title: str, key: Callable[[Row], str]) -> str:

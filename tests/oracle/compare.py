@@ -9,11 +9,12 @@ from typing import NamedTuple
 from vramplan.job import read_job_file
 from vramplan.memory.iteration import Setup, replay
 from vramplan.planner.checkpoints import segments_of
+from vramplan.planner.judge import loss_of
 from vramplan.spec import Job
 
 HERE = Path(__file__).parent
 FIGURES = ("peak", "forward", "backward", "step", "saved")
-FILES = ("suite", "random", "families", "optimizers")
+FILES = ("suite", "random", "families", "optimizers", "selective", "losses")
 
 
 class Row(NamedTuple):
@@ -38,7 +39,9 @@ def setup_of(job: Job) -> Setup:
         precision=job.precision,
         sequence_length=job.sequence_length,
         attention=job.attention,
-        segments=segments_of(job.activation_checkpointing, job.model.layers),
+        segments=segments_of(
+            job.activation_checkpointing, job.model.layers, every_second_matmul=job.every_second_matmul
+        ),
         optimizer=job.optimizer,
         optimizer_implementation=job.optimizer_implementation,
         accumulating=job.gradient_accumulation_steps > 1,
@@ -49,6 +52,7 @@ def setup_of(job: Job) -> Setup:
         ema=job.ema,
         fp32_gradients=job.fp32_gradients,
         wide_embeddings=job.runtime.embedding_states == "fp32",
+        loss=loss_of(job),
     )
 
 

@@ -38,7 +38,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
 
 
 def test_the_rows_are_all_there() -> None:
-    assert [len(rows(file)) for file in FILES] == [192, 330, 252, 200]
+    assert [len(rows(file)) for file in FILES] == [192, 330, 252, 200, 220, 174]
 
 
 def test_the_rows_cover_what_is_modelled() -> None:
@@ -101,3 +101,12 @@ def test_the_rows_of_optimizers_cover_what_is_modelled() -> None:
     assert sum(job.ema for job in jobs) >= 10
     paged = [job for job in jobs if "paged" in job.optimizer]
     assert {replay(setup_of(job)).managed_bytes > 0 for job in paged} == {True, False}
+
+
+def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
+    jobs = [row.job for file in ("selective", "losses") for row in rows(file)]
+    assert {job.every_second_matmul for job in jobs if job.activation_checkpointing == "selective-op"} == {True, False}
+    assert {"selective", "selective-op", "selective-layer:2"} <= {job.activation_checkpointing for job in jobs}
+    assert {job.loss for job in jobs} >= {"standard", "fp32-logits", "chunked:1", "chunked:8", "fused"}
+    assert any(job.loss == "chunked:8" and job.sequence_length < 8 for job in jobs)
+    assert any(job.loss == "fused" and job.gpu.compute_capability == "7.0" for job in jobs)

@@ -34,7 +34,7 @@ from vramplan.tape.record import Record
 
 def probed(setup: Setup, batch: int) -> ProbedSizes:
     def record(segments: tuple[Segment, ...]) -> Record:
-        model = setup.model._replace(layers=sum(times * size for times, size, _ in segments))
+        model = setup.model._replace(layers=sum(segment.times * segment.blocks for segment in segments))
         return replay(setup._replace(model=model, segments=segments), batch=min(batch, 2))
 
     blocks = setup.model.layers

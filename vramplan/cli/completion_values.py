@@ -85,6 +85,7 @@ def _words(name: str, runtime: str) -> tuple[str, ...]:
         "optimizer_implementation": words.IMPLEMENTATIONS,
         "activation_checkpointing": words.TEXTBOOK_CHECKPOINTINGS if textbook else words.CHECKPOINTINGS,
         "attention": words.ATTENTIONS,
+        "loss": () if textbook else words.MODELLED_LOSSES,
         "runtime": words.RUNTIMES,
         "sharding": words.TEXTBOOK_SHARDINGS if textbook else words.SHARDINGS[:1],
         "activation_model": words.ACTIVATION_MODELS,

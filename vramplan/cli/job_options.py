@@ -82,8 +82,20 @@ def _job(
             "--checkpointing",
             "--activation-checkpointing",
             metavar="NAME",
-            help="none, full, sqrt, every:K, layers:[[0,6],[7,13]], optimal.",
+            help="none, full, sqrt, every:K, layers:[[0,6],[7,13]], optimal, selective, selective-op, "
+            "selective-layer:K.",
         ),
+    ] = None,
+    every_second_matmul: Annotated[
+        bool | None,
+        typer.Option(
+            "--every-second-matmul/--no-every-second-matmul",
+            help="With selective-op: keep only the first, third, ... product of a block's linear layers.",
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        _option("--loss", metavar="NAME", help="standard, fp32-logits, chunked:N, fused, classification."),
     ] = None,
     attention: Annotated[
         str | None, _option("--attention", metavar="NAME", help="sdpa, flash, efficient, eager.")
@@ -141,12 +153,8 @@ def _job(
     compute_dtype: Annotated[
         str | None, _option("--compute-dtype", metavar="NAME", help="Textbook: element type of the activations.")
     ] = None,
-    loss: Annotated[str | None, _later("--loss")] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", hidden=True)] = None,
     image_size: Annotated[str | None, _later("--image-size")] = None,
-    every_second_matmul: Annotated[
-        bool | None, typer.Option("--every-second-matmul/--no-every-second-matmul", hidden=True)
-    ] = None,
     adapter: Annotated[str | None, _later("--adapter")] = None,
     rank: Annotated[str | None, _later("--rank")] = None,
     targets: Annotated[str | None, _later("--targets")] = None,

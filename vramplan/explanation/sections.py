@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from vramplan.explanation.trace import Trace
 from vramplan.results.explain import Made, Operator, Rule, Saved, Section
-from vramplan.tape.notes import Birth, Keep, Step
+from vramplan.tape.notes import KEPT, Birth, Keep, Step
 
 FORWARD, RECOMPUTE, BACKWARD, STEP = "forward", "recompute", "backward", "step"
 EMBEDDING, BLOCK, HEAD = "embedding", "block", "head"
@@ -148,6 +148,8 @@ class _Maker:
 
 def reason(rules: Callable[[str], Rule], step: Step, keep: Keep) -> tuple[str, str]:
     """What the rule of an operator calls a tensor that it keeps, and why it keeps it."""
+    if KEPT in keep.roles:
+        return KEPT, "its selective checkpoint hands it out instead of running the operator again"
     for name in step.rules:
         for saved, why in rules(name).saves:
             if saved in keep.roles:

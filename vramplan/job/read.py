@@ -35,6 +35,7 @@ class RawJob:
     max_gradient_norm: float | None = None
     ema: bool | None = None
     activation_checkpointing: str | None = None
+    every_second_matmul: bool | None = None
     attention: str | None = None
     loss: str | None = None
     dropout: float | None = None
@@ -83,6 +84,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.max_gradient_norm = None if norm is None else float(norm)
     raw.ema = fields.boolean("ema")
     raw.activation_checkpointing = _checkpointing(fields)
+    raw.every_second_matmul = fields.boolean("every_second_matmul")
     raw.attention = fields.word("attention", words.ATTENTIONS)
     raw.loss = _pattern(fields, "loss", words.LOSSES)
     dropout = fields.number("dropout", minimum=0, below=1)
@@ -189,7 +191,7 @@ def _checkpointing(fields: Fields) -> str | None:
             key, f"{shown(text)} is not a list of segments", hint="layers:[[0,6],[7,13]]: first and last block"
         )
         return None
-    return _pattern(fields, key, words.KNOWN_CHECKPOINTINGS)
+    return _pattern(fields, key, words.CHECKPOINTINGS)
 
 
 def _parallel(fields: Fields, textbook: bool) -> tuple[int, str | None, int | None]:
@@ -239,7 +241,7 @@ def _base(raw: RawJob) -> None:
 
 def _techniques(fields: Fields) -> None:
     """What is known and not modelled: each at its default is accepted."""
-    for key in ("compile", "every_second_matmul"):
+    for key in ("compile",):
         if fields.boolean(key):
             fields.refuse(key, "true is not modelled")
     quantization = fields.word("quantization", words.QUANTIZATIONS)

@@ -11,7 +11,7 @@ from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.models import has_equal_blocks, no_fused_attention
+from vramplan.models import has_equal_blocks, is_selective, no_fused_attention
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
@@ -52,7 +52,7 @@ class Resolver:
         sequence_length = self._sequence_length(model)
         self._window(model, sequence_length, attention)
         self._checkpointing(model)
-        self._loss(model, runtime, precision)
+        loss = self._loss(model, gpu, runtime, precision)
         fp32_gradients = self._cells(precision)
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
@@ -65,7 +65,7 @@ class Resolver:
         ):
             shares = (model.embedding_dropout, model.attention_dropout, model.hidden_dropout)
             self._assume("dropout", shares[0] if len(set(shares)) == 1 else list(shares), "the model's own")
-        self._warn(model, sequence_length)
+        self._warn(model, sequence_length, attention)
         return Job(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
@@ -96,6 +96,8 @@ class Resolver:
             max_gradient_norm=raw.max_gradient_norm,
             ema=bool(raw.ema),
             fp32_gradients=fp32_gradients,
+            every_second_matmul=bool(raw.every_second_matmul),
+            loss=loss,
         )
 
     def _assume(self, key: str, value: Any, why: str) -> None:
@@ -332,12 +334,13 @@ class Resolver:
 
     def _checkpointing(self, model: ModelShape | None) -> None:
         key, given = "activation_checkpointing", self.raw.activation_checkpointing
-        if given is None:
+        if self.raw.every_second_matmul and given != "selective-op":
+            message = "true belongs to activation_checkpointing selective-op"
+            self.fields.refuse("every_second_matmul", message, hint="pin selective-op, or leave it out")
+        if given is None or model is None:
             return
-        if words.pattern_word(given) not in words.CHECKPOINTINGS:
-            self.fields.refuse(key, f"{given} is not modelled (modelled: {', '.join(words.CHECKPOINTINGS)})")
-        if model is None:
-            return
+        if given in ("selective", "selective-op") and not is_selective(model.family):
+            self.fields.refuse(key, f"{given} is not modelled for {model.family}", hint="use sqrt, full or every:K")
         if given == words.OPTIMAL and not has_equal_blocks(model.family):
             message = f"{given} is not modelled for {model.family}, whose blocks depend on their neighbours"
             self.fields.refuse(key, message, hint="use sqrt, full or every:K")
@@ -354,18 +357,42 @@ class Resolver:
                     self.fields.refuse(key, f"the segment {segment} begins before the one before it has ended")
                 end = max(end, int(last))
 
-    def _loss(self, model: ModelShape | None, runtime: Runtime | None, precision: str) -> None:
+    def _loss(self, model: ModelShape | None, gpu: Gpu | None, runtime: Runtime | None, precision: str) -> str:
+        """The loss; `standard` where the word means what the runtime does anyway."""
         loss = self.raw.loss
-        if loss in {None, "standard"}:
-            return
-        if loss == "classification" and model is not None and model.task == "cls":
-            return  # what the runtime does
-        if loss == "fp32-logits" and precision == "fp32":
-            return  # nothing to cast
-        upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"
-        if loss == "fp32-logits" and upcasts and model is not None and model.task == "lm":
-            return  # what the runtime does with the logits anyway
-        self.fields.refuse("loss", f"{loss} is not modelled (modelled: standard)")
+        if loss is None or loss == "standard" or model is None:
+            return "standard"
+        if loss == "classification" and model.task == "cls":
+            return "standard"
+        if loss == "fp32-logits":
+            upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"
+            return "standard" if precision == "fp32" or (upcasts and model.task == "lm") else loss
+        word = words.pattern_word(loss)
+        if word in words.LM_LOSSES:
+            if not is_selective(model.family):
+                self.fields.refuse("loss", f"{loss} is not modelled for {model.family}", hint="use standard")
+            elif model.task != "lm":
+                message = f"{loss} is modelled for causal language models, not for the task {model.task}"
+                self.fields.refuse("loss", message, hint="use standard")
+            elif loss == "fused" and gpu is not None:
+                self._fused(gpu)
+            return loss
+        if loss == "classification":
+            message = f"{loss} needs a model with a classification head, and the task of {model.name} is {model.task}"
+            self.fields.refuse("loss", message, hint="use standard")
+        else:
+            self.fields.refuse("loss", f"{loss} is not modelled (modelled: {', '.join(words.MODELLED_LOSSES)})")
+        return "standard"
+
+    def _fused(self, gpu: Gpu) -> None:
+        """Liger's loss depends on the GPU."""
+        from vramplan.models.losses import fused_on  # only these jobs pay for it
+
+        if fused_on(gpu) is None:
+            self.fields.refuse("loss", f"fused is not modelled on AMD GPUs, such as {gpu.name}", hint="use standard")
+        elif gpu.compute_capability is None:
+            why = f"unknown for {gpu.name}, which counts as recent"
+            self._assume("gpu.compute_capability", "8.0 or above", why)
 
     def _cells(self, precision: str) -> bool:
         """Whether gradients are summed in fp32 buffers beside a half-precision model: the one modelled override.
@@ -405,10 +432,16 @@ class Resolver:
             hint = f"use less than {window}, or attention eager"
             self.fields.refuse("sequence_length", f"{message} with attention {attention}", hint=hint)
 
-    def _warn(self, model: ModelShape, sequence_length: int) -> None:
+    def _warn(self, model: ModelShape, sequence_length: int, attention: str) -> None:
         length, most = f"sequence_length {sequence_length}", model.max_positions
         if sequence_length > most:
             self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
+        checkpointing = self.raw.activation_checkpointing or ""
+        if checkpointing.startswith("selective-layer:") and int(checkpointing.partition(":")[2]) > model.layers:
+            self.warnings.append(f"{checkpointing} recomputes nothing: {model.name} has {model.layers} blocks")
+        if checkpointing == "selective" and attention != "eager":
+            what = f"selective runs the {attention} kernel twice and saves nothing but its row statistics"
+            self.warnings.append(f"{what}: fused attention stores no scores that could be recomputed")
         devices = self.raw.data_parallel_size
         if devices > 1:
             what = "data-parallel devices without sharding"

@@ -42,6 +42,7 @@ _MEANINGLESS = (
     _Meaningless("optimizer_in_backward", (False,)),
     _Meaningless("max_gradient_norm", ()),
     _Meaningless("ema", (False,)),
+    _Meaningless("every_second_matmul", (False,)),
     _Meaningless("loss", ("standard",)),
     _Meaningless("dropout", ()),
     _Meaningless("hold_outputs", (False,)),

@@ -49,11 +49,15 @@ FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they st
 OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-*
 
 OPTIMAL = "optimal"
-CHECKPOINTINGS = ("none", "full", "sqrt", "every:K", "layers:[[0,6],[7,13]]", "optimal")
-KNOWN_CHECKPOINTINGS = (*CHECKPOINTINGS, "selective", "selective-op", "selective-layer:K")
+CHECKPOINTINGS = (
+    *("none", "full", "sqrt", "every:K", "layers:[[0,6],[7,13]]", "optimal"),
+    *("selective", "selective-op", "selective-layer:K"),
+)
 
 ATTENTIONS = ("eager", "flash", "efficient", "sdpa")
-LOSSES = ("standard", "fp32-logits", "chunked:N", "fused", "classification", "vocab-parallel")
+LM_LOSSES = ("chunked:N", "fused")  # over a causal language model's head
+MODELLED_LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification")
+LOSSES = (*MODELLED_LOSSES, "vocab-parallel")
 
 RUNTIMES = ("transformers", "pytorch", "textbook")
 KNOWN_RUNTIMES = (
@@ -92,5 +96,5 @@ def pattern_word(text: str) -> str:
     head, colon, _ = text.partition(":")
     if not colon:
         return text
-    words = (*KNOWN_CHECKPOINTINGS, *KNOWN_OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES)
+    words = (*CHECKPOINTINGS, *KNOWN_OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES)
     return next((word for word in words if word.startswith(f"{head}:")), text)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
 from vramplan.memory.precision import PRECISIONS, Precision
 from vramplan.models import family
-from vramplan.models.modules import Recipe, Segment
+from vramplan.models.modules import CORE, Recipe, Segment
 from vramplan.spec import ModelShape
 from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
@@ -157,6 +157,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         embedding_dropout=model.embedding_dropout if p is None else p,
         attention_dropout=model.attention_dropout if p is None else p,
         hidden_dropout=model.hidden_dropout if p is None else p,
+        recomputes_core=any(segment.selects == CORE for segment in setup.segments),
     )
 
 

@@ -20,6 +20,11 @@ def no_fused_attention(name: str) -> str | None:
     return reason
 
 
+def is_selective(name: str) -> bool:
+    """Whether the family's attention can be recomputed alone and its head have other losses: `selective = True`."""
+    return getattr(family(name), "selective", False) is True
+
+
 def has_equal_blocks(name: str) -> bool:
     """Whether all blocks of the family hold the same shared tensors: without `equal_blocks = False`."""
     return getattr(family(name), "equal_blocks", True) is not False

@@ -7,13 +7,14 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.models.modules import ACTIVATIONS, FP32_LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
 from vramplan.tape.attention import scaled_dot_product
+from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, cross_entropy, dropout, embedding, matmul, mul_scalar, softmax, tanh
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import INT64, Tensor
-from vramplan.tape.views import contiguous, select, transpose, view
+from vramplan.tape.tensors import FP32, INT64, Tensor
+from vramplan.tape.views import contiguous, select, to, transpose, view
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, p: float) -> tuple[Tensor, Tensor]:
@@ -45,13 +46,24 @@ class SelfAttention:
         key = transpose(view(self.key(hidden), heads), 1, 2)
         value = transpose(view(self.value(hidden), heads), 1, 2)
         weights = None
-        if recipe.attention == "eager":
-            output, weights = eager_attention(query, key, value, recipe.attention_dropout)
+        if recipe.recomputes_core:
+            output = checkpoint(query.tape, self.context, query, key, value)
         else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            output = contiguous(transpose(output, 1, 2))
+            output, weights = self.core(query, key, value)
         output = contiguous(view(output, (batch, length, width)))
         return output, weights
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            return eager_attention(query, key, value, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+        return contiguous(transpose(output, 1, 2)), None
+
+    def context(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The attention core without its weights, as a checkpoint runs it."""
+        return self.core(query, key, value)[0]
 
 
 class AddAndNorm:
@@ -109,6 +121,8 @@ class Block:
 class Bert:
     """BertForMaskedLM or BertForSequenceClassification, with its loss."""
 
+    selective = True  # traced with selective checkpoints and with chunked and fused losses
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         width = shape.hidden_size
@@ -131,7 +145,8 @@ class Bert:
         batch, length = input_ids.shape
         _sequence = self.encode(input_ids)
         scores = self.predict(_sequence)
-        loss = cross_entropy(view(scores, (batch * length, shape.vocabulary_size)), view(labels, (batch * length,)))
+        rows = view(scores, (batch * length, shape.vocabulary_size))
+        loss = self.loss(rows, view(labels, (batch * length,)))
         return Output(loss, scores)
 
     def predict(self, hidden: Tensor) -> Tensor:
@@ -161,8 +176,12 @@ class Bert:
         _pooler_output = pooled
         pooled = dropout(pooled, recipe.hidden_dropout)
         logits = Linear(tape, "classifier", shape.hidden_size, shape.classes, dtype, bias=True)(pooled)
-        loss = cross_entropy(logits, labels)
+        loss = self.loss(logits, labels)
         return Output(loss, logits)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """nn.CrossEntropyLoss, over logits in fp32 if the job asks for that."""
+        return cross_entropy(to(logits, FP32) if self.recipe.loss == FP32_LOGITS else logits, labels)
 
     def encode_and_pool(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         """BertModel.forward with its pooler: the first token, projected."""

@@ -54,7 +54,7 @@ class Block:
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden, _weights = self.self_attn(hidden, self.mask, self._position_ids, self.rotary)
         hidden = add(residual, hidden)
         residual = hidden
         hidden = self.post_attention_layernorm(hidden)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vramplan.models.modules import (
     ACTIVATIONS,
+    CAUSAL_LM_FP32,
     LayerNorm,
     Linear,
     Output,
@@ -17,6 +18,7 @@ from vramplan.models.modules import (
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product
+from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, dropout, embedding, matmul, mul_scalar, softmax
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
@@ -45,15 +47,26 @@ class Attention:
         value = transpose(view(value, heads), 1, 2)
         query = transpose(view(query, heads), 1, 2)
         weights = None
-        if recipe.attention == "eager":
-            output, weights = eager_attention(query, key, value, mask, recipe.attention_dropout)
+        if recipe.recomputes_core:
+            output = checkpoint(query.tape, self.context, query, key, value, mask)
         else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            output = contiguous(transpose(output, 1, 2))
+            output, weights = self.core(query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
         output = self.c_proj(output)
         output = dropout(output, recipe.hidden_dropout)
         return output, weights
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            return eager_attention(query, key, value, mask, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+        return contiguous(transpose(output, 1, 2)), None
+
+    def context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """The attention core without its weights, as a checkpoint runs it."""
+        return self.core(query, key, value, mask)[0]
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> tuple[Tensor, Tensor]:
@@ -114,6 +127,8 @@ class Block:
 class GPT2:
     """GPT2LMHeadModel, with its loss."""
 
+    selective = True  # traced with selective checkpoints and with chunked and fused losses
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.tape, self.recipe = tape, recipe
@@ -126,7 +141,12 @@ class GPT2:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.transformer(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.wte))
+        weight = output_embedding(self.tape, self.recipe, self.wte)
+        if self.recipe.loss != CAUSAL_LM_FP32:
+            from vramplan.models.losses import head_and_loss  # only who asks for it pays for it
+
+            return head_and_loss(hidden, weight, labels, self.recipe.loss)
+        logits = linear_operator(hidden, weight)
         loss = causal_lm_loss(logits, labels, self.recipe)
         return Output(loss, logits)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
     ACTIVATIONS,
+    CAUSAL_LM_FP32,
     Linear,
     Output,
     Recipe,
@@ -21,6 +22,7 @@ from vramplan.models.modules import (
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product, view_unsqueezed
+from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
@@ -102,7 +104,9 @@ class Attention:
         self.q_norm = RMSNorm(tape, "q_norm", shape.head_size, dtype) if shape.qk_norm else as_is
         self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype) if shape.qk_norm else as_is
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, _ = hidden.shape
@@ -113,15 +117,26 @@ class Attention:
         value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
         weights = None
-        if recipe.attention == "eager":
-            groups = shape.attention_heads // shape.key_value_heads
-            output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
+        if recipe.recomputes_core:
+            output = checkpoint(query.tape, self.context, query, key, value, mask, position_ids)
         else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            output = contiguous(transpose(output, 1, 2))
+            output, weights = self.core(query, key, value, mask)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
         return output, weights
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
+            return eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+        return contiguous(transpose(output, 1, 2)), None
+
+    def context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, _positions: Tensor) -> Tensor:
+        """The attention core without its weights, as a checkpoint runs it, which keeps the unused positions too."""
+        return self.core(query, key, value, mask)[0]
 
 
 class MLP:
@@ -149,12 +164,12 @@ class Block:
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
         hidden = add(residual, hidden)
         residual = hidden
         hidden = self.post_attention_layernorm(hidden)
@@ -165,6 +180,8 @@ class Block:
 
 class Llama:
     """LlamaForCausalLM, with its loss."""
+
+    selective = True  # traced with selective checkpoints and with chunked and fused losses
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -179,7 +196,12 @@ class Llama:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        if self.recipe.loss != CAUSAL_LM_FP32:
+            from vramplan.models.losses import head_and_loss  # only who asks for it pays for it
+
+            return head_and_loss(hidden, weight, labels, self.recipe.loss)
+        logits = linear_operator(hidden, weight)
         loss = causal_lm_loss(logits, labels, self.recipe)
         return Output(loss, logits)
 

@@ -27,13 +27,24 @@ from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
 from vramplan.tape.views import contiguous, to, view
 
+CORE = "core"  # the attention core of each block is a checkpoint of its own, and nothing else is
+
+
+CAUSAL_LM_FP32 = "causal-lm-fp32"  # the model's own loss; that of a causal language model casts its logits to fp32
+FP32_LOGITS = "fp32-logits"  # the losses of the other tasks do so too
+
 
 class Segment(NamedTuple):
-    """`times` consecutive runs of `blocks` blocks each; each run is one checkpoint if `checkpointed`."""
+    """`times` consecutive runs of `blocks` blocks each; each run is one checkpoint if `checkpointed`.
+
+    `selects` makes it selective: which results a checkpoint keeps (tape.MATMULS, tape.ALTERNATE_MATMULS), or that
+    stored blocks recompute their attention core (CORE).
+    """
 
     times: int
     blocks: int
     checkpointed: bool
+    selects: str | None = None
 
 
 class Recipe(NamedTuple):
@@ -44,17 +55,18 @@ class Recipe(NamedTuple):
     sequence_length: int
     attention: str  # eager | flash | efficient
     segments: tuple[Segment, ...]
-    loss: str  # "causal-lm-fp32"
+    loss: str  # CAUSAL_LM_FP32 | FP32_LOGITS | chunked:N | fused
     embedding_dropout: float
     attention_dropout: float
     hidden_dropout: float
+    recomputes_core: bool = False  # whether the attention core of each block is a checkpoint
 
 
 class Output(NamedTuple):
     """What a model returns: the caller decides how long the logits live."""
 
     loss: Tensor
-    logits: Tensor
+    logits: object
 
 
 class Linear:
@@ -136,7 +148,7 @@ def run_blocks(
     """
     apart = () if kind is None else first_of_each(segments, kind)
     at = 0
-    for i, (times, size, checkpointed) in enumerate(segments):
+    for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed:
             for first, _ in tape.repeat(times * size, start=at, apart=[one - at for one in apart]):
                 result = make(at + first)(hidden)
@@ -149,7 +161,7 @@ def run_blocks(
             closes = i + 1 == len(segments) or not segments[i + 1].checkpointed
             holders = [(one - at) // size for one in apart]
             for first, _ in tape.repeat(times, first=opens, last=closes, start=at, stride=size, apart=holders):
-                result = checkpoint(tape, segment_of(tape, size, make, at + first * size, apart), hidden)
+                result = checkpoint(tape, segment_of(tape, size, make, at + first * size, apart), hidden, keeps=selects)
                 hidden = hidden_of(result)
                 if outputs is not None:
                     outputs[:] = (result,)
@@ -167,7 +179,7 @@ def first_of_each(segments: Sequence[Segment], kind: Callable[[int], object]) ->
     """The first stored and the first checkpointed block of each kind: with them goes what their kind shares."""
     found: dict[tuple[object, bool], int] = {}
     at = 0
-    for times, size, checkpointed in segments:
+    for times, size, checkpointed, _ in segments:
         for i in range(at, at + times * size):
             found.setdefault((kind(i), checkpointed), i)
         at += times * size
@@ -209,14 +221,20 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
 
 def causal_lm_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
     """Transformers' ForCausalLMLoss: fp32 logits, labels padded by one and shifted (loss/loss_utils.py)."""
-    if recipe.loss != "causal-lm-fp32":  # pragma: no cover - the catalogue admits no other
+    if recipe.loss != CAUSAL_LM_FP32:  # pragma: no cover - the catalogue admits no other
         raise ValueError(f"no such loss: {recipe.loss}")
-    tape, vocabulary = logits.tape, recipe.shape.vocabulary_size
+    vocabulary = recipe.shape.vocabulary_size
     logits = to(logits, FP32)
     batch, length = labels.shape
-    padded = tape.new("constant_pad_nd", (batch, length + 1), INT64, True)
-    padded = padded.alias((batch, length), None if batch == 1 else (length + 1, 1), None)
-    shifted = contiguous(padded)
+    labels = next_tokens(labels)
+    targets = contiguous(labels)
     logits = view(logits, (batch * length, vocabulary))
-    shifted = view(shifted, (batch * length,))
-    return cross_entropy(logits, shifted)
+    targets = view(targets, (batch * length,))
+    return cross_entropy(logits, targets)
+
+
+def next_tokens(labels: Tensor) -> Tensor:
+    """A view of the labels padded by one, from the second on: what each token predicts (loss/loss_utils.py)."""
+    batch, length = labels.shape
+    padded = labels.tape.new("constant_pad_nd", (batch, length + 1), INT64, True)
+    return padded.alias((batch, length), None if batch == 1 else (length + 1, 1), None)

@@ -6,15 +6,18 @@ import json
 from collections.abc import Iterable
 from math import sqrt
 
-from vramplan.models.modules import Segment
+from vramplan.models.modules import CORE, Segment
+from vramplan.tape.tape import ALTERNATE_MATMULS, MATMULS
 
 STRATEGIES = ("none", "sqrt", "full")  # the ladder, in the order of extra compute
 OPTIMAL = "optimal"  # where its checkpoints are depends on sizes: planner/placements.py
+SELECTIVE = "selective"  # the attention core of every block (arXiv:2205.05198, section 5)
+SELECTIVE_OP = "selective-op"  # every block, with the results of matrix products and fused attention kept
 
 
 def blocks_per_segment(strategy: str, layers: int) -> int | None:
     """k of `every:k`, for the strategies that are one; None for the others."""
-    if strategy == "full":
+    if strategy in ("full", SELECTIVE_OP):
         return 1
     if strategy == "sqrt":
         return max(1, round(sqrt(layers)))
@@ -24,7 +27,14 @@ def blocks_per_segment(strategy: str, layers: int) -> int | None:
 
 
 def checkpoint_ranges(strategy: str, layers: int) -> tuple[tuple[int, int], ...]:
-    """First and last block of each checkpoint, 0-based and inclusive."""
+    """First and last block of each checkpoint of whole blocks, 0-based and inclusive.
+
+    Of `selective-layer:K` it is each K-th block, the blocks counted from 1.
+    Source: torchtitan 0.2, torchtitan/distributed/activation_checkpoint.py, _apply_layer_sac.
+    """
+    if strategy.startswith("selective-layer:"):
+        step = int(strategy.removeprefix("selective-layer:"))
+        return tuple((block, block) for block in range(step - 1, layers, step))
     k = blocks_per_segment(strategy, layers)
     if k is not None:
         return tuple((first, min(first + k, layers) - 1) for first in range(0, layers, k))
@@ -39,8 +49,12 @@ def spelled(ranges: Iterable[tuple[int, int]]) -> str:
     return f"layers:[{inner}]" if inner else "none"
 
 
-def segments_of(strategy: str, layers: int) -> tuple[Segment, ...]:
+def segments_of(strategy: str, layers: int, *, every_second_matmul: bool = False) -> tuple[Segment, ...]:
     """The walk over the blocks: equal consecutive checkpoints together, stored blocks between them."""
+    if strategy == SELECTIVE:
+        return (Segment(1, layers, False, CORE),)
+    if strategy == SELECTIVE_OP:
+        return (Segment(layers, 1, True, ALTERNATE_MATMULS if every_second_matmul else MATMULS),)
     runs: list[Segment] = []
     at = 0
     for first, last in (*checkpoint_ranges(strategy, layers), (layers, layers - 1)):

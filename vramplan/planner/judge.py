@@ -107,12 +107,12 @@ class Judge:
             precision=job.precision,
             sequence_length=job.sequence_length,
             attention=job.attention,
-            segments=segments_of(strategy, job.model.layers),
+            segments=segments_of(strategy, job.model.layers, every_second_matmul=job.every_second_matmul),
             optimizer=job.optimizer,
             optimizer_implementation=job.optimizer_implementation,
             accumulating=accumulates,
             persistent_gradients=job.runtime.gradients == "persistent",
-            loss=job.runtime.loss,
+            loss=loss_of(job),
             hold_outputs=job.hold_outputs,
             dropout=job.dropout,
             optimizer_in_backward=job.optimizer_in_backward,
@@ -121,3 +121,14 @@ class Judge:
             fp32_gradients=job.fp32_gradients,
             wide_embeddings=job.runtime.embedding_states == "fp32",
         )
+
+
+def loss_of(job: Job) -> str:
+    """The loss that the job's iteration computes."""
+    if job.loss == "standard":
+        return job.runtime.loss
+    if job.loss != "fused":
+        return job.loss
+    from vramplan.models.losses import FUSED, fused_on  # only who asks for it pays for it
+
+    return fused_on(job.gpu) or FUSED

@@ -44,7 +44,7 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
         key = (segments, accumulates, one)
         found = judge.probes.get(key)
         if found is None:
-            blocks = sum(times * size for times, size, _ in segments)
+            blocks = sum(segment.times * segment.blocks for segment in segments)
             model = setup.model._replace(layers=blocks)
             short = setup._replace(model=model, segments=segments)
             found = judge.probes[key] = replay(short, batch=1 if one else 2)

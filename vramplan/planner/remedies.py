@@ -104,8 +104,10 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
         cost = "checkpoints placed by size"
         if name != OPTIMAL:
             cost = f"{judge.recomputed_fraction(name):.0%} more compute than no checkpointing"
-        job = judge.job._replace(activation_checkpointing=name)
-        yield {"activation_checkpointing": name}, cost, job, rung.schedule
+        change: dict[str, Any] = {"activation_checkpointing": name}
+        if judge.job.every_second_matmul:  # it belongs to the strategy that is left
+            change["every_second_matmul"] = False
+        yield change, cost, judge.job._replace(**change), rung.schedule
         return
 
 
@@ -193,12 +195,16 @@ def _larger_gpu(
     larger_gpus: Callable[[], Iterable[Gpu]],
 ) -> Sequence[Remedy]:
     """The smallest known GPU that fits and can run the same kernels."""
+    from vramplan.models.losses import fused_on  # only a no pays for it
+
     for gpu in sorted(larger_gpus(), key=lambda gpu: (gpu.capacity_bytes, gpu.name)):
         if gpu.capacity_bytes <= base.gpu.capacity_bytes or gpu.capacity_basis != "visible":
             continue  # a nominal capacity is not one to spend money on
         if (base.attention == "flash" and gpu.flash_attention is False) or (
             base.precision.endswith("bf16") and gpu.bf16 is False
         ):
+            continue
+        if base.loss == "fused" and fused_on(gpu) is None:
             continue
         size = f"{gpu.capacity_bytes / 2**30:.1f} GiB"
         remedy = _judged({"gpu": gpu.name}, f"a {size} card", base._replace(gpu=gpu), schedule, device_bytes)

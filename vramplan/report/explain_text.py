@@ -24,6 +24,8 @@ TITLES = {
     ("step", "step"): "Optimizer step",
 }
 
+KEPT_OPERATORS = ("mm", "addmm", "bmm", "flash_attention", "efficient_attention")  # of a selective checkpoint
+
 
 def text(answer: Explanation, *, width: int | None) -> list[Line]:
     """The whole derivation, or the tensor that was asked for, in at most `width` columns (40 to 100 are used)."""
@@ -123,9 +125,11 @@ def _about(section: Section) -> str:
     if section.blocks is not None and section.blocks.copies > 1:
         said.append(f"stands for {section.blocks.copies}, {blocks_text(section.blocks)}")
     if section.direction == "recompute":
-        said.append("computed again in backward, because its checkpoint kept nothing")
+        said.append("computed again in backward, because its checkpoint did not keep it")
     elif section.checkpointed:
-        said.append("inside a checkpoint: what its operators would keep is computed again in backward")
+        partly = any(not saved.recomputed for operator in section.operators for saved in operator.saves)
+        what = "what has no line `keeps` here" if partly else "what its operators would keep"
+        said.append(f"{'partly ' if partly else ''}inside a checkpoint: {what} is computed again in backward")
     if section.part == "step" and not section.operators:
         said.append("allocates nothing: the kernel works in place")
     return "; ".join(said)
@@ -136,13 +140,20 @@ def _operator(operator: Operator, section: Section, width: int) -> list[Line]:
         return _backward(operator, width)
     lines: list[Line] = []
     if not operator.makes:
-        lines += _line([Span(f"  {operator.name}", "muted")], "a view, nothing new   ", width, "muted")
+        lines += _line([Span(f"  {operator.name}", "muted")], f"{_nothing_new(operator, section)}   ", width, "muted")
     for made in operator.makes:
         lines += _made(made, width, 2)
     again = section.checkpointed and section.direction == "forward"
-    for saved in [] if again else operator.saves:  # the same is said where it is computed again, and kept
-        lines += _saved(saved, width)
+    for saved in operator.saves:
+        if not (again and saved.recomputed):  # the same is said where it is computed again, and kept
+            lines += _saved(saved, width)
     return lines
+
+
+def _nothing_new(operator: Operator, section: Section) -> str:
+    if section.direction == "recompute" and operator.operator in KEPT_OPERATORS:
+        return "kept by its checkpoint, nothing new"
+    return "in place, nothing new" if operator.operator == "add" else "a view, nothing new"
 
 
 def _made(made: Made, width: int, indent: int) -> list[Line]:

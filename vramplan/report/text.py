@@ -139,6 +139,17 @@ def _segments(result: FitResult) -> str:
     return "blocks " + ", ".join(spelled)
 
 
+def _selected(result: FitResult) -> str:
+    """What is selective about the checkpoints."""
+    judged = strategy(result)
+    if judged == "selective":
+        return " of whole blocks, one of the attention core in each block"
+    if judged == "selective-op":
+        products = "every second matrix product" if result.job.get("every_second_matmul") else "matrix products"
+        return f"; results of {products} and of fused attention are kept"
+    return ""
+
+
 def _run(result: FitResult, width: int) -> list[Line]:
     job, recommended = result.job, result.recommended
     lines: list[Line] = []
@@ -154,11 +165,13 @@ def _run(result: FitResult, width: int) -> list[Line]:
     in_backward = ", stepped in backward" if job.get("optimizer_in_backward") else ""
     facts = [
         ("parameters", parameters),
-        ("checkpoints", segments),
+        ("checkpoints", segments + _selected(result)),
         ("attention", str(job.get("attention"))),
         ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}{in_backward}"),
         ("largest", f"micro-batch {largest} by the device figure" if largest else "no micro-batch fits"),
     ]
+    if job.get("loss") not in (None, "standard"):
+        facts.insert(3, ("loss", str(job["loss"])))
     if by_textbook(result):  # the equations count checkpoints without placing them, and know no kernels
         facts = [("parameters", parameters), ("optimizer", str(job.get("optimizer")))]
         if job.get("activation_model") is not None:

@@ -106,12 +106,17 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return grads
 
     node = tape.record("flash_attention", (q, k, v), backward, (q, k, v))
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return _again(node, kept)
     tape.work(4 * batch * heads * length * kv_length * width)
     strides = dense_like(q.shape, q.strides)
     out = tape.new("flash_attention", q.shape, q.dtype, q.batched, strides, node)
     lse = tape.new("flash_attention", (batch, heads, length), FP32, q.batched)
     seed = tape.new("flash_attention", (2,), INT64, False)
     offset = tape.new("flash_attention", (1,), BYTE, False)
+    if tape.selective:
+        tape.keep(False, out, lse, seed, offset)
     tape.save(node, out, lse, seed, offset)
     return out
 
@@ -147,12 +152,25 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return grads
 
     node = tape.record("efficient_attention", (q, k, v), backward, (q, k, v))
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return _again(node, kept)
     tape.work(4 * batch * heads * length * length * width)
     out = _by_position(tape, "efficient_attention", q, node)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
+    if tape.selective:
+        tape.keep(False, out, lse, seed, offset)
     tape.save(node, out, lse, seed, offset)
+    return out
+
+
+def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
+    """The results of a kernel that a selective checkpoint kept, in place of running it again."""
+    out, lse, seed, offset = kept
+    out = out.alias(out.shape, out.strides, node)
+    out.tape.save(node, out, lse, seed, offset)
     return out
 
 

@@ -20,18 +20,20 @@ from vramplan.tape.tape import Frame, Node, StopRecomputation, Tape
 from vramplan.tape.tensors import Parameter, Tensor, dense_like
 
 
-def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any) -> Any:
+def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: str | None = None) -> Any:
     """Run a segment without keeping what it saves; backward computes it again.
 
-    Its inputs stay alive until the last node of the segment that saved something has run.
-    Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False), the default of Transformers.
+    Its inputs stay alive until the last node of the segment that saved something has run. With `keeps` it is a
+    selective checkpoint: results of the operators that it names stay too, each until recomputation has come to it.
+    Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False), the default of Transformers, and
+    create_selective_checkpoint_contexts.
     """
-    frame = Frame(function, inputs, tape.path)
-    tape.frame = frame
+    frame = Frame(function, inputs, tape.path, keeps)
+    tape.frame, tape.selective = frame, keeps is not None
     try:
         return function(*inputs)
     finally:
-        tape.frame = None
+        tape.frame, tape.selective = None, False
 
 
 def _recompute(tape: Tape, frame: Frame) -> None:
@@ -41,13 +43,14 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     tape.enter(frame.path)
     tape.recomputing, tape.category, tape.autocast = frame, "activations", tape.compute_dtype
     phase, tape.flop_phase = tape.flop_phase, "recompute"
+    tape.selective = frame.keeps is not None
     try:
         frame.function(*frame.inputs)
     except StopRecomputation:
         pass
     finally:
         tape.recomputing, tape.category, tape.autocast = None, category, autocast
-        tape.flop_phase = phase
+        tape.flop_phase, tape.selective = phase, False
         tape.enter(frame.path)
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts = casts

@@ -66,6 +66,9 @@ class Step:
         self.label = ""  # its name, once all names are known
 
 
+KEPT = "kept"  # the role of a result that a selective checkpoint keeps
+
+
 class Keep:
     """A tensor that an operator keeps for its backward."""
 

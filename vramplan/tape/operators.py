@@ -68,6 +68,33 @@ def add_scalar(x: Tensor) -> Tensor:
     return x.tape.like("add", x, None, x.tape.record("add", (x,), same))
 
 
+def add_in_place(a: Tensor, b: Tensor) -> Tensor:
+    """a += b of one shape and dtype: the storage of a, nothing saved.
+
+    Backward: nothing new; both inputs get the same gradient tensor.
+    Source: tools/autograd/derivatives.yaml, add.Tensor.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad, grad)
+
+    return a.alias(a.shape, a.strides, a.tape.record("add", (a, b), backward))
+
+
+def div_by(x: Tensor, divisor: Tensor) -> Tensor:
+    """x / divisor, where the divisor is a number on the device that needs no gradient: new.
+
+    Saves `divisor`: the gradient is the incoming one divided by it.
+    Backward: 1 new, the gradient divided.
+    Source: tools/autograd/derivatives.yaml, div.Tensor.
+    """
+    return x.tape.like("div", x, None, x.tape.record("div", (x,), _divided, (divisor,)))
+
+
+def _divided(grad: Tensor, saved: Saved) -> Grads:
+    return (grad.tape.like("div", grad),)
+
+
 def mul_scalar(x: Tensor) -> Tensor:
     """x * number (also / number, and -x): new, nothing saved, as the number is no tensor.
 
@@ -326,8 +353,14 @@ def linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, trans
     saves = [t for t, other in ((x, need_w), (w, need_x)) if other]
     inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (x, w, b)
     node = tape.record("addmm" if bias_first else "mm", inputs, backward, saves)
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return kept[0].alias(kept[0].shape, None, node)
     tape.work(work)
-    return tape.new("addmm" if bias_first else "mm", (*lead, out_features), x.dtype, x.batched, None, node)
+    out = tape.new("addmm" if bias_first else "mm", (*lead, out_features), x.dtype, x.batched, None, node)
+    if tape.selective:
+        tape.keep(True, out)
+    return out
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -358,8 +391,13 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
     saves = [t for t, other in ((a3, need_b), (b3, need_a)) if other]
     node = tape.record("bmm", (a3, b3), backward, saves)
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return view(kept[0].alias(kept[0].shape, None, node), (batch, heads, m, n))
     tape.work(work)
     out = tape.new("bmm", (batch * heads, m, n), a3.dtype, batched, None, node)
+    if tape.selective:
+        tape.keep(False, out)
     return view(out, (batch, heads, m, n))
 
 

@@ -60,21 +60,34 @@ class StopRecomputation(Exception):
     """Everything that backward will ask for has been recomputed."""
 
 
+# what a selective checkpoint keeps: the results of matrix products and of fused attention, as PyTorch's own list of
+# compute-intensive operators has them (torch/_functorch/partitioners.py, get_default_op_list)
+MATMULS = "matmuls"
+ALTERNATE_MATMULS = "alternate-matmuls"  # the same, but of linear layers only the first, third, ... of the checkpoint
+
+
 class Frame:
     """One non-reentrant checkpoint: how to compute again, and what that gave.
 
-    It lives as long as a node of its segment that saved something has not run: so long its inputs stay alive.
-    Source: torch/utils/checkpoint.py, _CheckpointFrame.
+    It lives as long as a node of its segment that saved something has not run: so long its inputs stay alive, and so
+    do the results that it keeps and that recomputation, which stops early, has not asked for.
+    Source: torch/utils/checkpoint.py, _CheckpointFrame and create_selective_checkpoint_contexts.
     """
 
-    __slots__ = ("__weakref__", "function", "inputs", "path", "saves", "taken")
+    __slots__ = ("__weakref__", "asked", "function", "inputs", "keeps", "kept", "path", "products", "saves", "taken")
 
-    def __init__(self, function: Callable[..., Any], inputs: tuple[Any, ...], path: Path) -> None:
+    def __init__(
+        self, function: Callable[..., Any], inputs: tuple[Any, ...], path: Path, keeps: str | None = None
+    ) -> None:
         self.function = function
         self.inputs = inputs
         self.path = path
         self.saves = 0
         self.taken: list[Any] | None = None
+        self.keeps = keeps  # None: nothing; MATMULS or ALTERNATE_MATMULS
+        self.kept: list[tuple[Tensor, ...] | None] = []  # in the order of the operators; None is computed again
+        self.products = 0  # products of linear layers that forward has run
+        self.asked = 0  # operators of its list that recomputation has come to
 
 
 class Tape:
@@ -107,6 +120,7 @@ class Tape:
         self.category = "activations"
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
         self.recomputing: Frame | None = None
+        self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.casts: dict[Parameter, Tensor] = {}
@@ -302,6 +316,28 @@ class Tape:
             node.saved = list(tensors)
         else:
             node.saved.extend(tensors)
+
+    def keep(self, product: bool, *results: Tensor) -> None:
+        """Let a selective checkpoint keep what an operator of its list gave.
+
+        `product` says that it is the product of a linear layer, of which ALTERNATE_MATMULS keeps every second one. A
+        kept result is another view of the storage, which needs no gradient.
+        """
+        frame = self.frame
+        if frame is None:
+            return  # it was computed again because it is not kept
+        frame.products += product
+        kept = not product or frame.keeps == MATMULS or frame.products % 2 == 1
+        frame.kept.append(tuple(x.alias(x.shape, x.strides, None) for x in results) if kept else None)
+
+    def recall(self) -> tuple[Tensor, ...] | None:
+        """What was kept of the operator that is computed again now, handed out once; None if it has to run."""
+        frame = self.recomputing
+        if frame is None:
+            return None
+        results, frame.kept[frame.asked] = frame.kept[frame.asked], None
+        frame.asked += 1
+        return results
 
     def _pack(self, frame: Frame, tensors: Saved) -> None:
         taken = frame.taken

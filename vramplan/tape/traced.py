@@ -13,13 +13,15 @@ from typing import Any
 
 from vramplan.results.explain import Blocks
 from vramplan.tape.frames import MODELS, code_of_the_model, local, names_of, rule_at, running
-from vramplan.tape.notes import BUFFERS, INPUT_IDS, LABELS, Birth, Keep, Ref, Step, Weight
+from vramplan.tape.notes import BUFFERS, INPUT_IDS, KEPT, LABELS, Birth, Keep, Ref, Step, Weight
 from vramplan.tape.rules import ROOMS
 from vramplan.tape.tape import RECOMPUTED, Backward, Frame, Path, Saved, Tape
 from vramplan.tape.tensors import DType, Parameter, Shape, Tensor
 
+CLIPPING = "vramplan.memory.clipping"
 ENGINE = "vramplan.tape.engine"
-WALKS = ("run_blocks", "segment_of", "output_embedding")  # they lead to modules and are none of the original's code
+HELPERS = ("output_embedding", "next_tokens", "head_and_loss")
+WALKS = ("run_blocks", "segment_of", *HELPERS)  # they lead to modules and are none of the original's code
 
 
 class _Events(list[int]):
@@ -188,6 +190,18 @@ class TracedTape(Tape):
             return
         super().save(node, *tensors)
 
+    def keep(self, product: bool, *results: Tensor) -> None:
+        """Let a selective checkpoint keep the results of an operator."""
+        super().keep(product, *results)
+        step = self._now
+        assert step is not None
+        if self.frame is not None and self.frame.kept[-1] is not None:
+            for tensor in results:
+                keep = Keep(self._ref(tensor), (KEPT,), tensor, False, step)
+                step.saves.append(keep)
+                self.births[int(keep.ref)].keeps.append(keep)
+                del tensor  # nothing here may hold it
+
     def _pack(self, frame: Frame, tensors: Saved) -> None:
         step, roles = self._now, self._roles or {}
         assert step is not None
@@ -284,8 +298,10 @@ class TracedTape(Tape):
             weights = (local(f, "weight") for f in frames if f.f_globals["__name__"] in ROOMS)
             weight = next((one for one in weights if type(one) is Parameter), None)
             parts = [weight.name.removesuffix(".weight")] if weight is not None else []
-            if not any(frame.f_globals["__name__"].startswith(MODELS) for frame in frames):
-                parts = ["loss"]  # the training loop divides it by the accumulation steps
+            modules = {frame.f_globals["__name__"] for frame in frames}
+            if not any(module.startswith(MODELS) for module in modules):
+                # the training loop: it clips, or divides the loss by the accumulation steps
+                parts = ["clip"] if CLIPPING in modules else ["loss"]
         return tuple(rules), tuple(parts), inner
 
     def _parts(self, frames: list[FrameType]) -> list[str]:
@@ -297,7 +313,7 @@ class TracedTape(Tape):
                 continue
             name = frame.f_code.co_qualname
             if name.partition(".")[0] in WALKS:
-                block_next = block_next or not name.startswith("output_embedding")
+                block_next = block_next or not name.startswith(HELPERS)
                 continue
             module = local(frame, "self")
             if module is None:

@@ -188,30 +188,32 @@ def select(x: Tensor, dim: int) -> Tensor:
     return x.alias(shape, normalised(shape, left), x.tape.record("select", (x,), backward))
 
 
-def split(x: Tensor, size: int) -> list[Tensor]:
-    """`x.split(size, dim=-1)`: views, nothing new.
+def split(x: Tensor, size: int, dim: int = -1) -> list[Tensor]:
+    """`x.split(size, dim)`: views, nothing new; the last one is smaller where the length is no multiple.
 
     Backward: 1 new, the gradients of the parts concatenated; a part that got none is filled with zeros first.
     Source: tools/autograd/derivatives.yaml, split.Tensor; torch/csrc/autograd/FunctionsManual.cpp, split_backward.
     """
     whole = x.shape
-    parts = whole[-1] // size
-    shape = (*whole[:-1], size)
+    dim %= len(whole)
+    shapes = [(*whole[:dim], min(size, whole[dim] - start), *whole[dim + 1 :]) for start in range(0, whole[dim], size)]
 
     def backward(grads: Any, saved: Saved) -> Grads:
         # parts that got no gradient are filled with zeros first, then everything is concatenated
         full = grads if isinstance(grads, list) else [grads]
-        full = full + [None] * (parts - len(full))
+        full = full + [None] * (len(shapes) - len(full))
         some = next(grad for grad in full if grad is not None)
         tape, dtype, batched = some.tape, some.dtype, some.batched
-        zeros = [tape.new("zeros", shape, dtype, batched) for grad in full if grad is None]
+        zeros = [
+            tape.new("zeros", shape, dtype, batched) for grad, shape in zip(full, shapes, strict=True) if grad is None
+        ]
         whole_gradient = tape.new("cat", whole, dtype, batched)
         del zeros
         return (whole_gradient,)
 
     node = x.tape.record("split", (x,), backward)
-    strides = normalised(shape, x.strides or contiguous_strides(whole))
-    return [x.alias(shape, strides, node, i) for i in range(parts)]
+    strides = x.strides or contiguous_strides(whole)
+    return [x.alias(shape, normalised(shape, strides), node, i) for i, shape in enumerate(shapes)]
 
 
 def cat(tensors: list[Tensor], dim: int) -> Tensor:
