@@ -7,10 +7,9 @@ from vramplan.memory.optimizers import MOMENTS, library_of, optimizer_states, sh
 from vramplan.memory.precision import PRECISIONS
 from vramplan.results.explain import State, StateTensor
 from vramplan.tape.tape import rounded
-from vramplan.tape.tensors import FP32, INT64, Parameter
+from vramplan.tape.tensors import FP32, Parameter
 
 SUFFIXES = {"weights": "", "master": ".master", "optimizer": ".optimizer", "ema": ".ema", "gradients": ".grad"}
-INPUTS = ("input_ids", "labels")
 
 
 def states(trace: Trace) -> tuple[State, ...]:
@@ -125,13 +124,13 @@ def _counters(trace: Trace, component: str) -> str:
 
 def _inputs(trace: Trace) -> State:
     rows = []
-    length = trace.setup.sequence_length
     sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "inputs"]
-    for name, size in zip(INPUTS, sizes, strict=True):
-        single = name == "labels" and trace.setup.model.task == "cls"
-        shape = (trace.batch,) if single else (trace.batch, length)
-        rows.append(StateTensor(name, shape, INT64.name, 1, size, size))
-    return State("inputs", "token ids and labels, 8 B each", sum(sizes), tuple(rows))
+    for (name, shape, dtype), size in zip(trace.tape.inputs, sizes, strict=True):
+        rows.append(StateTensor(name, trace.shape_at(shape, True), dtype.name, 1, size, size))
+    kinds = {(name, dtype.itemsize) for name, _, dtype in trace.tape.inputs}
+    tokens = kinds == {("input_ids", 8), ("labels", 8)}
+    basis = "token ids and labels, 8 B each" if tokens else "the micro-batch on the device"
+    return State("inputs", basis, sum(sizes), tuple(rows))
 
 
 def _buffers(trace: Trace) -> State:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
 from vramplan.memory.precision import PRECISIONS, Precision
 from vramplan.models import family
@@ -20,7 +21,7 @@ from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
 from vramplan.tape.tape import Tape, rounded
-from vramplan.tape.tensors import FP32, INT64, Parameter, Tensor
+from vramplan.tape.tensors import FP32, Parameter, Tensor
 
 
 class Setup(NamedTuple):
@@ -62,13 +63,14 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
 
 def _replay(setup: Setup, tape: Tape) -> Record:
     precision = PRECISIONS[setup.precision]
-    model = family(setup.model.family)(tape, recipe_of(setup, precision))
+    recipe = recipe_of(setup, precision)
+    model = family(setup.model.family)(tape, recipe)
     tape.gradients_resident = setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
-    input_ids, labels, inputs = _inputs(setup, tape)
+    arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
 
     tape.phase("forward")
     tape.autocast = tape.compute_dtype = precision.autocast
-    output = model(input_ids, labels)
+    output = model(*arguments)
     loss = mul_scalar(output.loss) if setup.accumulating else output.loss
     tape.autocast = None
     tape.casts.clear()
@@ -101,7 +103,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     for parameter in tape.parameters:
         parameter.grad = None  # zero_grad(set_to_none=True)
 
-    del input_ids, labels
+    arguments.clear()
     if len(tape.events) != 2 * len(tape.fixed):
         raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
 
@@ -159,16 +161,3 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         hidden_dropout=model.hidden_dropout if p is None else p,
         recomputes_core=any(segment.selects == CORE for segment in setup.segments),
     )
-
-
-def _inputs(setup: Setup, tape: Tape) -> tuple[Tensor, Tensor, list[State]]:
-    """Token indices and labels: int64, on the device before the step begins."""
-    length = setup.sequence_length
-    label_length = 1 if setup.model.task == "cls" else length
-    ids = tape.constant((tape.batch, length), INT64, True)
-    labels = tape.constant((tape.batch,) if setup.model.task == "cls" else (tape.batch, length), INT64, True)
-    if tape.direct:
-        sizes = [State("inputs", 8 * tape.batch * n, 0) for n in (length, label_length)]
-    else:
-        sizes = [State("inputs", 0, 8 * n) for n in (length, label_length)]
-    return ids, labels, sizes

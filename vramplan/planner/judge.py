@@ -101,26 +101,30 @@ class Judge:
 
     def setup(self, strategy: str, accumulates: bool) -> Setup:
         """The iteration that a strategy means."""
-        job = self.job
-        return Setup(
-            model=job.model,
-            precision=job.precision,
-            sequence_length=job.sequence_length,
-            attention=job.attention,
-            segments=segments_of(strategy, job.model.layers, every_second_matmul=job.every_second_matmul),
-            optimizer=job.optimizer,
-            optimizer_implementation=job.optimizer_implementation,
-            accumulating=accumulates,
-            persistent_gradients=job.runtime.gradients == "persistent",
-            loss=loss_of(job),
-            hold_outputs=job.hold_outputs,
-            dropout=job.dropout,
-            optimizer_in_backward=job.optimizer_in_backward,
-            max_gradient_norm=job.max_gradient_norm,
-            ema=job.ema,
-            fp32_gradients=job.fp32_gradients,
-            wide_embeddings=job.runtime.embedding_states == "fp32",
-        )
+        return setup_of(self.job, strategy, accumulates)
+
+
+def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
+    """The iteration of a job under a strategy: `accumulates` says that gradients of earlier micro-steps are there."""
+    return Setup(
+        model=job.model,
+        precision=job.precision,
+        sequence_length=job.sequence_length,
+        attention=job.attention,
+        segments=segments_of(strategy, job.model.layers, every_second_matmul=job.every_second_matmul),
+        optimizer=job.optimizer,
+        optimizer_implementation=job.optimizer_implementation,
+        accumulating=accumulates,
+        persistent_gradients=job.runtime.gradients == "persistent",
+        loss=loss_of(job),
+        hold_outputs=job.hold_outputs,
+        dropout=job.dropout,
+        optimizer_in_backward=job.optimizer_in_backward,
+        max_gradient_norm=job.max_gradient_norm,
+        ema=job.ema,
+        fp32_gradients=job.fp32_gradients,
+        wide_embeddings=job.runtime.embedding_states == "fp32",
+    )
 
 
 def loss_of(job: Job) -> str:

@@ -11,8 +11,8 @@ from vramplan.results.explain import Blocks
 from vramplan.tape.tape import Path
 from vramplan.tape.tensors import DType, Parameter, Shape, Tensor
 
-INPUT_IDS, LABELS, BUFFERS = "input_ids", "labels", "buffer.0"
-Ref = int | str  # a storage, or a state: `#` and the id of a weight, or one of these names
+BUFFERS = "buffer.0"
+Ref = int | str  # a storage, or a state: `#` and the id of a weight, or the name of an input or buffer
 
 
 class Weight:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -125,6 +126,7 @@ class Tape:
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.casts: dict[Parameter, Tensor] = {}
         self.parameters: list[Parameter] = []
+        self.part: tuple[str, ...] = ()  # of the model, that is being built
         self.gradients_resident = False
         self.before_accumulation: Callable[[Parameter], None] | None = None  # hooks of the gradient accumulators
         self.after_accumulation: Callable[[Parameter], None] | None = None
@@ -204,7 +206,16 @@ class Tape:
         self.parameters.append(parameter)
         return parameter
 
-    def constant(self, shape: Shape, dtype: DType, batched: bool) -> Tensor:
+    @contextmanager
+    def building(self, part: str) -> Iterator[None]:
+        """Parameters that are made inside belong to this part of the model."""
+        outer, self.part = self.part, (*self.part, part)
+        try:
+            yield
+        finally:
+            self.part = outer
+
+    def constant(self, shape: Shape, dtype: DType, batched: bool, name: str = "") -> Tensor:
         """A tensor that is alive before the iteration begins (inputs, buffers): counted as a state."""
         return Tensor(self, None, shape, dtype, batched)
 

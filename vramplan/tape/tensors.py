@@ -93,16 +93,17 @@ class Parameter(Tensor):
     """A weight. It is its own gradient accumulator, as `AccumulateGrad` is of a leaf.
 
     `copies` is how many identical parameters of identical blocks this one stands for, `path` the repeated units that
-    make it so.
+    make it so. `part` is the part of the model that it belongs to, from the outer to the inner: `("vision_encoder",)`.
     """
 
-    __slots__ = ("copies", "grad", "is_table", "name", "path", "pending", "waiting")
+    __slots__ = ("copies", "grad", "is_table", "name", "part", "path", "pending", "waiting")
 
     def __init__(self, tape: Tape, name: str, shape: Shape, dtype: DType, copies: int, trainable: bool) -> None:
         super().__init__(tape, None, shape, dtype, False)
         self.name = name
         self.copies = copies
         self.path = tape.path
+        self.part = tape.part
         self.is_table = False  # an embedding: rows are looked up in it
         self.node = self if trainable else None
         self.grad: Tensor | None = None  # made in this backward pass; resident gradients are states

@@ -13,7 +13,7 @@ from typing import Any
 
 from vramplan.results.explain import Blocks
 from vramplan.tape.frames import MODELS, code_of_the_model, local, names_of, rule_at, running
-from vramplan.tape.notes import BUFFERS, INPUT_IDS, KEPT, LABELS, Birth, Keep, Ref, Step, Weight
+from vramplan.tape.notes import BUFFERS, KEPT, Birth, Keep, Ref, Step, Weight
 from vramplan.tape.rules import ROOMS
 from vramplan.tape.tape import RECOMPUTED, Backward, Frame, Path, Saved, Tape
 from vramplan.tape.tensors import DType, Parameter, Shape, Tensor
@@ -49,7 +49,8 @@ class TracedTape(Tape):
         self.steps: list[Step] = []
         self.births: list[Birth] = []
         self.weights: dict[int, Weight] = {}
-        self._ids = 0  # the token ids, which live to the end
+        self.inputs: list[tuple[str, Shape, DType]] = []  # of the micro-batch
+        self._named: dict[int, str] = {}
         self._pending: tuple[Shape | None, DType | None, bool, str] = (None, None, False, "")
         self._relabels: int | None = None
         self._now: Step | None = None  # the last operator that began
@@ -258,10 +259,12 @@ class TracedTape(Tape):
         self._now = step
         return step
 
-    def constant(self, shape: Shape, dtype: DType, batched: bool) -> Tensor:
-        """A tensor that is alive before the iteration begins; the first one is the token ids, the second the labels."""
+    def constant(self, shape: Shape, dtype: DType, batched: bool, name: str = "") -> Tensor:
+        """A tensor that is alive before the iteration begins."""
         tensor = super().constant(shape, dtype, batched)
-        self._ids = self._ids or id(tensor)
+        if name:
+            self.inputs.append((name, shape, dtype))
+            self._named[id(tensor)] = name  # inputs live as long as the iteration: no identity comes twice
         return tensor
 
     def _ref(self, tensor: Tensor | None) -> Ref:
@@ -273,7 +276,7 @@ class TracedTape(Tape):
             return f"#{id(tensor)}"
         if not tensor.batched:
             return BUFFERS
-        return INPUT_IDS if id(tensor) == self._ids else LABELS
+        return self._named.get(id(tensor)) or self.inputs[-1][0]  # a view: of the labels
 
     def _place(self, frames: list[FrameType]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
         """(rules from the inner to the outer, parts of the module below the block, the inner rule's frame)."""
