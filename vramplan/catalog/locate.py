@@ -240,8 +240,8 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
         hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):
         hint = f"for the file of that name write ./{name}"
-    if hint is None and "/" in name:
-        hint = "no such file, and names of the Hugging Face hub are not looked up: give its config.json"
+    if hint is None and name.count("/") > 1:
+        hint = "no such file; a model of the Hugging Face hub is ORG/NAME"
     if hint is None:
         few = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
         hint = f"known: {few}" if names else "no profiles are installed; name a folder with --profiles"

@@ -65,7 +65,8 @@ def find_model(
 ) -> tuple[ModelShape, tuple[Assumption, ...]]:
     """The shape behind a name, an alias, or the path of a profile or a Hugging Face `config.json` or its folder.
 
-    With it, the sizes that were left to the configuration class. Raises InputError.
+    A name of the Hugging Face hub that is no alias is looked up in the local cache. With the shape, the sizes that were
+    left to the configuration class. Raises InputError.
     """
     if locate.is_path(name):
         path = locate.resolve_path(name, base_dir)
@@ -76,7 +77,12 @@ def find_model(
             return hf_config.shape_of_config(fields, default_name=hf_config.name_of(path))
         loaded = _profile(fields)
         return loaded.shape(), loaded.assumptions()
-    loaded = find_model_profile(name, dirs)
+    try:
+        loaded = find_model_profile(name, dirs)
+    except InputError as error:
+        if "/" not in name:
+            raise
+        return _cached(name, error)
     return loaded.shape(), (*locate.shadow_told("models", loaded), *loaded.assumptions())
 
 
@@ -92,6 +98,20 @@ def sizes_taken(values: dict[str, Any], shape: ModelShape) -> tuple[Assumption, 
         Assumption(f"model.{key}", value, f"the default of {config}")
         for key, value in shapes.defaulted_sizes(values, shape).items()
     )
+
+
+def _cached(name: str, unknown: InputError) -> tuple[ModelShape, tuple[Assumption, ...]]:
+    """The shape of a repository in the local Hugging Face cache, which is told; `unknown` where it cannot be one."""
+    from vramplan.catalog import hub  # only names with a slash that no profile has pay for it
+
+    if unknown.problems[0].file is not None or not hub.is_repository(name):
+        raise unknown
+    hint = unknown.problems[0].hint or ""
+    path, commit = hub.cached_config(name, hint if hint.startswith("did you mean") else None)
+    shape, taken = hf_config.read_hf_config(path)
+    repository = name.partition("@")[0]
+    told = Assumption("model", repository, f"config.json of revision {commit[:12]} in the local Hugging Face cache")
+    return shape._replace(name=repository.rpartition("/")[2]), (told, *taken)
 
 
 def _profile(fields: Fields) -> ModelProfile:
