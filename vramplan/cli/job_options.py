@@ -24,7 +24,7 @@ def _later(*names: str, metavar: str = "VALUE") -> Any:
 
 def _job(
     model: Annotated[
-        str | None, _option("--model", "-m", metavar="MODEL", help="Profile name, file, config.json or cached ORG/NAME.")
+        str | None, _option("--model", "-m", metavar="MODEL", help="Profile, file, config.json or cached ORG/NAME.")
     ] = None,
     gpu: Annotated[
         str | None, _option("--gpu", "-g", metavar="GPU", help="Profile name or file, a size as in '24 GiB', or local.")
