@@ -104,6 +104,15 @@ def test_outputs_held_or_gradients_resident_never_need_less(setup: Setup, batch:
 
 
 @DRAWS
+@given(setups(), BATCHES, st.integers(1, 60))
+def test_a_smaller_vocabulary_never_needs_more(setup: Setup, batch: int, smaller: int) -> None:
+    if not setup.model.vocabulary_size:
+        return  # no tokens
+    fewer = setup._replace(model=setup.model._replace(vocabulary_size=smaller))
+    assert quick(fewer, batch).peak_bytes(batch) <= quick(setup, batch).peak_bytes(batch)
+
+
+@DRAWS
 @given(setups(), BATCHES)
 def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batch: int) -> None:
     stored = quick(without_checkpoints(setup), batch)
