@@ -59,6 +59,7 @@ class JobKeys(TypedDict, total=False):
     activation_model: str | None
     activation_bytes: str | None
     checkpoint_factor: float | None
+    trainable_parameters: int | str | None
     base_batch_size: int | None
     base_learning_rate: float | None
 
@@ -112,6 +113,7 @@ class Job:
     activation_model: str | None
     activation_bytes: str | None
     checkpoint_factor: float | None
+    trainable_parameters: int | str | None
     base_batch_size: int | None
     base_learning_rate: float | None
 

@@ -146,6 +146,12 @@ class TextbookModel(NamedTuple):
     hidden_size: int | None = None
     attention_heads: int | None = None
     shape: ModelShape | None = None
+    trainable_parameters: int | None = None  # None: all of them
+
+    @property
+    def trained(self) -> int:
+        """The parameters that have gradients and states."""
+        return self.parameters if self.trainable_parameters is None else self.trainable_parameters
 
 
 class TextbookCells(NamedTuple):

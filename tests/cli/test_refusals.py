@@ -50,6 +50,7 @@ NOT_MODELLED = {
     "--activation-model book": ("activation_model", "textbook"),
     "--activation-bytes 65GB": ("activation_bytes", "textbook"),
     "--checkpoint-factor 4": ("checkpoint_factor", "textbook"),
+    "--trainable-parameters 1M": ("trainable_parameters", "textbook"),
     "--image-size 224": ("image_size", "vision"),
 }
 

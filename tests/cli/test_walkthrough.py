@@ -148,6 +148,7 @@ def test_the_batch_of_step_four_is_exact_or_named() -> None:
         (("-m", "gpt22"), "model"),
         (("--activation-model", "book", "--activation-bytes", "1 GB"), "activation_model"),
         (("--checkpoint-factor", "x"), "checkpoint_factor"),
+        (("--trainable-parameters", "1M"), "trainable_parameters"),
     ],
 )
 def test_what_a_step_decides_or_nobody_knows_is_refused(words: tuple[str, ...], key: str) -> None:

@@ -254,6 +254,8 @@ REFUSED = {
     "--checkpoint-factor 4": "checkpoint_factor",
     "--activation-bytes 1GB --checkpoint-factor 4 --checkpointing none": "checkpoint_factor",
     "--activation-bytes 1GB --checkpoint-factor 0.5": "checkpoint_factor",
+    "--trainable-parameters many": "trainable_parameters",
+    "--trainable-parameters 99T": "trainable_parameters",
     "--activation-bytes 1GB --activation-model book": "activation_model",
     "--activation-model books": "activation_model",
     "--activation-bytes 65": "activation_bytes",
@@ -301,6 +303,7 @@ raw_jobs = st.fixed_dictionaries(
         "activation_model": st.sampled_from(["book", "zero-paper", "korthikanti"]),
         "activation_bytes": st.sampled_from(["1 GB", "65 GB"]),
         "checkpoint_factor": st.sampled_from([1, 2.5, 4]),
+        "trainable_parameters": st.sampled_from([1000, "2M", "1e12"]),
         "parallel": st.sampled_from(
             [{"data": 8}, {"data": 8, "sharding": "zero2"}, {"data": 8, "sharding": "fsdp", "shards": 4}]
         ),

@@ -138,6 +138,10 @@ def _job(
         str | None,
         _option("--checkpoint-factor", metavar="X", help="Textbook: what checkpointing divides activations by."),
     ] = None,
+    trainable_parameters: Annotated[
+        str | None,
+        _option("--trainable-parameters", metavar="COUNT", help="Textbook: how many are trained, as in 2.8B."),
+    ] = None,
     weight_dtype: Annotated[
         str | None, _option("--weight-dtype", metavar="NAME", help="Textbook: fp32, fp16, bf16, fp8, int8, none.")
     ] = None,

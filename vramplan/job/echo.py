@@ -82,6 +82,7 @@ def _textbook_to_dict(job: TextbookJob) -> dict[str, Any]:
         "activation_model": job.activation_model,
         "activation_bytes": None if job.activation_bytes is None else f"{job.activation_bytes} B",
         "checkpoint_factor": job.checkpoint_factor,
+        "trainable_parameters": job.model.trainable_parameters,
         "parallel": {"data": job.data_parallel_size, "sharding": job.sharding, "shards": job.shards},
         "runtime": job.runtime.name,
         "expect": job.expect,

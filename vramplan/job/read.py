@@ -46,6 +46,7 @@ class RawJob:
     activation_model: str | None = None
     activation_bytes: int | None = None
     checkpoint_factor: float | None = None
+    trainable_parameters: int | None = None
     base_batch_size: int | None = None
     base_learning_rate: float | None = None
     runtime: str | None = None
@@ -108,6 +109,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
         raw.activation_model = fields.word("activation_model", words.ACTIVATION_MODELS)
         raw.activation_bytes = fields.size_bytes("activation_bytes", rounding="up")
         raw.checkpoint_factor = fields.number("checkpoint_factor", minimum=1, maximum=MAX_COUNT)
+        raw.trainable_parameters = _count_of_parameters(fields, "trainable_parameters")
     else:
         for key in words.TEXTBOOK_KEYS:
             if fields.given(key):
@@ -116,6 +118,17 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     if in_file:
         raw.case = _case(fields)
     return raw
+
+
+def _count_of_parameters(fields: Fields, key: str) -> int | None:
+    """A count as texts write it, `2.8B`, or as a number."""
+    from vramplan.job.textbook import parameter_count  # only textbook jobs pay for it
+
+    text = fields.text(key)
+    count = None if text is None else parameter_count(text)
+    if text is not None and count is None:
+        fields.problem(key, f"{shown(text)} is no count of parameters", hint="2.8B, 2.8e9 or 2800000000")
+    return count
 
 
 def read_model_mapping(fields: Fields) -> dict[str, Any]:

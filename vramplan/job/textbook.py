@@ -68,7 +68,7 @@ def resolve_textbook(raw: RawJob, catalog: Catalog) -> TextbookJob | None:
 class _TextbookResolver(Resolver):
     def textbook_job(self) -> TextbookJob | None:
         raw, fields = self.raw, self.fields
-        model, gpu = self._textbook_model(), self._nominal_gpu()
+        model, gpu = self._trained(self._textbook_model()), self._nominal_gpu()
         precision = self._textbook_precision(gpu)
         optimizer = self._textbook_optimizer()
         self._meaningless()
@@ -145,6 +145,16 @@ class _TextbookResolver(Resolver):
             attention_heads=shape.attention_heads,
             shape=shape,
         )
+
+    def _trained(self, model: TextbookModel | None) -> TextbookModel | None:
+        """The model with what the job says is trained of it."""
+        count = self.raw.trainable_parameters
+        if model is None or count is None:
+            return model
+        if count > model.parameters:
+            message = f"{count:,} is more than all {model.parameters:,} parameters"
+            self.fields.refuse("trainable_parameters", message)
+        return model._replace(trainable_parameters=count)
 
     def _bare(self, values: dict[str, Any]) -> TextbookModel | None:
         """A model of a family that is unknown or not modelled: what the mapping says, and nothing by default."""
@@ -282,6 +292,8 @@ class _TextbookResolver(Resolver):
         own = own_cells(job.precision)
         plain = (cells.weights, cells.gradients, cells.master, cells.optimizer, cells.compute) == tuple(own.values())
         if job.model.shape is None or not plain or job.sharding not in ("none", "ddp"):
+            return None
+        if job.model.trained != job.model.parameters:  # which ones, no text says
             return None
         kept = {
             key: self.fields.value(key)

@@ -12,7 +12,8 @@ JOB_KEYS = (
     *("activation_checkpointing", "every_second_matmul", "attention", "loss", "compile", "dropout", "hold_outputs"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
-    *("activation_model", "activation_bytes", "checkpoint_factor", "base_batch_size", "base_learning_rate"),
+    *("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters"),
+    *("base_batch_size", "base_learning_rate"),
 )
 """The keys of a job, but for those of a validation case."""
 
@@ -20,7 +21,7 @@ CASE_KEYS = ("measured", "use", "trace", "source", "confidence", "inferred", "mi
 """The keys that only a validation case has; they go to `Job.case` as they are."""
 
 TEXTBOOK = "textbook"  # the runtime of equations
-TEXTBOOK_KEYS = ("activation_model", "activation_bytes", "checkpoint_factor")
+TEXTBOOK_KEYS = ("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters")
 ACTIVATION_MODELS = ("book", "zero-paper", "korthikanti")
 TEXTBOOK_CHECKPOINTINGS = ("none", "full", "sqrt", "every:K")  # the rows of the table that texts print
 TEXTBOOK_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "lion", "lamb", "lars")

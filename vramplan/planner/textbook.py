@@ -147,7 +147,7 @@ def describe(decision: Decision, echo: Mapping[str, Any], flags: str) -> FitResu
         headroom_bytes=usable - total,
         utilization=round(total / usable, 6),
         total_parameters=model.parameters,
-        trainable_parameters=model.parameters,
+        trainable_parameters=model.trained,
         peak=Peak(
             allocated_bytes=total,
             reserved_bytes=total,

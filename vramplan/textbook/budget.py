@@ -21,7 +21,14 @@ def states(job: TextbookJob) -> States:
         optimizer=ELEMENT_BYTES[cells.optimizer],
     )
     stage = ZERO_STAGES[job.sharding]
-    return model_states(job.model.parameters, elements, job.optimizer, stage=stage, shards=shard_count(job))
+    return model_states(
+        job.model.parameters,
+        elements,
+        job.optimizer,
+        stage=stage,
+        shards=shard_count(job),
+        trainable=job.model.trainable_parameters,
+    )
 
 
 def shard_count(job: TextbookJob) -> int:
@@ -79,21 +86,25 @@ def recomputed_fraction(job: TextbookJob, strategy: str) -> float:
 
 def components(job: TextbookJob, strategy: str, micro: int) -> tuple[Component, ...]:
     """Every component that is not empty, with the equation that it comes from."""
-    held, cells, count = states(job), job.cells, f"{job.model.parameters:,}"
+    held, cells, trained = states(job), job.cells, f"{job.model.trained:,}"
     stage, shards = ZERO_STAGES[job.sharding], shard_count(job)
 
     def basis(text: str, from_stage: int) -> str:
         return f"{text} / {shards} (ZeRO stage {stage})" if stage >= from_stage and shards > 1 else text
 
     moments = MOMENTS[job.optimizer]
-    words = {"weights": (cells.weights, 3), "gradients": (cells.gradients, 2), "master": (cells.master, 1)}
+    words = {
+        "weights": (f"{job.model.parameters:,}", cells.weights, 3),
+        "gradients": (trained, cells.gradients, 2),
+        "master": (trained, cells.master, 1),
+    }
     parts = {
         name: (getattr(held, name), basis(f"{count} x {ELEMENT_BYTES[word]} B ({word})", least))
-        for name, (word, least) in words.items()
+        for name, (count, word, least) in words.items()
     }
     parts["optimizer"] = (
         held.optimizer,
-        basis(f"{job.optimizer}: {moments} x {count} x {ELEMENT_BYTES[cells.optimizer]} B ({cells.optimizer})", 1),
+        basis(f"{job.optimizer}: {moments} x {trained} x {ELEMENT_BYTES[cells.optimizer]} B ({cells.optimizer})", 1),
     )
     parts["activations"] = (activation_bytes(job, strategy, micro), activation_basis(job, strategy, micro))
     order = ("weights", "master", "optimizer", "gradients", "activations")

@@ -55,8 +55,18 @@ def optimizer_bytes(parameters: int, optimizer: str, element_bytes: int) -> int:
     return parameters * MOMENTS[optimizer] * element_bytes
 
 
-def model_states(parameters: int, elements: Elements, optimizer: str, *, stage: int = 0, shards: int = 1) -> States:
+def model_states(
+    parameters: int,
+    elements: Elements,
+    optimizer: str,
+    *,
+    stage: int = 0,
+    shards: int = 1,
+    trainable: int | None = None,
+) -> States:
     """Bytes of all states on one of `shards` devices under a stage of ZeRO.
+
+    Where only `trainable` of the parameters are trained, the others have weights and nothing else.
 
     For half weights and Adam over an fp32 master copy these are 16P, (4 + 12/N)P, (2 + 14/N)P and 16P/N
     (arXiv:1910.02054, figure 1 with K = 12): stage 1 shards the optimizer and its master copy, stage 2 the gradients
@@ -66,9 +76,10 @@ def model_states(parameters: int, elements: Elements, optimizer: str, *, stage: 
     def held(whole: int, from_stage: int) -> int:
         return -(-whole // shards) if stage >= from_stage else whole
 
+    trained = parameters if trainable is None else trainable
     return States(
         weights=held(parameters * elements.weights, 3),
-        gradients=held(parameters * elements.gradients, 2),
-        master=held(parameters * elements.master, 1),
-        optimizer=held(optimizer_bytes(parameters, optimizer, elements.optimizer), 1),
+        gradients=held(trained * elements.gradients, 2),
+        master=held(trained * elements.master, 1),
+        optimizer=held(optimizer_bytes(trained, optimizer, elements.optimizer), 1),
     )

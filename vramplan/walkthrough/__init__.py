@@ -80,6 +80,8 @@ class _Walk:
         for key in ("base_batch_size", "base_learning_rate"):
             if self.given.get(key) is not None:
                 raise UsageError("batch advice is given by fit", key=key, hint="leave it out")
+        if self.given.get("trainable_parameters") is not None:
+            raise UsageError("the steps train all parameters", key="trainable_parameters", hint="leave it out")
         if self.given.get("activation_checkpointing") == "none":
             hint = "full, sqrt or every:K, or a checkpoint_factor"
             raise UsageError("none leaves nothing for step 3", key="activation_checkpointing", hint=hint)
