@@ -221,14 +221,26 @@ def _components(record: Record, job: Job, rung: Rung, total: int, trainable: int
         "optimizer": f"{job.optimizer}, {job.optimizer_implementation}",
         "ema": "moving average of the weights",
         "gradients": f"{trainable:,} x {gradient} B, resident" if resident else "those made so far",
-        "activations": f"micro-batch {micro} x {job.sequence_length} tokens",
+        "activations": f"micro-batch {micro} x {_sample(job)}",
         "weight_casts": "16-bit copies that autocast keeps",
         "temporaries": f"alive in {record.operator_at(moment)}",
         "workspace": "scratch inside the kernel",
         "buffers": "of the model",
-        "inputs": "token ids and labels",
+        "inputs": " and ".join(_inputs(job)),
     }
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
+
+
+def _sample(job: Job) -> str:
+    """`1024 tokens`, `224 x 224 pixels`, or both."""
+    parts = [f"{job.sequence_length} tokens"] if job.sequence_length else []
+    parts += [f"{job.image_size} x {job.image_size} pixels"] if job.image_size is not None else []
+    return parts[0] if len(parts) == 1 else f"({' and '.join(parts)})"
+
+
+def _inputs(job: Job) -> list[str]:
+    words = ["images"] if job.image_size is not None else []
+    return [*words, *(["token ids"] if job.sequence_length else []), "labels"]
 
 
 def _overheads(peak: Footprint, context_bytes: int, runtime: Runtime) -> tuple[Component, ...]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
 
+DEFAULT_IMAGE_SIZE = 224  # docs/job-format.md, "Defaults", where the model has no size of its own
 DEFAULT_GLOBAL_BATCH_SIZE = 512  # docs/job-format.md, "Defaults"; it moves to the nearest that can be reached
 
 
@@ -20,7 +21,7 @@ class ModelShape(NamedTuple):
     name: str
     family: str  # which forward pass: a file of vramplan/models
     transformers_model_type: str  # gpt2, llama, mistral, qwen2, bert, ...
-    task: str  # lm | mlm | cls: which head and loss
+    task: str  # lm | mlm | cls | image: which head and loss
     layers: int
     hidden_size: int
     attention_heads: int
@@ -51,6 +52,19 @@ class ModelShape(NamedTuple):
     attention_softcap: bool = False  # Gemma 2: a tanh bounds the attention scores
     logit_softcap: bool = False  # Gemma 2: a tanh bounds the logits
     sliding_window_pattern: int | None = None  # Gemma 3: every so many blocks one has no window
+    image_size: int | None = None  # pixels of an edge, of the images that it was made for
+    patch_size: int | None = None  # pixels of an edge of a patch; None: no vision transformer in it
+    channels: int | None = None  # of an image; None: it takes none
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether a sample has an image."""
+        return self.channels is not None
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether a sample has tokens, and so a sequence length."""
+        return self.task != "image"
 
 
 class Gpu(NamedTuple):
@@ -105,7 +119,7 @@ class Job(NamedTuple):
     name: str
     model: ModelShape
     gpu: Gpu
-    sequence_length: int
+    sequence_length: int  # tokens; 0: the model takes images alone
     micro_batch_size: int | None
     global_batch_size: int
     global_batch_given: bool  # False: the default of 512, which may move to the nearest reachable one
@@ -134,6 +148,7 @@ class Job(NamedTuple):
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
     every_second_matmul: bool = False  # selective-op only
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused
+    image_size: int | None = None  # pixels of an edge; None: the model takes no images
 
 
 class TextbookModel(NamedTuple):

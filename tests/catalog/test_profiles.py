@@ -224,8 +224,11 @@ def test_listing_reads_every_shipped_profile() -> None:
     for model in models.list_models():
         assert model.shape().layers > 0
         assert model.name == Path(model.file).stem
-        chosen = MODEL_TYPES[model.shape().transformers_model_type].defaults
+        kind = MODEL_TYPES[model.shape().transformers_model_type]
+        chosen = kind.defaults
         optional = {"classes", "sliding_window"} | (set(NEUTRAL) - set(chosen))
+        if kind.tasks == ("image",):
+            optional |= {"vocabulary_size", "tied_embeddings", "token_types"}
         assert set(model.fields) >= set(models.FIELDS) - optional
 
 

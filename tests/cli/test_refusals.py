@@ -51,7 +51,7 @@ NOT_MODELLED = {
     "--activation-bytes 65GB": ("activation_bytes", "textbook"),
     "--checkpoint-factor 4": ("checkpoint_factor", "textbook"),
     "--trainable-parameters 1M": ("trainable_parameters", "textbook"),
-    "--image-size 224": ("image_size", "vision"),
+    "--image-size 224": ("image_size", "takes no images"),
 }
 
 

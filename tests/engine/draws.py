@@ -82,13 +82,17 @@ def shape(
     )
 
 
+IMAGES_ALONE = {name for name, kind in MODEL_TYPES.items() if kind.tasks == ("image",)}
 EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(kind.family))
 
 
 @st.composite
 def models(draw: st.DrawFn, layers: int, *, multiple: int = 1, equal: bool = False) -> ModelShape:
     """A model of any type, with whatever its type leaves open; with `equal`, one whose blocks are all alike."""
-    model_type = draw(st.sampled_from(EQUAL if equal else sorted(MODEL_TYPES)))
+    known = EQUAL if equal else sorted(MODEL_TYPES)
+    if multiple > 1:  # patches and a class token are never a multiple of many
+        known = [name for name in known if name not in IMAGES_ALONE]
+    model_type = draw(st.sampled_from(known))
     kind = MODEL_TYPES[model_type]
     heads = draw(st.sampled_from([1, 2, 3, 4, 6]))
     head_size = draw(st.sampled_from([128] if multiple > 1 else [8, 12, 16, 20, 64]))
@@ -120,6 +124,9 @@ def models(draw: st.DrawFn, layers: int, *, multiple: int = 1, equal: bool = Fal
         "partial_rotary_factor": [0.5, 1.0],
         "embedding_size": [hidden, 128],
         "sliding_window_pattern": [1, 2, 3, 6],
+        "image_size": [16, 50, 96],
+        "patch_size": [8, 14, 16],
+        "channels": [1, 3],
     }
     for key, values in open_fields.items():
         if key in kind.defaults:
@@ -160,7 +167,9 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
     return Setup(
         model=model,
         precision=precision,
-        sequence_length=draw(st.integers(1, 8)) * multiple if multiple > 1 else draw(st.integers(1, 700)),
+        sequence_length=(draw(st.integers(1, 8)) * multiple if multiple > 1 else draw(st.integers(1, 700)))
+        * model.takes_text,
+        image_size=model.image_size,
         attention="efficient" if attention == "flash" and precision == "fp32" else attention,
         segments=segments_of(strategy, layers, every_second_matmul=draw(st.booleans())),
         optimizer=optimizer,

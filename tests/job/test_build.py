@@ -321,7 +321,7 @@ def test_options_may_come_as_text() -> None:
         ({"weight_dtype": "bf16"}, "weight_dtype: bf16 is not modelled (amp-bf16 has fp32)"),
         ({"gradient_dtype": "none"}, "belongs to the runtime textbook"),
         ({"checkpoint_factor": 4}, "checkpoint_factor: belongs to the runtime textbook"),
-        ({"image_size": 224}, "image_size: belongs to vision models"),
+        ({"image_size": 224}, "image_size: 224 pixels mean nothing to inline gpt2, a model that takes no images"),
         ({"parallel": {"tensor": 2}}, "parallel.tensor: 2 is not modelled"),
         ({"parallel": {"sharding": "fsdp"}}, "parallel.sharding: fsdp is not modelled"),
         ({"parallel": {"sharding": "hsdp:4"}}, "parallel.sharding: hsdp:4 is not modelled"),

@@ -50,7 +50,7 @@ def test_round_trip_of_a_gpu_that_no_profile_has(tmp_path: Path) -> None:
 def test_every_key_is_known_and_every_default_explicit() -> None:
     echoed = job_to_dict(build_job({"model": "gpt2", "gpu": "v100"}))
     cells = set(words.CELLS) - {"gradient_dtype"}  # the one that can differ from the precision's own
-    left_out = {"image_size", *cells, *words.TEXTBOOK_KEYS}
+    left_out = {*cells, *words.TEXTBOOK_KEYS}
     assert set(echoed) == set(words.JOB_KEYS) - left_out
     assert echoed["global_batch_size"] == 512
     assert echoed["gpu"]["memory"] == "34080565493 B"

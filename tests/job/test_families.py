@@ -20,7 +20,9 @@ UNEQUAL = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(ki
 
 
 def job(model: Any, **keys: Any) -> Job:
-    built = build_job({"gpu": "a100-80gb", "sequence_length": 64, "model": model, **keys})
+    alone = isinstance(model, dict) and MODEL_TYPES[model["family"]].tasks == ("image",)
+    length = {} if alone else {"sequence_length": 64}
+    built = build_job({"gpu": "a100-80gb", "model": model, **length, **keys})
     assert isinstance(built, Job)
     return built
 
@@ -34,6 +36,7 @@ def refused(model: Any, **keys: Any) -> str:
 def small(model_type: str, **fields: Any) -> dict[str, Any]:
     """An inline model of a type that takes no time."""
     sizes = {"layers": 3, "hidden_size": 64, "attention_heads": 4, "vocabulary_size": 100}
+    sizes = {key: value for key, value in sizes.items() if key not in MODEL_TYPES[model_type].fixed}
     if MODEL_TYPES[model_type].grouped:
         sizes["key_value_heads"] = 2
     return {"family": model_type, **sizes, **fields}

@@ -36,6 +36,7 @@ FAMILY_OF = {
     "gemma3_text": "gemma3",
     "bloom": "bloom",
     "mpt": "mpt",
+    "vit": "vit",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -51,6 +52,9 @@ NEUTRAL: dict[str, Any] = {
     "attention_softcap": False,
     "logit_softcap": False,
     "sliding_window_pattern": None,
+    "image_size": None,
+    "patch_size": None,
+    "channels": None,
 }
 """Fields of a few model types, and what every other type has of them."""
 
@@ -71,6 +75,7 @@ class ModelType(NamedTuple):
     adjust: Callable[[Fields, dict[str, Any]], None] | None = None  # what config.json says in more than a key
     grouped: bool = False  # may have fewer key-value heads than heads
     own_head_size: bool = False  # may have heads of another size than hidden_size / attention_heads
+    classes: int = 2  # where nothing says how many: PreTrainedConfig.num_labels, or those of the data that all train on
 
     def fixed_fields(self) -> dict[str, Any]:
         """What cannot be chosen, the neutral fields included."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models.modules import Segment
-from vramplan.spec import ModelShape
+from vramplan.spec import DEFAULT_IMAGE_SIZE, ModelShape
 
 _LENGTH = 8  # tokens: parameters do not depend on it
 
@@ -14,7 +14,8 @@ def parameters_of(shape: ModelShape) -> int:
     setup = Setup(
         model=shape,
         precision="amp-bf16",
-        sequence_length=min(_LENGTH, shape.max_positions),
+        sequence_length=min(_LENGTH, shape.max_positions) if shape.takes_text else 0,
+        image_size=(shape.image_size or DEFAULT_IMAGE_SIZE) if shape.takes_images else None,
         attention="efficient",
         segments=(Segment(1, shape.layers, False),),
         optimizer="adamw",

@@ -9,7 +9,7 @@ from typing import Any
 from vramplan.catalog import document
 from vramplan.catalog.config_classes import COUNT, FLAG, MODEL_TYPES, RATIO, SHARE
 from vramplan.catalog.fields import Fields, Sink, nearest, shown
-from vramplan.catalog.shapes import KNOWN_FAMILIES, defaulted_sizes, shape_from_fields
+from vramplan.catalog.shapes import CLASSIFIERS, KNOWN_FAMILIES, defaulted_sizes, shape_from_fields
 from vramplan.errors import InputError
 from vramplan.spec import Assumption, ModelShape
 
@@ -17,6 +17,7 @@ from vramplan.spec import Assumption, ModelShape
 _HEADS = {
     "ForSequenceClassification": "cls",
     "ForMaskedLM": "mlm",
+    "ForImageClassification": "image",
     "ForPreTraining": "mlm",
     "LMHeadModel": "lm",
     "ForCausalLM": "lm",
@@ -61,7 +62,7 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
     if kind.adjust is not None:
         kind.adjust(fields, values)
     values["task"], assumptions = _task(fields, model_type)
-    if values["task"] == "cls":
+    if values["task"] in CLASSIFIERS:
         values["classes"] = _classes(fields)
     _refuse_switches(fields, kind.refused)
     origin = fields.node_of("_name_or_path")

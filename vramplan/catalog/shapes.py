@@ -27,6 +27,7 @@ from vramplan.spec import ModelShape
 
 MAX_DIMENSION = 2**31
 MAX_LAYERS = 10_000
+MAX_PIXELS = 2**16  # of an edge of an image
 
 FIELDS: dict[str, str] = {
     "family": TEXT,
@@ -61,6 +62,9 @@ FIELDS: dict[str, str] = {
     "attention_softcap": FLAG,
     "logit_softcap": FLAG,
     "sliding_window_pattern": COUNT,
+    "image_size": COUNT,
+    "patch_size": COUNT,
+    "channels": COUNT,
     "parameters": COUNT,
 }
 """Every modelled field and the kind of its value."""
@@ -70,8 +74,6 @@ UNMODELLED_FIELDS: dict[str, str] = {
     "decoder_layers": "encoder-decoder models",
     "depths": "convolutional networks",
     "widths": "convolutional networks",
-    "image_size": "vision models",
-    "patch_size": "vision models",
 }
 """Fields that the job format knows and the engine does not: refused unless null or false."""
 
@@ -85,6 +87,9 @@ SIZE_FIELDS = (
 )
 """The fields whose default is worth telling: each of them moves the answer."""
 
+IMAGE_FIELDS = ("image_size", "patch_size", "channels")
+"""The same of models that take images."""
+
 KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
     *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "gemma3", "olmo", "olmo2", "stablelm", "starcoder2"),
@@ -94,6 +99,7 @@ KNOWN_FAMILIES = (
 """Families and model types that people ask for, most of which have no forward pass here."""
 
 TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
+CLASSIFIERS = ("cls", "image")
 ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu")
 _ACTIVATION_ALIASES = {"swish": "silu"}
 _KNOWN_ACTIVATIONS = ("gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_10", "quick_gelu", "relu2", "relu6", "mish")
@@ -127,7 +133,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     if task not in kind.tasks:
         hint = nearest(task, TASKS) if task not in TASKS else None
         problems.append(_not_modelled("task", task, f"modelled for {model_type}: {', '.join(kind.tasks)}", hint))
-    if task == "cls" and fields.get("classes") == 1:
+    if task in CLASSIFIERS and fields.get("classes") == 1:
         problems.append(_not_modelled("classes", 1, "one class is a regression with another loss"))
     problems += _sizes(values, model_type, kind)
     if problems:
@@ -156,7 +162,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         attention_dropout=float(values["attention_dropout"]),
         hidden_dropout=float(values["hidden_dropout"]),
         token_types=values["token_types"],
-        classes=fields.get("classes") or 2,  # PreTrainedConfig.num_labels
+        classes=fields.get("classes") or kind.classes,
         sliding_window=values["sliding_window"],
         declared_parameters=fields.get("parameters"),
         **{key: values[key] for key in NEUTRAL},
@@ -168,7 +174,9 @@ def defaulted_sizes(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, i
     derived = {"key_value_heads"} if shape.key_value_heads == shape.attention_heads else set()
     if callable(MODEL_TYPES[shape.transformers_model_type].defaults.get("intermediate_size")):
         derived.add("intermediate_size")
-    return {key: getattr(shape, key) for key in SIZE_FIELDS if fields.get(key) is None and key not in derived}
+    kind = MODEL_TYPES[shape.transformers_model_type]
+    told = [key for key in (*SIZE_FIELDS, *IMAGE_FIELDS) if key not in derived and key in kind.defaults]
+    return {key: getattr(shape, key) for key in told if fields.get(key) is None}
 
 
 def _model_type(fields: Mapping[str, Any], problems: list[Problem]) -> str | None:
@@ -231,10 +239,16 @@ def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]
 def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Problem]:
     """Check the sizes against each other, and fill in the head size."""
     problems = []
-    for key in (*SIZE_FIELDS, "max_positions", "head_size", "embedding_size", "sliding_window_pattern"):
-        most = MAX_LAYERS if key == "layers" else MAX_DIMENSION
+    others = ("max_positions", "head_size", "embedding_size", "sliding_window_pattern", *IMAGE_FIELDS)
+    for key in (*SIZE_FIELDS, *others):
+        if key in kind.fixed and not callable(kind.fixed[key]):
+            continue  # nobody chose it: 0 tokens in the vocabulary of a model of images
+        most = {"layers": MAX_LAYERS, **dict.fromkeys(IMAGE_FIELDS, MAX_PIXELS)}.get(key, MAX_DIMENSION)
         if values[key] is not None and not 1 <= values[key] <= most:
             problems.append(Problem(f"{values[key]} is out of range, 1 to {most}", key))
+    if (values["patch_size"] or 0) > (values["image_size"] or 0):
+        message = f"{values['image_size']} is less than the patch_size {values['patch_size']}"
+        problems.append(Problem(message, "image_size"))
     if problems:
         return problems
     hidden, heads, groups = values["hidden_size"], values["attention_heads"], values["key_value_heads"]

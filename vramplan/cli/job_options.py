@@ -32,19 +32,22 @@ def _job(
     sequence_length: Annotated[
         str | None, _option("--seq", "--sequence-length", metavar="N", help="Tokens per sequence.")
     ] = None,
+    image_size: Annotated[
+        str | None, _option("--image-size", metavar="N", help="Pixels of an edge, for models that take images.")
+    ] = None,
     micro_batch_size: Annotated[
         str | None,
         _option(
             "--micro-batch",
             "--micro-batch-size",
             metavar="N",
-            help="Sequences per rank and forward pass; recommended if left out.",
+            help="Sequences or images per rank and forward pass; recommended if left out.",
         ),
     ] = None,
     global_batch_size: Annotated[
         str | None,
         _option(
-            "--global-batch", "--global-batch-size", metavar="N", help="Sequences per optimizer step over all ranks."
+            "--global-batch", "--global-batch-size", metavar="N", help="The same per optimizer step over all ranks."
         ),
     ] = None,
     gradient_accumulation_steps: Annotated[
@@ -158,7 +161,6 @@ def _job(
         str | None, _option("--compute-dtype", metavar="NAME", help="Textbook: element type of the activations.")
     ] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", hidden=True)] = None,
-    image_size: Annotated[str | None, _later("--image-size")] = None,
     adapter: Annotated[str | None, _later("--adapter")] = None,
     rank: Annotated[str | None, _later("--rank")] = None,
     targets: Annotated[str | None, _later("--targets")] = None,

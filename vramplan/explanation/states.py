@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.explanation.trace import Trace, group_name
+from vramplan.memory.iteration import gradient_bytes
 from vramplan.memory.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.memory.precision import PRECISIONS
 from vramplan.results.explain import State, StateTensor
@@ -49,9 +50,9 @@ def _of_weights(trace: Trace, component: str) -> State:
             component == "gradients" and not (trace.tape.gradients_resident and trainable)
         ):
             continue
-        elif component == "gradients" and setup.fp32_gradients:
-            dtype = FP32
-            size = rounded(parameter.elements * dtype.itemsize)
+        elif component == "gradients":
+            dtype = FP32 if setup.fp32_gradients else dtype
+            size = gradient_bytes(parameter, setup.fp32_gradients)
         if not size:
             continue
         name = group_name(weight.blocks, weight.name) + SUFFIXES[component]
@@ -115,8 +116,15 @@ def _formula(trace: Trace, component: str, elements: int, total: int, rows: int)
     return words + (f" + {rest:,} B of rounding to 512 B" + _counters(trace, component) if rest else "")
 
 
+def _plain(parameter: Parameter) -> int:
+    return rounded(parameter.elements * parameter.dtype.itemsize)
+
+
 def _counters(trace: Trace, component: str) -> str:
     setup = trace.setup
+    if component == "gradients":
+        views = any(one.parameter.grad_bytes > _plain(one.parameter) for one in trace.weights)
+        return " and what gradients that are views keep" if views and not setup.fp32_gradients else ""
     fused = setup.optimizer in ("adam", "adamw") and setup.optimizer_implementation == "fused"
     master = PRECISIONS[setup.precision].master
     return " and step counts" if component == "optimizer" and fused and not master else ""

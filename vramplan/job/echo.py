@@ -19,7 +19,8 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "name": job.name,
         "model": model_to_dict(job.model),
         "gpu": gpu_to_dict(job.gpu),
-        "sequence_length": job.sequence_length,
+        "sequence_length": job.sequence_length or None,
+        "image_size": job.image_size,
         "micro_batch_size": job.micro_batch_size,
         "global_batch_size": job.global_batch_size or None,
         "gradient_accumulation_steps": job.gradient_accumulation_steps,
@@ -118,7 +119,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "key_value_heads": model.key_value_heads,
         "head_size": model.head_size,
         "intermediate_size": model.intermediate_size,
-        "vocabulary_size": model.vocabulary_size,
+        "vocabulary_size": model.vocabulary_size or None,
         "max_positions": model.max_positions,
         "tied_embeddings": model.tied_embeddings,
         "parameters": model.declared_parameters,
@@ -144,6 +145,9 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "attention_softcap": model.attention_softcap,
         "logit_softcap": model.logit_softcap,
         "sliding_window_pattern": model.sliding_window_pattern,
+        "image_size": model.image_size,
+        "patch_size": model.patch_size,
+        "channels": model.channels,
     }
 
 

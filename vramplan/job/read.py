@@ -25,6 +25,7 @@ class RawJob:
     model: str | dict[str, Any] | None = None
     gpu: str | Fields | None = None
     sequence_length: int | None = None
+    image_size: int | None = None
     micro_batch_size: int | None = None
     global_batch_size: int | None = None
     gradient_accumulation_steps: int | None = None
@@ -72,6 +73,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     gpu = fields.node_of("gpu")
     raw.gpu = fields.fields("gpu") if isinstance(gpu, Mapping) else fields.text("gpu")
     raw.sequence_length = fields.integer("sequence_length", maximum=MAX_COUNT)
+    raw.image_size = fields.integer("image_size", maximum=shapes.MAX_PIXELS)
     raw.micro_batch_size = fields.integer("micro_batch_size", maximum=MAX_COUNT)
     raw.global_batch_size = fields.integer("global_batch_size", maximum=MAX_COUNT)
     raw.gradient_accumulation_steps = fields.integer("gradient_accumulation_steps", maximum=MAX_COUNT)
@@ -273,9 +275,6 @@ def _techniques(fields: Fields) -> None:
     adapter = fields.fields("adapter")
     if adapter is not None:
         _adapter(fields, adapter)
-    image_size = fields.integer("image_size")
-    if image_size is not None:
-        fields.refuse("image_size", "belongs to vision models, which are not modelled", hint="sequence_length for text")
 
 
 def _adapter(fields: Fields, adapter: Fields) -> None:

@@ -9,6 +9,7 @@ from vramplan.catalog import models, shapes
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
+from vramplan.job.images import image_size_of, no_tokens
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.models import has_equal_blocks, is_selective, no_fused_attention
@@ -49,7 +50,7 @@ class Resolver:
         if raw.max_gradient_norm is not None:
             self._clipping(precision, in_backward)
         attention = self._attention(model, gpu, precision)
-        sequence_length = self._sequence_length(model)
+        sequence_length, image_size = self._sequence_length(model), image_size_of(self, model)
         self._window(model, sequence_length, attention)
         self._checkpointing(model)
         loss = self._loss(model, gpu, runtime, precision)
@@ -98,6 +99,7 @@ class Resolver:
             fp32_gradients=fp32_gradients,
             every_second_matmul=bool(raw.every_second_matmul),
             loss=loss,
+            image_size=image_size,
         )
 
     def _assume(self, key: str, value: Any, why: str) -> None:
@@ -319,6 +321,8 @@ class Resolver:
 
     def _sequence_length(self, model: ModelShape | None) -> int:
         given = self.raw.sequence_length
+        if model is not None and not model.takes_text:
+            return no_tokens(self, model)
         if model is None:
             return given or DEFAULT_MAX_SEQUENCE
         if given is None:
@@ -362,7 +366,7 @@ class Resolver:
         loss = self.raw.loss
         if loss is None or loss == "standard" or model is None:
             return "standard"
-        if loss == "classification" and model.task == "cls":
+        if loss == "classification" and model.task in shapes.CLASSIFIERS:
             return "standard"
         if loss == "fp32-logits":
             upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"

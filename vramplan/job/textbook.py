@@ -37,6 +37,7 @@ class _Meaningless(NamedTuple):
 
 
 _MEANINGLESS = (
+    _Meaningless("image_size", ()),
     _Meaningless("attention", ("sdpa",)),
     _Meaningless("optimizer_implementation", ()),
     _Meaningless("optimizer_in_backward", (False,)),

@@ -43,6 +43,7 @@ class Setup(NamedTuple):
     max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
     ema: bool = False  # an exponential moving average of the weights beside them
     fp32_gradients: bool = False  # half-precision gradients are added to fp32 buffers, which stay, and are freed
+    image_size: int | None = None  # pixels of an edge; None: the model takes no images
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
 
 
@@ -124,6 +125,15 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     return record
 
 
+def gradient_bytes(parameter: Parameter, in_fp32: bool) -> int:
+    """Bytes of one copy's gradient between micro-steps, in allocator blocks.
+
+    The first micro-step has made it; where it is a view, as that of a class token at micro-batch 1, it keeps the whole.
+    """
+    own = rounded(parameter.elements * (FP32 if in_fp32 else parameter.dtype).itemsize)
+    return own if in_fp32 else max(own, parameter.grad_bytes)
+
+
 def _with_lomo(tape: Tape, loss: Tensor) -> None:
     from vramplan.memory.optimizers.lomo import step_waiting  # only its jobs pay for it
 
@@ -136,13 +146,14 @@ def _with_lomo(tape: Tape, loss: Tensor) -> None:
 def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[State]:
     """Gradients that are there when the iteration begins, each in allocator blocks: of the weights' dtype, or in fp32.
 
+
     In fp32 they are the buffers that Megatron (`main_grad`) and DeepSpeed (BF16_Optimizer) sum half-precision gradients
     in: megatron/core/distributed/param_and_grad_buffer.py; deepspeed/runtime/bf16_optimizer.py.
     """
     size = 0
     for one in parameters:
         if one.node is not None:
-            size += rounded(one.elements * (FP32 if in_fp32 else one.dtype).itemsize) * one.copies
+            size += gradient_bytes(one, in_fp32) * one.copies
     return [State("gradients", size, 0)]
 
 
@@ -153,6 +164,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         shape=model,
         weight_dtype=precision.weights,
         sequence_length=setup.sequence_length,
+        image_size=setup.image_size,
         attention=setup.attention,
         segments=setup.segments,
         loss=setup.loss,

@@ -60,6 +60,7 @@ class Recipe(NamedTuple):
     attention_dropout: float
     hidden_dropout: float
     recomputes_core: bool = False  # whether the attention core of each block is a checkpoint
+    image_size: int | None = None  # pixels of an edge; None: the model takes no images
 
 
 class Output(NamedTuple):

@@ -123,6 +123,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         max_gradient_norm=job.max_gradient_norm,
         ema=job.ema,
         fp32_gradients=job.fp32_gradients,
+        image_size=job.image_size,
         wide_embeddings=job.runtime.embedding_states == "fp32",
     )
 

@@ -172,6 +172,8 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
 
 def _shorter_sequence(base: Job, schedule: Schedule) -> Iterator[Change]:
     """The longest sequence (in steps of 128 tokens) that fits."""
+    if base.model.takes_images:
+        return  # it has no tokens, or the images' are among them
     low, high = 0, (base.sequence_length - 1) // SEQUENCE_STEP
     best = 0
     while low < high:

@@ -12,7 +12,7 @@ from vramplan.report.markdown import page
 from vramplan.report.markdown import table as grid
 from vramplan.report.markdown import text as markup
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent_up, text_of
-from vramplan.report.text import name_of, paste, run_words, value_text
+from vramplan.report.text import name_of, paste, run_words, sample_words, value_text
 from vramplan.results import DOES_NOT_FIT
 from vramplan.results.placement import PlacementResult, Strategy
 from vramplan.version import __version__
@@ -73,7 +73,7 @@ def _headline(result: PlacementResult, width: int) -> list[Line]:
     job = result.job
     fits = result.verdict != DOES_NOT_FIT
     words = "WITHIN BUDGET" if fits else "NO PLACEMENT FITS"
-    what = f"  {name_of(job['model'])}, {job['precision']}, {job['sequence_length']} tokens, {run_words(job)}"
+    what = f"  {name_of(job['model'])}, {', '.join([job['precision'], *sample_words(job)])}, {run_words(job)}"
     lines = wrap([Span(words, result.verdict), Span(what, "strong")], width, rest=2)
     budget = f"budget {text_of(gib_down(result.budget_bytes))} GiB allocated ({result.budget_basis})"
     least = f"; the smallest possible peak is {_gib(result.smallest_peak_bytes, result)} GiB"
@@ -246,7 +246,7 @@ def markdown(result: PlacementResult) -> str:
     heading = (
         f"**{'Within' if result.verdict != DOES_NOT_FIT else 'No placement within'} "
         f"{text_of(gib_down(result.budget_bytes))} GiB allocated:** {markup(name_of(job['model']))}, "
-        f"{job['precision']}, {job['sequence_length']} tokens, {run_words(job)}"
+        f"{', '.join([job['precision'], *sample_words(job)])}, {run_words(job)}"
     )
     rows = [
         [

@@ -97,11 +97,13 @@ def _unlikely(result: FitResult) -> bool:
 def subject(job: Mapping[str, Any]) -> str:
     """`gpt2-xl on v100, amp-fp16, 1024 tokens`."""
     what = f"{name_of(job.get('model'))} on {name_of(job.get('gpu'))}, {job.get('precision')}"
-    if job.get("sequence_length") is not None:
-        what += f", {job['sequence_length']} tokens"
-    elif job.get("image_size") is not None:
-        what += f", {job['image_size']} pixels"
-    return what
+    return ", ".join([what, *sample_words(job)])
+
+
+def sample_words(job: Mapping[str, Any]) -> list[str]:
+    """What a sample is made of: `1024 tokens`, `224 pixels`, both, or nothing that the job says."""
+    sizes = ((job.get("sequence_length"), "tokens"), (job.get("image_size"), "pixels"))
+    return [f"{size} {word}" for size, word in sizes if size is not None]
 
 
 def judged_words(result: FitResult) -> str:

@@ -7,17 +7,20 @@ Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `a
    input, a result of another shape is summed and one of another dtype is cast (`validate_outputs`); only then the saved
    tensors and the incoming gradients go. Under a checkpoint the unpacked tensors go when the formula returns.
 3. Two gradients that meet are added in place if nobody else holds the first, else out of place.
-4. A parameter's gradient is the produced tensor itself; where one is already there, it is added and freed. A
-   parameter used twice waits for both.
+4. A parameter's gradient is the produced tensor itself, or a copy of it if somebody else holds it too; where one is
+   already there, it is added and freed. A parameter used twice waits for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 from vramplan.tape.tape import Frame, Node, StopRecomputation, Tape
 from vramplan.tape.tensors import Parameter, Tensor, dense_like
+
+ALONE = 2  # references that getrefcount sees of a tensor that one variable holds: that one, and its own argument
 
 
 def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: str | None = None) -> Any:
@@ -170,6 +173,7 @@ def _receive(tape: Tape, parameter: Parameter, gradient: Tensor, ready: list[Par
 def _accumulate(tape: Tape, parameter: Parameter) -> None:
     """A parameter's gradient is the produced tensor itself; where one is already there, it is added to it and freed.
 
+    A tensor that is also another's gradient, as where a parameter is a summand, is copied.
     Hooks of the accumulator run before it takes the gradient, and after.
     Source: torch/csrc/autograd/functions/accumulate_grad.h, AccumulateGrad::accumulateGrad.
     """
@@ -178,8 +182,12 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     if tape.before_accumulation is not None:
         tape.before_accumulation(parameter)
     if not tape.gradients_resident:  # rule 4: it becomes .grad; else it is added in place and freed here
+        if getrefcount(total) > ALONE:
+            total = tape.like("clone", total)
         tape.relabel(total, "gradients")
         parameter.grad = total
+    elif total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
+        parameter.grad_bytes = tape.size_of(total.storage)
     del total
     if tape.after_accumulation is not None:
         tape.after_accumulation(parameter)

@@ -20,6 +20,7 @@ from vramplan.results.explain import Rule
 ROOMS = (
     "vramplan.tape.operators",
     "vramplan.tape.attention",
+    "vramplan.tape.convolution",
     "vramplan.tape.fused_loss",
     "vramplan.tape.views",
     "vramplan.tape.engine",

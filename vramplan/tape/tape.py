@@ -184,6 +184,10 @@ class Tape:
         self.categories.append("workspace")
         Storage(self.events, index)
 
+    def size_of(self, storage: Storage) -> int:
+        """Bytes of a storage at the representative batch, as the allocator hands them out."""
+        return self.fixed[storage.index] + rounded(self.per_sample[storage.index] * self.batch)
+
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a living storage under another component from now on."""
         storage = tensor.storage

@@ -96,7 +96,7 @@ class Parameter(Tensor):
     make it so. `part` is the part of the model that it belongs to, from the outer to the inner: `("vision_encoder",)`.
     """
 
-    __slots__ = ("copies", "grad", "is_table", "name", "part", "path", "pending", "waiting")
+    __slots__ = ("copies", "grad", "grad_bytes", "is_table", "name", "part", "path", "pending", "waiting")
 
     def __init__(self, tape: Tape, name: str, shape: Shape, dtype: DType, copies: int, trainable: bool) -> None:
         super().__init__(tape, None, shape, dtype, False)
@@ -107,6 +107,7 @@ class Parameter(Tensor):
         self.is_table = False  # an embedding: rows are looked up in it
         self.node = self if trainable else None
         self.grad: Tensor | None = None  # made in this backward pass; resident gradients are states
+        self.grad_bytes = 0  # of the storage that it would be in, where that is known: it may be a view of a larger one
         self.pending = 0  # edges of the graph that will still bring a gradient
         self.waiting: Tensor | None = None  # the sum of those that came, while others are pending
 

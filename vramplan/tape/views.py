@@ -233,7 +233,7 @@ def cat(tensors: list[Tensor], dim: int) -> Tensor:
     first = tensors[0]
     shape = (*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :])
     node = first.tape.record("cat", tensors, backward)
-    return first.tape.new("cat", shape, first.dtype, first.batched, None, node)
+    return first.tape.new("cat", shape, first.dtype, any(x.batched for x in tensors), None, node)
 
 
 def expand(x: Tensor, shape: Shape) -> Tensor:
@@ -251,7 +251,9 @@ def expand(x: Tensor, shape: Shape) -> Tensor:
 
     old = x.strides or contiguous_strides(before)
     strides = tuple(0 if b == 1 and a != 1 else s for a, b, s in zip(shape, before, old, strict=True))
-    return x.alias(shape, normalised(shape, strides), x.tape.record("expand", (x,), backward))
+    wide = x.alias(shape, normalised(shape, strides), x.tape.record("expand", (x,), backward))
+    wide.batched = batched or shape[0] != before[0]  # one for each sample
+    return wide
 
 
 def pad_last(x: Tensor, amount: int) -> Tensor:

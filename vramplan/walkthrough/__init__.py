@@ -101,6 +101,9 @@ class _Walk:
         )
         steps: list[Step] = []
         first = self._replayed(plans[0])
+        if first.image_size is not None:
+            message = f"{first.model.name} takes images, and the equations of texts are about tokens"
+            raise UsageError(message, key="model", hint="fit and explain take it; here gpt2-xl, for one")
         assert first.micro_batch_size is not None
         self._micro = first.micro_batch_size  # to which a quoted figure belongs
         for number, plan in enumerate(plans, 1):

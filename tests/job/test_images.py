@@ -1,0 +1,95 @@
+"""Jobs about models that take images: what applies to them, and what a person reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.running import run
+from vramplan.answer import answer
+from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.errors import InputError, UsageError
+from vramplan.job import build_job
+from vramplan.job.echo import job_to_dict
+from vramplan.walkthrough import walkthrough
+
+VIT = {"family": "vit", "layers": 2, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
+CARD = {"name": "m", "memory": "4 GiB"}
+ALONE = [name for name, kind in MODEL_TYPES.items() if kind.tasks == ("image",)]
+
+
+def refused(**keys: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        build_job({"gpu": CARD, **keys})
+    return str(caught.value)
+
+
+def test_the_image_size_is_the_models_own_and_is_told() -> None:
+    job = build_job({"model": {**VIT, "image_size": 96}, "gpu": CARD})
+    assert (job.image_size, job.sequence_length) == (96, 0)
+    assert [one.value for one in job.assumptions if one.key == "image_size"] == [96]
+    assert not any(one.key == "sequence_length" for one in job.assumptions)
+    assert build_job({"model": VIT, "gpu": CARD, "image_size": 224}).image_size == 224
+
+
+def test_learned_positions_are_for_one_size() -> None:
+    message = refused(model=VIT, image_size=384)
+    assert "image_size: inline vit has learned positions for images of 224 pixels, not 384" in message
+
+
+def test_tokens_mean_nothing_to_a_model_of_images_alone() -> None:
+    assert "sequence_length: 128 tokens mean nothing to inline vit" in refused(model=VIT, sequence_length=128)
+
+
+def test_a_patch_is_not_larger_than_the_image() -> None:
+    assert "image_size: 8 is less than the patch_size 16" in refused(model={**VIT, "image_size": 8})
+
+
+@pytest.mark.parametrize("model_type", ALONE)
+def test_an_echo_has_no_sequence_length_and_is_taken_again(model_type: str) -> None:
+    echoed = job_to_dict(build_job({"model": {"family": model_type}, "gpu": "a100", "micro_batch_size": 2}))
+    assert echoed["sequence_length"] is None
+    assert echoed["image_size"] == 224
+    assert echoed["model"]["vocabulary_size"] is None
+    assert job_to_dict(build_job(echoed)) == echoed
+
+
+def test_the_classes_are_those_of_imagenet_unless_said() -> None:
+    assert build_job({"model": VIT, "gpu": CARD}).model.classes == 1000
+    assert build_job({"model": {**VIT, "classes": 7}, "gpu": CARD}).model.classes == 7
+    assert "one class is a regression" in refused(model={**VIT, "classes": 1})
+
+
+def test_the_classification_loss_is_the_models_own() -> None:
+    assert build_job({"model": VIT, "gpu": CARD, "loss": "classification"}).loss == "standard"
+    assert "chunked:8 is not modelled for vit" in refused(model=VIT, loss="chunked:8")
+
+
+def test_people_read_of_pixels_and_images() -> None:
+    result = answer(build_job({"model": VIT, "gpu": CARD, "micro_batch_size": 4}))
+    basis = {one.name: one.basis for one in result.components}
+    assert basis["inputs"] == "images and labels"
+    said = [one.basis for one in result.components if one.name == "activations"]
+    assert said in ([], ["micro-batch 4 x 224 x 224 pixels"])
+
+
+def test_a_no_proposes_no_shorter_sequence() -> None:
+    job = build_job({"model": VIT, "gpu": {"name": "s", "memory": "700 MiB"}, "micro_batch_size": 512})
+    result = answer(job)
+    assert result.verdict == "does-not-fit"
+    assert not any("sequence_length" in one.change for one in result.remedies)
+
+
+@pytest.mark.parametrize("command", ["fit", "explain", "timeline", "checkpoints"])
+@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
+def test_every_command_says_what_it_has_to_say(command: str, form: str) -> None:
+    ran = run(command, "--model", "vit-base-patch16-224", "--gpu", "t4", "--micro-batch", "2", "--format", form)
+    assert ran.code == 0, ran.err
+    assert "tokens" not in ran.out
+    assert "None" not in ran.out
+
+
+def test_the_walk_through_is_about_tokens() -> None:
+    with pytest.raises(UsageError, match="takes images, and the equations of texts are about tokens"):
+        walkthrough({"model": VIT, "gpu": CARD})

@@ -1,0 +1,45 @@
+"""What a job says of images: their size, and that a model of images alone has no tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.spec import DEFAULT_IMAGE_SIZE, Assumption, ModelShape
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
+
+
+def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
+    """Pixels of an edge of the images; None where the model takes none. What cannot be is refused.
+
+    A vision transformer has a learned position for each patch: Transformers refuses images of another size unless it
+    is told to interpolate them (models/vit/modeling_vit.py, ViTEmbeddings.forward).
+    """
+    given = resolver.raw.image_size
+    if model is None:
+        return given
+    if not model.takes_images:
+        if given is not None:
+            message = f"{given} pixels mean nothing to {model.name}, a model that takes no images"
+            resolver.fields.refuse("image_size", message, hint="sequence_length for text")
+        return None
+    if given is None:
+        size = model.image_size or DEFAULT_IMAGE_SIZE
+        why = "the default" if model.image_size is None else "the model's own"
+        resolver.assumptions.append(Assumption("image_size", size, why))
+        return size
+    if model.patch_size is not None and given != model.image_size:
+        message = f"{model.name} has learned positions for images of {model.image_size} pixels, not {given}"
+        hint = "interpolated positions are not modelled"
+        resolver.fields.refuse("image_size", message, hint=hint)
+    return given
+
+
+def no_tokens(resolver: Resolver, model: ModelShape) -> int:
+    """The sequence length of a model that takes images alone: 0, and it is refused where one is given."""
+    given = resolver.raw.sequence_length
+    if given is not None:
+        message = f"{given} tokens mean nothing to {model.name}, a model of images alone"
+        resolver.fields.refuse("sequence_length", message, hint="leave it out; image_size for images")
+    return 0
