@@ -8,7 +8,7 @@ from vramplan.answer import Decision, decide
 from vramplan.errors import UsageError
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
-from vramplan.models import has_equal_blocks
+from vramplan.models import has_equal_blocks, no_checkpointing
 from vramplan.planner.checkpoints import (
     OPTIMAL,
     SELECTIVE,
@@ -37,6 +37,9 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     the job's, else the one that `fit` chooses. Raises UsageError if the batch keys contradict each other, and for a
     family whose blocks are not all alike.
     """
+    obstacle = no_checkpointing(job.model.family)
+    if obstacle is not None:
+        raise UsageError(f"{job.model.name} has nothing to place: {obstacle}", key="model")
     if not has_equal_blocks(job.model.family):
         message = f"placements are not modelled for {job.model.family}, whose blocks depend on their neighbours"
         raise UsageError(message, key="model")

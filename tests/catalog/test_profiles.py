@@ -229,6 +229,8 @@ def test_listing_reads_every_shipped_profile() -> None:
         optional = {"classes", "sliding_window"} | (set(NEUTRAL) - set(chosen))
         if kind.tasks == ("image",):
             optional |= {"vocabulary_size", "tied_embeddings", "token_types"}
+        if kind.fixed.get("attention_heads") == 0:
+            optional |= set(kind.fixed) | {"image_size"}
         assert set(model.fields) >= set(models.FIELDS) - optional
 
 

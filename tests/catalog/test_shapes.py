@@ -214,6 +214,22 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "classes": 1000,  # no default of the class: ImageNet's
         "family": "vit",
     },
+    "resnet": {
+        "task": "image",
+        "depths": (3, 4, 6, 3),
+        "widths": (256, 512, 1024, 2048),
+        "embedding_size": 64,
+        "bottleneck": True,
+        "downsample_in_first_stage": False,
+        "downsample_in_bottleneck": False,
+        "channels": 3,
+        "activation": "relu",
+        "image_size": None,
+        "layers": 16,
+        "hidden_size": 2048,
+        "classes": 1000,  # no default of the class: ImageNet's
+        "family": "resnet",
+    },
     "bert": {
         "vocabulary_size": 30522,
         "max_positions": 512,
@@ -359,6 +375,14 @@ def test_a_shape_is_consistent_or_refused(fields: dict[str, Any]) -> None:
         refused = {problem.key for problem in error.problems}
     else:
         refused = set()
-        assert shape.attention_heads % shape.key_value_heads == 0
-        assert shape.head_size >= 1
+        if shape.attention_heads:
+            assert shape.attention_heads % shape.key_value_heads == 0
+            assert shape.head_size >= 1
     assert refused <= set(shapes.FIELDS)
+
+
+def test_the_stages_of_a_convolutional_network_fit_together() -> None:
+    assert "3 widths for 4 depths" in problems_of(family="resnet", depths=(1, 1, 1, 1), widths=(4, 8, 16))
+    assert "30 is not a multiple of 4" in problems_of(family="resnet", depths=(1,), widths=(30,))
+    assert shape_from_fields({"family": "resnet", "depths": (1,), "widths": (30,), "bottleneck": False}).layers == 1
+    assert "layers" in problems_of(family="resnet", layers=50)

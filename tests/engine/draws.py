@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.memory.iteration import Setup
-from vramplan.models import has_equal_blocks, is_selective, no_fused_attention
+from vramplan.models import has_equal_blocks, is_selective, no_checkpointing, no_fused_attention
 from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import segments_of
 from vramplan.spec import ModelShape
@@ -128,6 +128,10 @@ def models(draw: st.DrawFn, layers: int, *, multiple: int = 1, equal: bool = Fal
         "patch_size": [8, 14, 16],
         "channels": [1, 3],
     }
+    if "depths" in kind.defaults:
+        stages = draw(st.integers(1, 4))
+        fields["depths"] = tuple(draw(st.integers(1, 5)) for _ in range(stages))
+        fields["widths"] = tuple(draw(st.sampled_from([16, 24, 64])) for _ in range(stages))
     for key, values in open_fields.items():
         if key in kind.defaults:
             fields[key] = draw(st.sampled_from(values))
@@ -161,7 +165,8 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
     fused = no_fused_attention(model.family) is None
     attention = draw(st.sampled_from(["eager", "flash", "efficient"] if fused else ["eager"]))
     selective = is_selective(model.family)
-    strategy = draw(strategies(layers, selective))
+    layers = model.layers
+    strategy = draw(strategies(layers, selective)) if no_checkpointing(model.family) is None else "none"
     mixed = precision.startswith("mixed-")
     in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))
     return Setup(
@@ -169,7 +174,7 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
         precision=precision,
         sequence_length=(draw(st.integers(1, 8)) * multiple if multiple > 1 else draw(st.integers(1, 700)))
         * model.takes_text,
-        image_size=model.image_size,
+        image_size=model.image_size or (draw(st.integers(33, 130)) if model.takes_images else None),
         attention="efficient" if attention == "flash" and precision == "fp32" else attention,
         segments=segments_of(strategy, layers, every_second_matmul=draw(st.booleans())),
         optimizer=optimizer,

@@ -11,12 +11,13 @@ from vramplan.answer import answer
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
-from vramplan.models import has_equal_blocks, no_fused_attention
+from vramplan.models import has_equal_blocks, no_checkpointing, no_fused_attention
 from vramplan.placement import placements_of
 from vramplan.spec import Job
 
 UNFUSED = [name for name, kind in MODEL_TYPES.items() if no_fused_attention(kind.family)]
-UNEQUAL = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
+STORED = [name for name, kind in MODEL_TYPES.items() if no_checkpointing(kind.family)]
+UNEQUAL = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family) and name not in STORED]
 
 
 def job(model: Any, **keys: Any) -> Job:
@@ -44,6 +45,7 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
 
 def test_these_families_are_particular() -> None:
     assert UNFUSED == ["gemma2", "bloom", "mpt"]
+    assert STORED == ["resnet"]
     assert UNEQUAL == ["gemma2", "gemma3_text", "bloom", "mpt"]
 
 
@@ -75,6 +77,23 @@ def test_no_optimal_placement_where_blocks_are_of_two_kinds(model_type: str) -> 
     assert "activation_checkpointing: optimal is not modelled" in message
     with pytest.raises(UsageError, match="whose blocks depend on their neighbours"):
         placements_of(job(small(model_type)))
+
+
+@pytest.mark.parametrize("model_type", STORED)
+def test_what_the_class_cannot_checkpoint_is_stored(model_type: str) -> None:
+    built = job(small(model_type))
+    assert built.activation_checkpointing == "none"
+    assert "no gradient checkpointing" in next(
+        one.why for one in built.assumptions if one.key == "activation_checkpointing"
+    )
+    for strategy in ("full", "sqrt", "optimal", "layers:[[0,1]]"):
+        assert f"{strategy} is not possible" in refused(small(model_type), activation_checkpointing=strategy)
+    with pytest.raises(UsageError, match="nothing to place"):
+        placements_of(built)
+    too_much = answer(job(small(model_type), micro_batch_size=100_000, global_batch_size=100_000))
+    assert [row.activation_checkpointing for row in too_much.alternatives] == ["none"]
+    assert too_much.verdict == "does-not-fit"
+    assert not any("activation_checkpointing" in remedy.change for remedy in too_much.remedies)
 
 
 def test_the_window_of_gemma_3_wants_eager_attention() -> None:

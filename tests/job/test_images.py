@@ -90,6 +90,40 @@ def test_every_command_says_what_it_has_to_say(command: str, form: str) -> None:
     assert "None" not in ran.out
 
 
+RESNET = {"family": "resnet", "depths": [1, 1], "widths": [16, 32], "embedding_size": 8}
+
+
+def test_convolutions_take_images_of_any_size_and_have_no_attention() -> None:
+    job = build_job({"model": RESNET, "gpu": CARD, "image_size": 97, "micro_batch_size": 2})
+    assert job.image_size == 97
+    assert not any(one.key == "attention" for one in job.assumptions)
+    assert any(one.key == "cudnn_workspace" for one in job.assumptions)
+    assert "flash means nothing to inline resnet" in refused(model=RESNET, attention="flash")
+    smaller = answer(job._replace(image_size=64)).peak.allocated_bytes
+    assert smaller < answer(job).peak.allocated_bytes
+    assert "is an empty list" in refused(model={**RESNET, "depths": []})
+    assert "whole numbers above 0" in refused(model={**RESNET, "depths": [0, 1]})
+
+
+def test_batch_normalisation_is_warned_of_in_small_micro_batches() -> None:
+    keys = {"model": RESNET, "gpu": CARD, "base_batch_size": 256, "base_learning_rate": 0.1, "global_batch_size": 64}
+    small = answer(build_job({**keys, "micro_batch_size": 4})).advice
+    large = answer(build_job({**keys, "micro_batch_size": 32})).advice
+    assert small is not None
+    assert large is not None
+    assert "sees the micro-batch of 4, not the effective 64" in (small.batch_normalisation or "")
+    assert large.batch_normalisation is None
+
+
+@pytest.mark.parametrize("command", ["fit", "explain", "timeline"])
+@pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
+def test_every_command_speaks_of_convolutions(command: str, form: str) -> None:
+    ran = run(command, "--model", "resnet-50", "--gpu", "t4", "--micro-batch", "2", "--format", form)
+    assert ran.code == 0, ran.err
+    assert "tokens" not in ran.out
+    assert "None" not in ran.out
+
+
 def test_the_walk_through_is_about_tokens() -> None:
     with pytest.raises(UsageError, match="takes images, and the equations of texts are about tokens"):
         walkthrough({"model": VIT, "gpu": CARD})

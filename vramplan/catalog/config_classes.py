@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
 
-TEXT, COUNT, RATIO, SHARE, FLAG = "text", "count", "ratio", "share", "flag"
-"""Kinds of values: counts are whole numbers, ratios at least 0 and below 1, shares from 0 to 1, flags booleans."""
+TEXT, COUNT, COUNTS, RATIO, SHARE, FLAG = "text", "count", "counts", "ratio", "share", "flag"
+"""Kinds of values: a count is a whole number and counts are a list of them, ratios are at least 0 and below 1, shares
+from 0 to 1, flags booleans."""
 
 FAMILY_OF = {
     "gpt2": "gpt2",
@@ -37,6 +38,7 @@ FAMILY_OF = {
     "bloom": "bloom",
     "mpt": "mpt",
     "vit": "vit",
+    "resnet": "resnet",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -55,6 +57,11 @@ NEUTRAL: dict[str, Any] = {
     "image_size": None,
     "patch_size": None,
     "channels": None,
+    "depths": None,
+    "widths": None,
+    "bottleneck": False,
+    "downsample_in_first_stage": False,
+    "downsample_in_bottleneck": False,
 }
 """Fields of a few model types, and what every other type has of them."""
 

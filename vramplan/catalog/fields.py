@@ -194,6 +194,19 @@ class Fields:
             result.append(item.text)
         return result if node is not None else None
 
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """A list of whole numbers, each at least 1."""
+        result = []
+        for item in self._items(name):
+            text = item.text if isinstance(item, Scalar) else ""
+            if not text.isascii() or not text.isdigit() or not 1 <= int(text[:20]) <= MAX_INTEGER:
+                self.problem(name, "expected a list of whole numbers above 0", at=item)
+                return None
+            result.append(int(text))
+        if self.given(name) and not result and isinstance(self.node_of(name), Sequence):
+            self.problem(name, "is an empty list")
+        return tuple(result) or None
+
     def fields(self, name: str) -> Fields | None:
         """A nested mapping."""
         node = self.node_of(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vramplan.catalog import document
-from vramplan.catalog.config_classes import COUNT, FLAG, MODEL_TYPES, RATIO, SHARE
+from vramplan.catalog.config_classes import COUNT, COUNTS, FLAG, MODEL_TYPES, RATIO, SHARE
 from vramplan.catalog.fields import Fields, Sink, nearest, shown
 from vramplan.catalog.shapes import CLASSIFIERS, KNOWN_FAMILIES, defaulted_sizes, shape_from_fields
 from vramplan.errors import InputError
@@ -88,6 +88,8 @@ def read_value(fields: Fields, key: str, kind: str) -> Any:
     """One value of the kinds of `shapes.FIELDS`; None with a note where it is wrong."""
     if kind == COUNT:
         return fields.integer(key, minimum=0 if key in {"token_types", "sliding_window"} else 1)
+    if kind == COUNTS:
+        return fields.integers(key)
     if kind == RATIO:
         return fields.number(key, minimum=0, below=1)
     if kind == SHARE:

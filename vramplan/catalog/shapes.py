@@ -11,6 +11,7 @@ from typing import Any
 
 from vramplan.catalog.config_classes import (
     COUNT,
+    COUNTS,
     FAMILIES,
     FLAG,
     MODEL_TYPES,
@@ -65,6 +66,11 @@ FIELDS: dict[str, str] = {
     "image_size": COUNT,
     "patch_size": COUNT,
     "channels": COUNT,
+    "depths": COUNTS,
+    "widths": COUNTS,
+    "bottleneck": FLAG,
+    "downsample_in_first_stage": FLAG,
+    "downsample_in_bottleneck": FLAG,
     "parameters": COUNT,
 }
 """Every modelled field and the kind of its value."""
@@ -72,8 +78,6 @@ FIELDS: dict[str, str] = {
 UNMODELLED_FIELDS: dict[str, str] = {
     "experts": "mixtures of experts",
     "decoder_layers": "encoder-decoder models",
-    "depths": "convolutional networks",
-    "widths": "convolutional networks",
 }
 """Fields that the job format knows and the engine does not: refused unless null or false."""
 
@@ -249,7 +253,8 @@ def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Pro
     if (values["patch_size"] or 0) > (values["image_size"] or 0):
         message = f"{values['image_size']} is less than the patch_size {values['patch_size']}"
         problems.append(Problem(message, "image_size"))
-    if problems:
+    problems += _stages(values)
+    if problems or not values["attention_heads"]:
         return problems
     hidden, heads, groups = values["hidden_size"], values["attention_heads"], values["key_value_heads"]
     if heads % groups:
@@ -270,6 +275,23 @@ def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Pro
     if values["positions"] == "rope":
         problems += _rotary(values["head_size"], values["partial_rotary_factor"])
     return problems
+
+
+def _stages(values: Mapping[str, Any]) -> list[Problem]:
+    """The stages of a convolutional network: a depth and a width for each."""
+    depths, widths = values["depths"], values["widths"]
+    if depths is None:
+        return []
+    from vramplan.models.resnet import REDUCTION  # only who has stages pays for it
+
+    if len(depths) != len(widths):
+        return [Problem(f"{len(widths)} widths for {len(depths)} depths: each stage has one of each", "widths")]
+    narrow = next((width for width in widths if values["bottleneck"] and width % REDUCTION), None)
+    if narrow is not None:
+        return [Problem(f"{narrow} is not a multiple of {REDUCTION}, by which a bottleneck is narrower", "widths")]
+    if max(widths) > MAX_DIMENSION:
+        return [Problem(f"{max(widths)} is out of range, 1 to {MAX_DIMENSION}", "widths")]
+    return []
 
 
 def _rotary(head_size: int, factor: float) -> list[Problem]:

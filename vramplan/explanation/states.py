@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from vramplan.explanation.trace import Trace, group_name
+from vramplan.explanation.trace import Trace, full_name, group_name
 from vramplan.memory.iteration import gradient_bytes
 from vramplan.memory.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.memory.precision import PRECISIONS
-from vramplan.results.explain import State, StateTensor
+from vramplan.results.explain import Shape, State, StateTensor
 from vramplan.tape.tape import rounded
 from vramplan.tape.tensors import FP32, Parameter
 
@@ -27,7 +27,8 @@ def states(trace: Trace) -> tuple[State, ...]:
 
 def _of_weights(trace: Trace, component: str) -> State:
     setup = trace.setup
-    rows: dict[str, StateTensor] = {}
+    rows: dict[tuple[str, Shape], StateTensor] = {}
+    taken: set[str] = set()
     precision = PRECISIONS[setup.precision]
     elements = rounding = 0
     for weight in trace.weights:
@@ -56,14 +57,18 @@ def _of_weights(trace: Trace, component: str) -> State:
         if not size:
             continue
         name = group_name(weight.blocks, weight.name) + SUFFIXES[component]
-        copies, old = parameter.copies, rows.get(name)
+        key = (name, parameter.shape)
+        copies, old = parameter.copies, rows.get(key)
         if old is not None:
-            copies += old.copies
-        rows[name] = StateTensor(name, parameter.shape, dtype.name, copies, size, size * copies)
+            name, copies = old.name, copies + old.copies
+        elif name in taken:  # of a block of another width: named for the first of them
+            name = full_name(weight.blocks, weight.name) + SUFFIXES[component]
+        taken.add(name)
+        rows[key] = StateTensor(name, parameter.shape, dtype.name, copies, size, size * copies)
         elements += parameter.elements * parameter.copies
         rounding += size * parameter.copies
     for row in _not_of_a_weight(trace, component):
-        rows[row.name] = row
+        rows[row.name, row.shape] = row
     total = sum(row.total_bytes for row in rows.values())
     return State(component, _formula(trace, component, elements, total, len(rows)), total, tuple(rows.values()))
 

@@ -19,6 +19,9 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
     given = resolver.raw.image_size
     if model is None:
         return given
+    if model.depths is not None:
+        why = "cuDNN picks kernels, and scratch for them, as it runs: a little more than this is allocated"
+        resolver.assumptions.append(Assumption("cudnn_workspace", "left out", why))
     if not model.takes_images:
         if given is not None:
             message = f"{given} pixels mean nothing to {model.name}, a model that takes no images"

@@ -12,7 +12,7 @@ from vramplan.job import vocabulary as words
 from vramplan.job.images import image_size_of, no_tokens
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.models import has_equal_blocks, is_selective, no_fused_attention
+from vramplan.models import has_equal_blocks, is_selective, no_checkpointing, no_fused_attention
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
@@ -294,6 +294,10 @@ class Resolver:
 
     def _attention(self, model: ModelShape | None, gpu: Gpu | None, precision: str) -> str:
         given = self.raw.attention
+        if model is not None and not model.attention_heads:
+            if given not in {None, "eager"}:
+                self.fields.refuse("attention", f"{given} means nothing to {model.name}, which has none")
+            return "eager"
         obstacle = None if model is None else no_fused_attention(model.family)
         if model is not None and obstacle is not None and given != "eager":
             if given in {None, "sdpa"}:
@@ -341,6 +345,14 @@ class Resolver:
         if self.raw.every_second_matmul and given != "selective-op":
             message = "true belongs to activation_checkpointing selective-op"
             self.fields.refuse("every_second_matmul", message, hint="pin selective-op, or leave it out")
+        obstacle = None if model is None else no_checkpointing(model.family)
+        if obstacle is not None:
+            if given is None:
+                self.raw.activation_checkpointing = "none"
+                self._assume(key, "none", obstacle)
+            elif given != "none":
+                self.fields.refuse(key, f"{given} is not possible: {obstacle}", hint="use none")
+            return
         if given is None or model is None:
             return
         if given in ("selective", "selective-op") and not is_selective(model.family):

@@ -20,6 +20,12 @@ def no_fused_attention(name: str) -> str | None:
     return reason
 
 
+def no_checkpointing(name: str) -> str | None:
+    """Why the family's activations cannot be checkpointed; None where they can."""
+    reason: str | None = getattr(family(name), "no_checkpointing", None)
+    return reason
+
+
 def is_selective(name: str) -> bool:
     """Whether the family's attention can be recomputed alone and its head have other losses: `selective = True`."""
     return getattr(family(name), "selective", False) is True

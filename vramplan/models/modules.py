@@ -139,16 +139,18 @@ def run_blocks(
     *,
     kind: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
+    start: int = 0,
 ) -> Tensor:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
     `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
     that its parameters are counted for all of them. Blocks may be of several kinds, `kind(i)`, which differ only in the
     tensors that they share with all of their kind. Blocks may return a tuple that begins with the hidden state; where
-    the original keeps it in a variable until the next block has returned, `outputs` is that variable.
+    the original keeps it in a variable until the next block has returned, `outputs` is that variable. `start` is the
+    number of the first block, where other blocks ran before.
     """
     apart = () if kind is None else first_of_each(segments, kind)
-    at = 0
+    at = start
     for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed:
             for first, _ in tape.repeat(times * size, start=at, apart=[one - at for one in apart]):

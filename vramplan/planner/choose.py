@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramplan.memory.budget import Footprint
+from vramplan.models import no_checkpointing
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
 from vramplan.planner.judge import Judge
@@ -43,7 +44,8 @@ def choose(job: Job, judge: Judge) -> Choice:
         data=job.data_parallel_size,
     )
     pinned = job.activation_checkpointing
-    names = list(STRATEGIES) if pinned is None or pinned in STRATEGIES else [*STRATEGIES, pinned]
+    rows = strategies_of(job)
+    names = rows if pinned is None or pinned in rows else (*rows, pinned)
     ladder = tuple(best_rung(judge, accumulation, name) for name in names)
     open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
     for wanted in (FITS, TIGHT):
@@ -51,6 +53,11 @@ def choose(job: Job, judge: Judge) -> Choice:
             if rung.verdict == wanted:
                 return Choice(rung, ladder, accumulation)
     return Choice(min(open_to_choice, key=lambda rung: rung.peak.device), ladder, accumulation)
+
+
+def strategies_of(job: Job) -> tuple[str, ...]:
+    """The rows of the ladder: only the first where the model's activations cannot be checkpointed."""
+    return STRATEGIES[:1] if no_checkpointing(job.model.family) else STRATEGIES
 
 
 def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:

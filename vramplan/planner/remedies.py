@@ -8,8 +8,8 @@ from typing import Any
 from vramplan.memory.budget import Footprint
 from vramplan.models import has_equal_blocks, no_fused_attention
 from vramplan.planner.accumulation import Schedule
-from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
-from vramplan.planner.choose import Choice
+from vramplan.planner.checkpoints import OPTIMAL
+from vramplan.planner.choose import Choice, strategies_of
 from vramplan.planner.judge import Judge
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
 from vramplan.spec import Gpu, Job
@@ -93,7 +93,7 @@ def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
 def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
     """The first strategy of the ladder that fits with everything else as it is."""
     rung = choice.rung
-    for name in (*STRATEGIES, OPTIMAL):
+    for name in (*strategies_of(judge.job), OPTIMAL):
         if rung.strategy in (name, OPTIMAL):  # nothing is smaller than the smallest peak
             continue
         if name == OPTIMAL and not has_equal_blocks(judge.job.model.family):
@@ -118,7 +118,7 @@ def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
         yield {"optimizer_implementation": "fused"}, "none: same arithmetic in one kernel", job, schedule
     window = base.model.sliding_window
     fused = no_fused_attention(base.model.family) is None and (window is None or base.sequence_length < window)
-    if base.attention == "eager" and fused:
+    if base.attention == "eager" and fused and base.model.attention_heads:
         job = base._replace(attention="efficient")
         yield {"attention": "efficient"}, "none: faster, no attention weights to look at", job, schedule
     if base.hold_outputs:

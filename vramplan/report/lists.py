@@ -182,7 +182,7 @@ def render_models(rows: Iterable[ModelRow], *, width: int | None = None) -> list
     elsewhere = _elsewhere(rows)
 
     def number(value: int | None) -> str:
-        return "?" if value is None else str(value)
+        return "?" if value is None else str(value or "-")
 
     cells: list[list[Cell]] = [
         [

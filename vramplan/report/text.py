@@ -174,6 +174,8 @@ def _run(result: FitResult, width: int) -> list[Line]:
     ]
     if job.get("loss") not in (None, "standard"):
         facts.insert(3, ("loss", str(job["loss"])))
+    if job.get("attention") is None:
+        facts = [fact for fact in facts if fact[0] != "attention"]
     if by_textbook(result):  # the equations count checkpoints without placing them, and know no kernels
         facts = [("parameters", parameters), ("optimizer", str(job.get("optimizer")))]
         if job.get("activation_model") is not None:

@@ -21,6 +21,7 @@ ROOMS = (
     "vramplan.tape.operators",
     "vramplan.tape.attention",
     "vramplan.tape.convolution",
+    "vramplan.tape.images",
     "vramplan.tape.fused_loss",
     "vramplan.tape.views",
     "vramplan.tape.engine",
