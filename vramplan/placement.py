@@ -19,6 +19,7 @@ from vramplan.planner.checkpoints import (
 )
 from vramplan.planner.optimal import (
     Placement,
+    last_kept_bytes,
     least_recomputation,
     peak_bytes,
     recomputed_flops,
@@ -41,7 +42,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     if obstacle is not None:
         raise UsageError(f"{job.model.name} has nothing to place: {obstacle}", key="model")
     if not has_equal_blocks(job.model.family):
-        message = f"placements are not modelled for {job.model.family}, whose blocks depend on their neighbours"
+        message = f"placements are not modelled for {job.model.family}, whose blocks are not alike"
         raise UsageError(message, key="model")
     decision = decide(job)
     judge, schedule = decision.judge, decision.choice.rung.schedule
@@ -83,7 +84,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         rows.append(row(pinned, "the job's own"))
     if best is not None and least != best:
         rows.append(strategy("smallest", "smallest of all", least))
-    stored = sizes.stored(blocks - 1).kept_bytes
+    stored = last_kept_bytes(sizes, checkpoint=False)
     return PlacementResult(
         name=job.name,
         job=job_to_dict(decision.judged),
@@ -91,7 +92,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         budget_basis=basis,
         blocks=blocks,
         stored_block_bytes=stored,
-        checkpoint_bytes=sizes.segment(blocks - 1, blocks - 1, earliest=blocks == 1).kept_bytes,
+        checkpoint_bytes=last_kept_bytes(sizes, checkpoint=True),
         smallest_peak_bytes=peak_bytes(sizes, least),
         verdict=DOES_NOT_FIT if best is None else FITS,
         strategies=tuple(rows),

@@ -87,12 +87,14 @@ EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(ki
 
 
 @st.composite
-def models(draw: st.DrawFn, layers: int, *, multiple: int = 1, equal: bool = False) -> ModelShape:
+def models(
+    draw: st.DrawFn, layers: int, *, multiple: int = 1, equal: bool = False, model_type: str | None = None
+) -> ModelShape:
     """A model of any type, with whatever its type leaves open; with `equal`, one whose blocks are all alike."""
     known = EQUAL if equal else sorted(MODEL_TYPES)
     if multiple > 1:  # patches and a class token are never a multiple of many
         known = [name for name in known if name not in IMAGES_ALONE]
-    model_type = draw(st.sampled_from(known))
+    model_type = model_type or draw(st.sampled_from(known))
     kind = MODEL_TYPES[model_type]
     heads = draw(st.sampled_from([1, 2, 3, 4, 6]))
     head_size = draw(st.sampled_from([128] if multiple > 1 else [8, 12, 16, 20, 64]))
@@ -156,10 +158,10 @@ def strategies(draw: st.DrawFn, layers: int, selective: bool = True) -> str:
 
 
 @st.composite
-def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False) -> Setup:
+def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_type: str | None = None) -> Setup:
     """An iteration. With `multiple`, hidden size and sequence length are multiples of it; `equal` is that of models."""
     layers = draw(st.integers(1, 14))
-    model = draw(models(layers, multiple=multiple, equal=equal))
+    model = draw(models(layers, multiple=multiple, equal=equal, model_type=model_type))
     precision = draw(st.sampled_from(PRECISIONS))
     optimizer, implementation = ("adamw", "fused") if precision[:5] == "mixed" else draw(st.sampled_from(OPTIMIZERS))
     fused = no_fused_attention(model.family) is None

@@ -11,13 +11,13 @@ from vramplan.answer import answer
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
-from vramplan.models import has_equal_blocks, no_checkpointing, no_fused_attention
+from vramplan.models import family, has_equal_blocks, no_checkpointing, no_fused_attention
 from vramplan.placement import placements_of
 from vramplan.spec import Job
 
 UNFUSED = [name for name, kind in MODEL_TYPES.items() if no_fused_attention(kind.family)]
 STORED = [name for name, kind in MODEL_TYPES.items() if no_checkpointing(kind.family)]
-UNEQUAL = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family) and name not in STORED]
+SHARING = ("gemma2", "gemma3_text", "bloom", "mpt")  # their blocks share something with some of the others
 
 
 def job(model: Any, **keys: Any) -> Job:
@@ -46,7 +46,7 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
 def test_these_families_are_particular() -> None:
     assert UNFUSED == ["gemma2", "bloom", "mpt"]
     assert STORED == ["resnet"]
-    assert UNEQUAL == ["gemma2", "gemma3_text", "bloom", "mpt"]
+    assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)
@@ -68,15 +68,25 @@ def test_a_remedy_is_something_that_the_family_can_do() -> None:
     assert found.verdict == "does-not-fit"
     for remedy in found.remedies:
         assert "attention" not in remedy.change
-        assert remedy.change.get("activation_checkpointing") != "optimal"
 
 
-@pytest.mark.parametrize("model_type", UNEQUAL)
-def test_no_optimal_placement_where_blocks_are_of_two_kinds(model_type: str) -> None:
-    message = refused(small(model_type), activation_checkpointing="optimal")
+@pytest.mark.parametrize("model_type", SHARING)
+def test_an_optimal_placement_where_blocks_share_something(model_type: str) -> None:
+    placed = answer(job(small(model_type, layers=6), activation_checkpointing="optimal"))
+    assert placed.verdict == "fits"
+    found = placements_of(job(small(model_type, layers=6), micro_batch_size=8), 50 * 2**20)
+    optimal = next(row for row in found.strategies if row.name == "optimal")
+    assert optimal.allocated_bytes == min(row.allocated_bytes for row in found.strategies) or optimal.fits
+
+
+def test_no_optimal_placement_where_blocks_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(family("bloom"), "equal_blocks", False, raising=False)
+    message = refused(small("bloom"), activation_checkpointing="optimal")
     assert "activation_checkpointing: optimal is not modelled" in message
-    with pytest.raises(UsageError, match="whose blocks depend on their neighbours"):
-        placements_of(job(small(model_type)))
+    with pytest.raises(UsageError, match="whose blocks are not alike"):
+        placements_of(job(small("bloom")))
+    found = answer(job(small("bloom"), gpu={"name": "tiny", "memory": "1 GiB"}, micro_batch_size=512))
+    assert all(remedy.change.get("activation_checkpointing") != "optimal" for remedy in found.remedies)
 
 
 @pytest.mark.parametrize("model_type", STORED)

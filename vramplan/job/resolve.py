@@ -358,7 +358,7 @@ class Resolver:
         if given in ("selective", "selective-op") and not is_selective(model.family):
             self.fields.refuse(key, f"{given} is not modelled for {model.family}", hint="use sqrt, full or every:K")
         if given == words.OPTIMAL and not has_equal_blocks(model.family):
-            message = f"{given} is not modelled for {model.family}, whose blocks depend on their neighbours"
+            message = f"{given} is not modelled for {model.family}, whose blocks are not alike"
             self.fields.refuse(key, message, hint="use sqrt, full or every:K")
         if given.startswith("layers:"):
             end = -1

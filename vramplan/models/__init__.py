@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from vramplan.spec import ModelShape
+
 
 def family(name: str) -> Any:
     """The class that builds and runs a family's forward pass: `FORWARD` of `vramplan/models/<name>.py`.
@@ -32,5 +34,16 @@ def is_selective(name: str) -> bool:
 
 
 def has_equal_blocks(name: str) -> bool:
-    """Whether all blocks of the family hold the same shared tensors: without `equal_blocks = False`."""
+    """Whether the blocks of the family differ in nothing but what they share: without `equal_blocks = False`."""
     return getattr(family(name), "equal_blocks", True) is not False
+
+
+def block_kinds(shape: ModelShape) -> tuple[object, ...]:
+    """The kind of each block: blocks of one kind hold the same shared tensors (`block_kind` of the family)."""
+    kind = getattr(family(shape.family), "block_kind", None)
+    return tuple(None if kind is None else kind(shape, i) for i in range(shape.layers))
+
+
+def holds_outputs(name: str) -> bool:
+    """Whether the loop keeps all that a block returned until the next has returned: `holds_outputs = True`."""
+    return getattr(family(name), "holds_outputs", False) is True

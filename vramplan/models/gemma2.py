@@ -14,6 +14,7 @@ from vramplan.models.gemma import RMSNorm, scaled_embedding
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import MLP, Rotary, apply_rotary, repeat_kv, rotary_embedding
 from vramplan.models.modules import Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.spec import ModelShape
 from vramplan.tape.operators import add, dropout, matmul, mul_scalar, softmax, tanh
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
@@ -99,7 +100,6 @@ class Gemma2:
     """Gemma2ForCausalLM, with its loss."""
 
     no_fused_attention = "its code has none"
-    equal_blocks = False  # each block holds one of the two masks
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -107,6 +107,11 @@ class Gemma2:
         self.embed_tokens = tape.parameter(
             "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
         )
+
+    @staticmethod
+    def block_kind(shape: ModelShape, block: int) -> int:
+        """Which of the two masks a block holds: Gemma2Config.__post_init__."""
+        return block % 2
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
@@ -135,7 +140,7 @@ class Gemma2:
             recipe.segments,
             lambda i: Block(tape, recipe, masks[1 - i % 2], position_ids, rotary),
             hidden,
-            kind=lambda i: i % 2,
+            kind=lambda i: self.block_kind(recipe.shape, i),
         )
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

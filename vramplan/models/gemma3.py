@@ -11,6 +11,7 @@ from vramplan.models.gemma import RMSNorm, scaled_embedding
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import MLP, Rotary, apply_rotary, eager_attention, rotary_embedding
 from vramplan.models.modules import Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.spec import ModelShape
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, mul_scalar, tanh
 from vramplan.tape.operators import linear as linear_operator
@@ -89,23 +90,25 @@ class Block:
 class Gemma3:
     """Gemma3ForCausalLM, with its loss."""
 
-    equal_blocks = False  # each block holds the rotary positions and the mask of its kind
-
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.pattern = shape.sliding_window_pattern or shape.layers
         self.embed_tokens = tape.parameter(
             "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
         )
 
     def kinds(self) -> set[bool]:
         """Whether there are blocks that see everything, and blocks with a window."""
-        return {self.is_full(i) for i in range(self.recipe.shape.layers)}
+        shape = self.recipe.shape
+        return {self.block_kind(shape, i) for i in range(shape.layers)}
 
-    def is_full(self, block: int) -> bool:
-        """Gemma3TextConfig.__post_init__: every so many blocks one sees everything."""
-        return (block + 1) % self.pattern == 0
+    @staticmethod
+    def block_kind(shape: ModelShape, block: int) -> bool:
+        """Whether a block sees everything, as every so many do; each kind has its mask and its rotary positions.
+
+        Source: Gemma3TextConfig.__post_init__.
+        """
+        return (block + 1) % (shape.sliding_window_pattern or shape.layers) == 0
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the scale of the embeddings, and per kind the inverse frequencies, twice, in fp32."""
@@ -132,10 +135,10 @@ class Gemma3:
         rotary = {full: rotary_embedding(hidden, recipe.shape.head_size) for full in self.kinds()}
 
         def block(i: int) -> Block:
-            full = self.is_full(i)
+            full = self.block_kind(recipe.shape, i)
             return Block(tape, recipe, masks[full], position_ids, rotary[full])
 
-        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=self.is_full)
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=lambda i: self.block_kind(recipe.shape, i))
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

@@ -159,9 +159,10 @@ def run_blocks(
                 if outputs is not None:
                     outputs[:] = (result,)
         else:
-            # runs of checkpoints of different sizes hand over nothing but the hidden state, as neighbours in a run do
-            opens = i == 0 or not segments[i - 1].checkpointed
-            closes = i + 1 == len(segments) or not segments[i + 1].checkpointed
+            # runs of checkpoints of different sizes hand over nothing but the hidden state, as neighbours in a run do,
+            # unless the loop keeps what a single block returned
+            opens = outputs is not None or i == 0 or not segments[i - 1].checkpointed
+            closes = outputs is not None or i + 1 == len(segments) or not segments[i + 1].checkpointed
             holders = [(one - at) // size for one in apart]
             for first, _ in tape.repeat(times, first=opens, last=closes, start=at, stride=size, apart=holders):
                 result = checkpoint(tape, segment_of(tape, size, make, at + first * size, apart), hidden, keeps=selects)

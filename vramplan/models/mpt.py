@@ -118,7 +118,7 @@ class MPT:
     """MptForCausalLM, with its loss."""
 
     no_fused_attention = "its code has none"
-    equal_blocks = False  # the loop holds a block's weights until the next one returns: neighbours matter
+    holds_outputs = True  # the loop holds a block's weights until the next one returns
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape

@@ -38,6 +38,7 @@ class Judge:
         )
         self._records: dict[tuple[str, bool, bool], Record] = {}
         self.probes: dict[tuple[tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
+        self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
         self._envelopes: dict[tuple[str, bool], Envelope] = {}
 
     def record(self, strategy: str, accumulates: bool, one: bool) -> Record:

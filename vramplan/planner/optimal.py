@@ -6,13 +6,16 @@ So the peak of a placement is a maximum over its pieces, and the search walks th
 the states (bytes kept, operations recomputed) that no other state beats: everything that comes later only grows with
 what is kept. Unlike k + L/k of the textbooks it needs no equal blocks, and it is exact.
 
+Pieces are not quite independent: tensors that several hold live as long as the first of them, and a loop may keep what
+the last block returned. What a piece must know of those before it is the `Shared` of a walk, of which there are few.
+
 The idea of such a walk: Beaumont et al., arXiv 1911.13214 (rotor), there for chains whose order of work is free too;
 here a segment is one checkpoint of torch.utils.checkpoint, computed forward twice and no deeper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
@@ -29,8 +32,12 @@ class Piece(NamedTuple):
     recomputed_flops: int
 
 
+Shared = Hashable
+"""What a piece finds of what those before it hold."""
+
+
 class Frame(NamedTuple):
-    """What surrounds the pieces, for placements of one kind (see `kind_of`)."""
+    """What surrounds the pieces, for placements that end with one `Shared`."""
 
     head_top_bytes: int  # highest level from the last block to the end of forward, above the level before it
     loss_net_bytes: int  # what the backward of loss and head adds
@@ -56,29 +63,37 @@ class Sizes(Protocol):
     def floor_bytes(self) -> int:
         """Highest level that no placement changes: before the first block, and after backward."""
 
-    def frame(self, kind: int) -> Frame:
-        """The surroundings of placements of a kind."""
+    @property
+    def nothing(self) -> Shared:
+        """What the first piece finds."""
+
+    @property
+    def most_returned_bytes(self) -> int:
+        """What the loop may keep of a piece's results until the next has returned, at most."""
+
+    def frame(self, shared: Shared) -> Frame:
+        """The surroundings of the placements that end with it."""
+
+    def least_frame(self) -> Frame:
+        """Surroundings of which no figure is above that of any placement."""
 
     def gradient_bytes(self, first: int, last: int) -> int:
         """What the backward of these blocks leaves: their gradients, where they are not resident anyway."""
 
-    def stored(self, block: int) -> Piece:
-        """A block that is no part of a checkpoint."""
+    def stored(self, block: int, shared: Shared | None) -> Piece:
+        """A block that is no part of a checkpoint; with None, if all that it shares is held already."""
 
-    def segment(self, first: int, last: int, *, earliest: bool) -> Piece:
-        """These blocks as one checkpoint; the earliest one holds what all checkpoints share."""
+    def segment(self, first: int, last: int, shared: Shared | None) -> Piece:
+        """These blocks as one checkpoint; with None, if all that they share is held already."""
 
-
-def kind_of(placement: Iterable[tuple[int, int]]) -> int:
-    """0: no checkpoint, 1: some, but block 0 is stored, 2: block 0 is in one."""
-    firsts = [first for first, _ in placement]
-    return 0 if not firsts else 2 if firsts[0] == 0 else 1
+    def after(self, shared: Shared, first: int, last: int, *, checkpoint: bool) -> Shared:
+        """What a piece after these blocks finds."""
 
 
 def peak_bytes(sizes: Sizes, placement: Placement) -> int:
     """The peak of a placement; equals the replay's."""
-    pieces = list(_pieces(sizes, placement))
-    frame = sizes.frame(kind_of(placement))
+    pieces, shared = _pieces(sizes, placement)
+    frame = sizes.frame(shared)
     level = sizes.start_bytes
     top = sizes.floor_bytes
     for piece, _, _ in pieces:
@@ -95,17 +110,28 @@ def peak_bytes(sizes: Sizes, placement: Placement) -> int:
 
 def recomputed_flops(sizes: Sizes, placement: Placement) -> int:
     """Operations of forward that a placement does twice."""
-    return sum(piece.recomputed_flops for piece, _, _ in _pieces(sizes, placement))
+    return sum(piece.recomputed_flops for piece, _, _ in _pieces(sizes, placement)[0])
 
 
-def _pieces(sizes: Sizes, placement: Placement) -> Iterable[tuple[Piece, int, int]]:
-    at = 0
-    for number, (first, last) in enumerate((*placement, (sizes.blocks, sizes.blocks))):
+def last_kept_bytes(sizes: Sizes, *, checkpoint: bool) -> int:
+    """What the last block keeps for backward where all are stored, or each a checkpoint."""
+    placement = tuple((block, block) for block in range(sizes.blocks)) if checkpoint else ()
+    return _pieces(sizes, placement)[0][-1][0].kept_bytes
+
+
+def _pieces(sizes: Sizes, placement: Placement) -> tuple[list[tuple[Piece, int, int]], Shared]:
+    """The pieces with their first and last blocks, and what a piece after them would find."""
+    pieces = []
+    at, shared = 0, sizes.nothing
+    for first, last in (*placement, (sizes.blocks, sizes.blocks)):
         for block in range(at, first):
-            yield sizes.stored(block), block, block
+            pieces.append((sizes.stored(block, shared), block, block))
+            shared = sizes.after(shared, block, block, checkpoint=False)
         if first < sizes.blocks:
-            yield sizes.segment(first, last, earliest=number == 0), first, last
+            pieces.append((sizes.segment(first, last, shared), first, last))
+            shared = sizes.after(shared, first, last, checkpoint=True)
         at = last + 1
+    return pieces, shared
 
 
 def least_recomputation(sizes: Sizes, limit_bytes: int) -> Placement | None:
@@ -155,7 +181,7 @@ def _good(sizes: Sizes, limit_bytes: int) -> int | None:
     """
     blocks, best = sizes.blocks, None
     for length in range(1, blocks + 1):
-        if sizes.held_bytes + sizes.segment(0, length - 1, earliest=True).backward_top_bytes > limit_bytes:
+        if sizes.held_bytes + sizes.segment(0, length - 1, sizes.nothing).backward_top_bytes > limit_bytes:
             break
         low, high = 1, -(-blocks // length)
         while low <= high:  # fewer segments recompute less and keep more
@@ -184,31 +210,30 @@ def _search(sizes: Sizes, limit: int, most_flops: int | None, *, any_will_do: bo
     blocks, room_for_all = sizes.blocks, limit - sizes.held_bytes
     gradients = sizes.gradient_bytes(0, blocks - 1)
     bound = None if most_flops is None else _Bound(sizes, limit, most_flops)
-    states: list[list[list[_State]]] = [[[], [], []] for _ in range(blocks + 1)]  # by blocks placed, by kind
-    states[0][0].append((0, 0, sizes.start_bytes, None, 0, False))
+    states: list[dict[Shared, list[_State]]] = [{} for _ in range(blocks + 1)]  # by blocks placed
+    states[0][sizes.nothing] = [(0, 0, sizes.start_bytes, None, 0, False)]
     for at in range(blocks):
-        for kind in (0, 1, 2):
-            here = states[at][kind]
+        for shared, here in states[at].items():
             if bound is not None:
                 here = bound.worth(here, at)
             here = _unbeaten(here, any_will_do)
             if not here:
                 continue
-            next_kind = kind or (2 if at == 0 else 1)
             for last in range(at - 1, blocks):  # at - 1: the block is stored
                 is_stored = last < at
                 last = max(last, at)
-                piece = sizes.stored(at) if is_stored else sizes.segment(at, last, earliest=kind == 0)
+                piece = sizes.stored(at, shared) if is_stored else sizes.segment(at, last, shared)
                 room = room_for_all - (gradients - sizes.gradient_bytes(0, last))
-                into = states[last + 1][kind if is_stored else next_kind]
+                into = states[last + 1].setdefault(sizes.after(shared, at, last, checkpoint=not is_stored), [])
                 if not _extend(here, piece, at, not is_stored, into, limit, room, most_flops) and not is_stored:
                     break  # a longer segment needs more in backward and recomputes more
-        states[at] = []
+        states[at] = {}
     best: _State | None = None
-    for kind, ends in enumerate(states[blocks]):
-        frame = sizes.frame(kind) if ends else None
+    for shared, ends in states[blocks].items():
+        if not ends:
+            continue
+        frame = sizes.frame(shared)
         for state in ends:
-            assert frame is not None
             if state[2] + frame.head_top_bytes > limit:
                 continue
             if state[1] - frame.loss_net_bytes + frame.loss_top_bytes > room_for_all:
@@ -278,12 +303,12 @@ class _Bound:
 
     def __init__(self, sizes: Sizes, limit: int, most_flops: int) -> None:
         blocks = sizes.blocks
-        frames = [sizes.frame(kind) for kind in ((0, 2) if blocks == 1 else (0, 1, 2))]
+        frame = sizes.least_frame()
         self.most_flops = most_flops
         self.slack = most_flops * 1e-12 + 1  # of the division
-        stored = [sizes.stored(block) for block in range(blocks)]
-        most_kept = limit - sizes.held_bytes + max(f.loss_net_bytes - f.loss_top_bytes for f in frames)
-        most_forward = limit - min(frame.head_top_bytes for frame in frames)
+        stored = [sizes.stored(block, None) for block in range(blocks)]
+        most_kept = limit - sizes.held_bytes + frame.loss_net_bytes - frame.loss_top_bytes
+        most_forward = limit - frame.head_top_bytes + sizes.most_returned_bytes
         kept, forward = (_from_each([piece[field] for piece in stored]) for field in (2, 0))
         self.kept_ahead = [ahead - most_kept for ahead in kept]
         self.forward_ahead = [ahead - most_forward for ahead in forward]
@@ -291,7 +316,7 @@ class _Bound:
         room = limit - sizes.held_bytes
         for first in range(blocks):
             for last in range(first, blocks):
-                piece = sizes.segment(first, last, earliest=False)
+                piece = sizes.segment(first, last, None)
                 if piece.kept_bytes + piece.backward_top_bytes > room:
                     break
                 saved = kept[first] - kept[last + 1] - piece.kept_bytes

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from vramplan.memory.budget import Footprint
 from vramplan.memory.iteration import replay
+from vramplan.models import block_kinds, holds_outputs
 from vramplan.models.modules import Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
@@ -50,7 +51,14 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
             found = judge.probes[key] = replay(short, batch=1 if one else 2)
         return found
 
-    return ProbedSizes(record, judge.record("none", accumulates, one), setup.model.layers, micro)
+    return ProbedSizes(
+        record,
+        judge.record("none", accumulates, one),
+        block_kinds(setup.model),
+        micro,
+        holds_outputs=holds_outputs(setup.model.family),
+        seen=judge.seen,
+    )
 
 
 def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> int:

@@ -1,94 +1,212 @@
 """The sizes that the placement of checkpoints needs, read off replays of a few blocks.
 
-Three units in a row show the first and every later one, whatever the number of blocks; which is how a segment of each
-length costs one short replay, and only if the search asks for it.
+A few units in a row show the first and every later one, whatever the number of blocks; which is how a segment of each
+length costs one short replay, and only if the search asks for it. What pieces hold together is read off replays of the
+whole model, each with a placement that shows one step of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from vramplan.models.modules import Segment
-from vramplan.planner.optimal import Frame, Piece
-from vramplan.tape.pieces import Outside, Unit, take_apart
+from vramplan.planner.checkpoints import segments_of, spelled
+from vramplan.planner.optimal import Frame, Piece, Placement, Shared
+from vramplan.tape.pieces import Outside, Unit, take_apart, units_of
 from vramplan.tape.record import Record
-
-UNITS = 3  # first, a later one, and one that stands for the last, which is like every later one
 
 Replay = Callable[[tuple[Segment, ...]], Record]
 """The record of a model that consists of these segments, everything else being the job's."""
 
 
 class Probe(NamedTuple):
-    """One short replay, taken apart."""
+    """One replay, taken apart."""
 
     units: list[Unit]
     outside: Outside
     recomputed_flops: int
+    first_blocks: list[int]  # of each unit
+
+
+class Held(NamedTuple):
+    """What a piece finds of those before it.
+
+    A checkpoint holds all that a stored block of its kind does, and the arguments of its blocks too. `opens` says that
+    the first block is in a checkpoint, which holds the model's embeddings. `returned` is what the last piece is, where
+    the loop keeps what it returned.
+    """
+
+    opens: bool
+    kinds: frozenset[tuple[object, bool]]  # kinds of blocks, and whether one of them is in a checkpoint
+    returned: str = ""
+
+
+STORED, SINGLE, LONG = "stored", "single", "long"  # pieces: a stored block, a checkpoint of one block or of several
+NOTHING = Held(False, frozenset())
 
 
 class ProbedSizes:
-    """`optimal.Sizes` of a model whose blocks are alike, at one micro-batch."""
+    """`optimal.Sizes` of a model whose blocks differ in nothing but what they share, at one micro-batch."""
 
-    def __init__(self, replay: Replay, whole: Record, blocks: int, batch: int) -> None:
-        """`whole` is the record of the whole model with every block stored."""
-        self._replay, self._batch, self.blocks = replay, batch, blocks
+    def __init__(
+        self,
+        replay: Replay,
+        whole: Record,
+        kinds: tuple[object, ...],
+        batch: int,
+        *,
+        holds_outputs: bool = False,
+        seen: dict[object, Placement] | None = None,
+    ) -> None:
+        """`whole` is the record of the whole model with every block stored, `kinds` says which are alike.
+
+        `holds_outputs`: the loop keeps what a block returned until the next has returned. `seen` remembers placements
+        from one micro-batch to the next, so that the same replays serve all.
+        """
+        self._replay, self._batch, self.blocks = replay, batch, len(kinds)
+        self._kinds, self._holds_outputs = kinds, holds_outputs
+        # the first unit, one that stands for the last, and between them more than there are other kinds, even if a
+        # longer model has one more: so one of them holds nothing for the first time
+        self._units = 3 + len(set(kinds))
+        self._seen = {} if seen is None else seen
         self._probes: dict[tuple[Segment, ...], Probe] = {}
-        self._segments: dict[tuple[int, bool, bool], Piece] = {}
-        self._frames: dict[int, Frame] = {}
+        self._segments: dict[tuple[int, bool], Piece] = {}
+        self._frames: dict[Shared, Frame] = {}
+        self._added: dict[tuple[Held, frozenset[tuple[object, bool]]], int] = {}
+        self._after: dict[tuple[Held, int, int, bool], Held] = {}
         _, outside = take_apart(whole, batch)
         peaks = whole.peaks(batch)
         static = whole.static_bytes(batch)
         self.start_bytes = static + outside.before_net
         end = static + whole.net_bytes(batch, ("forward", "backward"))
-        inner = self._probe(Segment(1, UNITS, False)).units[1]
+        stored = self._probe(Segment(1, self._units, False))
+        inner = _plain(stored.units)
         self._gradient = inner.forward_net + inner.leaving + inner.backward_net
-        self.held_bytes = end - outside.after_net - self._gradient * blocks
+        self.held_bytes = end - outside.after_net - self._gradient * self.blocks
         self.floor_bytes = max(static + outside.before_top, end - outside.after_net + outside.after_top, peaks["step"])
         self._inner = self._piece(inner, 1, 0)
-        self._first = self._piece(self._probe(Segment(1, UNITS, False)).units[0], 1, 0)
+        self._first = self._piece(stored.units[0], 1, 0)
+        self._returned = {"": 0, STORED: 0, SINGLE: 0, LONG: 0}
+        if holds_outputs:
+            for name, run in ((SINGLE, Segment(2, 1, True)), (LONG, Segment(1, 2, True))):
+                after = self._probe(run, Segment(1, 2, False)).units[-2]
+                self._returned[name] = inner.forward_net - after.forward_net
+        self.most_returned_bytes = max(self._returned.values())
+        self.nothing: Shared = NOTHING
 
     def gradient_bytes(self, first: int, last: int) -> int:
         """What the backward of these blocks leaves."""
         return self._gradient * (last - first + 1)
 
-    def stored(self, block: int) -> Piece:
+    def stored(self, block: int, shared: Shared | None) -> Piece:
         """A block that is no part of a checkpoint."""
-        return self._inner if block else self._first
+        if not block:
+            return self._first
+        return self._inner if shared is None else self._shared(self._inner, block, block, shared, checkpoint=False)
 
-    def segment(self, first: int, last: int, *, earliest: bool) -> Piece:
+    def segment(self, first: int, last: int, shared: Shared | None) -> Piece:
         """These blocks as one checkpoint."""
-        key = (last - first + 1, first == 0, earliest)
-        found = self._segments.get(key)
+        if not first:
+            return self._opening(last)
+        piece = self._segment(last - first + 1, False)
+        return piece if shared is None else self._shared(piece, first, last, shared, checkpoint=True)
+
+    def after(self, shared: Shared, first: int, last: int, *, checkpoint: bool) -> Shared:
+        """What a piece after these blocks finds."""
+        assert isinstance(shared, Held)
+        key = (shared, first, last, checkpoint)
+        found = self._after.get(key)
         if found is None:
-            found = self._segments[key] = self._make(*key)
+            kinds = shared.kinds | self._new(shared, first, last, checkpoint=checkpoint)
+            returned = "" if not self._holds_outputs else SINGLE if last == first else LONG
+            returned = STORED if returned and not checkpoint else returned
+            found = self._after[key] = Held(checkpoint if first == 0 else shared.opens, kinds, returned)
         return found
 
-    def frame(self, kind: int) -> Frame:
-        """What surrounds the blocks."""
-        found = self._frames.get(kind)
+    def frame(self, shared: Shared) -> Frame:
+        """What surrounds the blocks, read off a placement that ends with it."""
+        found = self._frames.get(shared)
         if found is None:
-            runs = (
-                (Segment(1, UNITS, False),),
-                (Segment(1, 1, False), Segment(UNITS - 1, 1, True)),
-                (Segment(UNITS, 1, True),),
-            )[kind]
-            outside = self._probe(*runs).outside
-            found = self._frames[kind] = Frame(outside.between_top, outside.loss_net, outside.loss_top)
+            assert isinstance(shared, Held)
+            outside = self._probe(*segments_of(spelled(self._ending_with(shared)), self.blocks)).outside
+            found = self._frames[shared] = Frame(outside.between_top, outside.loss_net, outside.loss_top)
         return found
 
-    def _make(self, length: int, opens: bool, earliest: bool) -> Piece:
-        probe = self._probe(Segment(UNITS, length, True))
-        flops = probe.recomputed_flops // UNITS
-        if opens:
-            return self._piece(probe.units[0], length, flops)
-        piece = self._piece(probe.units[1], length, flops)
-        if earliest:  # it holds what all checkpoints share, which does not depend on its length
-            mixed = self._probe(Segment(1, 1, False), Segment(UNITS - 1, 1, True)).units
-            shared = mixed[2].backward_net - mixed[1].backward_net
-            piece = piece._replace(kept_bytes=piece.kept_bytes + shared)
+    def least_frame(self) -> Frame:
+        """The surroundings of stored blocks alone, which hold least of what is shared; and the least loss."""
+        stored = (Segment(1, self._units, False),)
+        single = (Segment(self._units, 1, True),)
+        mixed = (Segment(1, 1, False), Segment(self._units - 1, 1, True))
+        found = [self._probe(*run).outside for run in (stored, single, mixed)]
+        loss = max(found, key=lambda one: one.loss_net - one.loss_top)
+        return Frame(min(one.between_top for one in found), loss.loss_net, loss.loss_top)
+
+    def _new(self, shared: Held, first: int, last: int, *, checkpoint: bool) -> frozenset[tuple[object, bool]]:
+        """What a piece holds that none before it does."""
+        kinds = set(self._kinds[first : last + 1])
+        holds = {(kind, False) for kind in kinds} | ({(kind, True) for kind in kinds} if checkpoint else set())
+        return frozenset(holds) - shared.kinds
+
+    def _shared(self, piece: Piece, first: int, last: int, shared: Shared, *, checkpoint: bool) -> Piece:
+        """A piece with what it is the first to hold, and less what the loop kept of the one before it."""
+        assert isinstance(shared, Held)
+        new = self._new(shared, first, last, checkpoint=checkpoint)
+        if new:
+            key = (shared._replace(returned=""), new)
+            added = self._added.get(key)
+            if added is None:
+                added = self._added[key] = self._measured(key[0], new, first, last, checkpoint=checkpoint)
+            piece = piece._replace(kept_bytes=piece.kept_bytes + added)
+        if self._holds_outputs:
+            own = SINGLE if first == last else LONG
+            kept = self._returned[own if checkpoint else STORED] - self._returned[shared.returned]
+            piece = piece._replace(forward_bytes=piece.forward_bytes + kept)
         return piece
+
+    def _measured(
+        self, shared: Held, new: frozenset[tuple[object, bool]], first: int, last: int, *, checkpoint: bool
+    ) -> int:
+        """Bytes of what a piece is the first to hold, in a placement where it finds just this."""
+        placement = self._seen.get((shared, new))
+        if placement is None:
+            placement = (*self._showing(shared, first), *([(first, last)] if checkpoint else []))
+            self._seen[shared, new] = placement
+        if checkpoint:
+            first, last = placement[-1]
+        probe = self._probe(*segments_of(spelled(placement), self.blocks))
+        at = probe.first_blocks.index(first)
+        plain = self._segment(last - first + 1, False) if checkpoint else self._inner
+        return self._gradient * (last - first + 1) - probe.units[at].backward_net - plain.kept_bytes
+
+    def _showing(self, shared: Held, blocks: int) -> Iterator[tuple[int, int]]:
+        """Checkpoints of one block each, so that a piece after so many blocks finds just this."""
+        for block in range(blocks):
+            if shared.opens if block == 0 else (self._kinds[block], True) in shared.kinds:
+                yield block, block
+
+    def _ending_with(self, shared: Held) -> Placement:
+        """A placement that ends with it."""
+        alone = {STORED: 1, SINGLE: 1, LONG: 2}.get(shared.returned, 0)
+        before = max(self.blocks - alone, 0)
+        placement = tuple(self._showing(shared, before))
+        return (*placement, (before, self.blocks - 1)) if shared.returned in (SINGLE, LONG) else placement
+
+    def _opening(self, last: int) -> Piece:
+        """A checkpoint that begins with the first block; of all blocks it may be no part of a longer model."""
+        if last + 1 < self.blocks or len(set(self._kinds)) == 1:
+            return self._segment(last + 1, True)
+        probe = self._probe(Segment(1, self.blocks, True))
+        return self._piece(probe.units[0], self.blocks, probe.recomputed_flops)
+
+    def _segment(self, length: int, opens: bool) -> Piece:
+        found = self._segments.get((length, opens))
+        if found is None:
+            probe = self._probe(Segment(self._units, length, True))
+            unit = probe.units[0] if opens else _plain(probe.units)
+            flops = probe.recomputed_flops // self._units
+            found = self._segments[length, opens] = self._piece(unit, length, flops)
+        return found
 
     def _piece(self, unit: Unit, length: int, flops: int) -> Piece:
         kept = self._gradient * length - unit.backward_net
@@ -99,5 +217,11 @@ class ProbedSizes:
         if found is None:
             record = self._replay(segments)
             units, outside = take_apart(record, self._batch)
-            found = self._probes[segments] = Probe(units, outside, record.flops["recompute"])
+            numbers = [record.numbers[unit][0] for unit in units_of(record)]
+            found = self._probes[segments] = Probe(units, outside, record.flops["recompute"], numbers)
         return found
+
+
+def _plain(units: list[Unit]) -> Unit:
+    """A later unit that is the first to hold nothing: of those between the first and the last it frees least."""
+    return max(units[1:-1], key=lambda unit: unit.backward_net)

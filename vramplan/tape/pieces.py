@@ -39,11 +39,12 @@ class Outside(NamedTuple):
 
 
 def take_apart(record: Record, batch: int) -> tuple[list[Unit], Outside]:
-    """The units of a record in the order of the model, and what is outside of them."""
+    """The units of a record in the order of the model, one of each run of equal ones, and what is outside of them."""
     sizes = record.sizes(batch)
     births = _births(record)
     slices = {name: _slices(record, start, end) for name, start, end in _phases(record)}
-    order = [unit for unit, _ in slices["forward"] if unit]
+    order = units_of(record)
+    times = {path[0][0]: path[0][1] for _, path in record.marks if path}
     forward = {unit: climb(items, sizes) for unit, items in slices["forward"] if unit}
     backward = {unit: climb(items, sizes) for unit, items in slices["backward"] if unit}
     leaving = dict.fromkeys(order, 0)
@@ -51,7 +52,7 @@ def take_apart(record: Record, batch: int) -> tuple[list[Unit], Outside]:
     for position, storage, copies in _outer(slices["forward"], last=True):
         unit = births[storage]
         if unit and copies < 0 and record.categories[storage] == AUTOCAST_COPIES:
-            leaving[unit] += sizes[storage] * copies
+            leaving[unit] += sizes[storage] * copies // times[unit]
         else:
             between.append((position, storage, copies))
     before_net, before_top = climb([_outer(slices["forward"], last=False)], sizes)
@@ -59,6 +60,12 @@ def take_apart(record: Record, batch: int) -> tuple[list[Unit], Outside]:
     after_net, after_top = climb([_outer(slices["backward"], last=True)], sizes)
     outside = Outside(before_net, before_top, climb([between], sizes)[1], loss_net, loss_top, after_net, after_top)
     return [Unit(*forward[unit], leaving[unit], *backward[unit]) for unit in order], outside
+
+
+def units_of(record: Record) -> list[int]:
+    """The units of a record in the order of the model: their identities."""
+    (_, start, end), *_ = _phases(record)
+    return list(dict.fromkeys(path[0][0] for _, _, path in record.pieces(start, end) if path))
 
 
 def _phases(record: Record) -> list[tuple[str, int, int]]:
@@ -74,7 +81,7 @@ def _slices(record: Record, start: int, end: int) -> list[tuple[int, list[Item]]
         if not groups or groups[-1][0] != unit:
             groups.append((unit, []))
         groups[-1][1].append((low, high, path))
-    return [(unit, record.nest(pieces, 0)) for unit, pieces in groups]
+    return [(unit, record.nest(pieces, 1 if unit else 0)) for unit, pieces in groups]
 
 
 def _outer(slices: list[tuple[int, list[Item]]], *, last: bool) -> Run:
