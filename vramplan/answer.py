@@ -11,7 +11,7 @@ from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
 from vramplan.memory.budget import RESERVED_PERCENT, Footprint
 from vramplan.memory.iteration import Setup
-from vramplan.memory.precision import PRECISIONS
+from vramplan.memory.precision import precision_of
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.checkpoints import checkpoint_ranges
 from vramplan.planner.choose import Choice, Rung, choose
@@ -211,14 +211,14 @@ def _components(record: Record, job: Job, rung: Rung, total: int, trainable: int
     micro = rung.schedule.micro_batch_size
     phase, moment = record.worst(micro)
     sizes = record.components(micro, phase, moment)
-    precision = PRECISIONS[job.precision]
+    precision = precision_of(job.precision, half_weights=job.half_weights)
     width = precision.weights.itemsize
     gradient = FP32.itemsize if job.fp32_gradients else width
     resident = rung.schedule.accumulates or job.fp32_gradients
     basis = {
         "weights": f"{total:,} x {width} B",
         "master": "fp32 copy of the weights",
-        "optimizer": f"{job.optimizer}, {job.optimizer_implementation}",
+        "optimizer": f"{job.optimizer}, {job.optimizer_implementation}" + ", fp32 states" * job.fp32_states,
         "ema": "moving average of the weights",
         "gradients": f"{trainable:,} x {gradient} B, resident" if resident else "those made so far",
         "activations": f"micro-batch {micro} x {_sample(job)}",

@@ -34,6 +34,7 @@ class JobKeys(TypedDict, total=False):
     optimizer_implementation: str | None
     optimizer_in_backward: bool | None
     max_gradient_norm: float | None
+    grad_scaler: bool | None
     ema: bool | None
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
@@ -88,6 +89,7 @@ class Job:
     optimizer_implementation: str | None
     optimizer_in_backward: bool | None
     max_gradient_norm: float | None
+    grad_scaler: bool | None
     ema: bool | None
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None

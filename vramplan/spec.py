@@ -149,7 +149,10 @@ class Job(NamedTuple):
     base_learning_rate: float | None = None
     optimizer_in_backward: bool = False
     max_gradient_norm: float | None = None  # None: no clipping
+    grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step
     ema: bool = False  # an exponential moving average of the weights
+    half_weights: bool = False  # amp-* only: the weights have the element type of the matrix products already
+    fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
     every_second_matmul: bool = False  # selective-op only
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused

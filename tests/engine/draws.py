@@ -37,6 +37,7 @@ OPTIMIZERS = (
     ("adamw-8bit-paged", "fused"),
     ("lion", "fused"),
     ("lamb", "fused"),
+    ("adamw-32bit", "fused"),
     ("lomo", "for-loop"),
 )
 
@@ -184,8 +185,10 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
         accumulating=not in_backward and draw(st.booleans()),
         optimizer_in_backward=in_backward,
         max_gradient_norm=None if mixed or in_backward else draw(st.sampled_from([None, None, 1.0])),
+        grad_scaler=precision == "amp-fp16" and optimizer != "muon" and not in_backward and draw(st.booleans()),
         ema=draw(st.booleans()),
         fp32_gradients=mixed and draw(st.booleans()),
+        half_weights=precision.startswith("amp-") and draw(st.sampled_from([False, False, True])),
         wide_embeddings=draw(st.booleans()),
         hold_outputs=draw(st.booleans()),
         loss=draw(st.sampled_from(LOSSES if model.task != "lm" else LM_LOSSES if selective else LOSSES[:1])),

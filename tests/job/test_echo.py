@@ -49,7 +49,8 @@ def test_round_trip_of_a_gpu_that_no_profile_has(tmp_path: Path) -> None:
 
 def test_every_key_is_known_and_every_default_explicit() -> None:
     echoed = job_to_dict(build_job({"model": "gpt2", "gpu": "v100"}))
-    cells = set(words.CELLS) - {"gradient_dtype"}  # the one that can differ from the precision's own
+    # those that can differ from what the resolved precision has
+    cells = set(words.CELLS) - {"weight_dtype", "gradient_dtype", "optimizer_state_dtype"}
     left_out = {*cells, *words.TEXTBOOK_KEYS}
     assert set(echoed) == set(words.JOB_KEYS) - left_out
     assert echoed["global_batch_size"] == 512
@@ -92,8 +93,13 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "hold_outputs": st.booleans(),
             "optimizer_in_backward": st.booleans(),
             "max_gradient_norm": st.none() | st.floats(0.001, 10),
+            "grad_scaler": st.booleans(),
             "ema": st.booleans(),
-            "gradient_dtype": pinned([None, "fp32"]),
+            "weight_dtype": pinned([None, None, "bf16", "fp16"]),
+            "gradient_dtype": pinned([None, None, "fp32"]),
+            "master_dtype": pinned([None, None, "none"]),
+            "optimizer_state_dtype": pinned([None, None, "fp32"]),
+            "compute_dtype": pinned([None, None, "bf16"]),
             "parallel": st.fixed_dictionaries({"data": st.integers(1, 8)}),
             "runtime": pinned(list(words.RUNTIMES)),
             "reserve": pinned(["0 GiB", "1 MB", "0.3 KiB"]),

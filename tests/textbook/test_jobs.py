@@ -241,6 +241,7 @@ REFUSED = {
     "--optimizer-in-backward": "optimizer_in_backward",
     "--max-gradient-norm 1": "max_gradient_norm",
     "--ema": "ema",
+    "--grad-scaler": "grad_scaler",
     "--loss fp32-logits": "loss",
     "--reserve 1GiB": "reserve",
     "--optimizer adafactor": "optimizer",

@@ -78,6 +78,10 @@ def _job(
     max_gradient_norm: Annotated[
         str | None, _option("--max-gradient-norm", metavar="X", help="Gradients are clipped to this total norm.")
     ] = None,
+    grad_scaler: Annotated[
+        bool | None,
+        typer.Option("--grad-scaler/--no-grad-scaler", help="amp-fp16: the loss is scaled, gradients are unscaled."),
+    ] = None,
     ema: Annotated[bool | None, typer.Option("--ema/--no-ema", help="A moving average of the weights.")] = None,
     activation_checkpointing: Annotated[
         str | None,
@@ -146,19 +150,24 @@ def _job(
         _option("--trainable-parameters", metavar="COUNT", help="Textbook: how many are trained, as in 2.8B."),
     ] = None,
     weight_dtype: Annotated[
-        str | None, _option("--weight-dtype", metavar="NAME", help="Textbook: fp32, fp16, bf16, fp8, int8, none.")
+        str | None,
+        _option(
+            "--weight-dtype", metavar="NAME", help="Of the weights: fp32, fp16, bf16; the textbook takes any type."
+        ),
     ] = None,
     gradient_dtype: Annotated[
-        str | None, _option("--gradient-dtype", metavar="NAME", help="Textbook: the same; none leaves gradients out.")
+        str | None, _option("--gradient-dtype", metavar="NAME", help="Of the gradients; fp32 with mixed-*.")
     ] = None,
     master_dtype: Annotated[
-        str | None, _option("--master-dtype", metavar="NAME", help="Textbook: the same; none for no master copy.")
+        str | None, _option("--master-dtype", metavar="NAME", help="Of the master copy; none for no copy.")
     ] = None,
     optimizer_state_dtype: Annotated[
-        str | None, _option("--optimizer-state-dtype", metavar="NAME", help="Textbook: the same.")
+        str | None,
+        _option("--optimizer-state-dtype", metavar="NAME", help="Of the optimizer's states; fp32 beside half weights."),
     ] = None,
     compute_dtype: Annotated[
-        str | None, _option("--compute-dtype", metavar="NAME", help="Textbook: element type of the activations.")
+        str | None,
+        _option("--compute-dtype", metavar="NAME", help="Of matrix products: bf16 or fp16 with fp32 is amp-*."),
     ] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", hidden=True)] = None,
     adapter: Annotated[str | None, _later("--adapter")] = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.explanation.trace import Trace, full_name, group_name
 from vramplan.memory.iteration import gradient_bytes
 from vramplan.memory.optimizers import MOMENTS, library_of, optimizer_states, shared_states
-from vramplan.memory.precision import PRECISIONS
+from vramplan.memory.precision import precision_of
 from vramplan.results.explain import Shape, State, StateTensor
 from vramplan.tape.tape import rounded
 from vramplan.tape.tensors import FP32, Parameter
@@ -29,7 +29,7 @@ def _of_weights(trace: Trace, component: str) -> State:
     setup = trace.setup
     rows: dict[tuple[str, Shape], StateTensor] = {}
     taken: set[str] = set()
-    precision = PRECISIONS[setup.precision]
+    precision = precision_of(setup.precision, half_weights=setup.half_weights)
     elements = rounding = 0
     for weight in trace.weights:
         parameter = weight.parameter
@@ -85,11 +85,19 @@ def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
                 parameters.append(one)
         shared = shared_states(parameters, setup.optimizer, setup.wide_embeddings, setup.optimizer_in_backward)
         size = sum(state.at(0) for state in shared)
-        return [StateTensor("code_books.optimizer", (), FP32.name, 1, size, size)] if size else []
+        books = [StateTensor("code_books.optimizer", (), FP32.name, 1, size, size)] if size else []
+        return [*books, *(_of_the_scaler() if setup.grad_scaler else ())]
     if component == "ema" and setup.ema:
         sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "buffers"]
         return [StateTensor(f"buffer.{number}.ema", (), "", 1, size, size) for number, size in enumerate(sizes)]
     return []
+
+
+def _of_the_scaler() -> list[StateTensor]:
+    from vramplan.memory.scaling import scaler_states  # few jobs scale their loss
+
+    size = sum(state.at(0) for state in scaler_states())
+    return [StateTensor("loss_scale.optimizer", (), FP32.name, 2, size // 2, size)]
 
 
 def _one(trace: Trace, parameter: Parameter) -> Parameter:
@@ -101,7 +109,7 @@ def _one(trace: Trace, parameter: Parameter) -> Parameter:
 
 def _formula(trace: Trace, component: str, elements: int, total: int, rows: int) -> str:
     setup = trace.setup
-    precision = PRECISIONS[setup.precision]
+    precision = precision_of(setup.precision, half_weights=setup.half_weights)
     width = FP32.itemsize if precision.master and component in ("master", "optimizer") else precision.weights.itemsize
     if component == "gradients" and setup.fp32_gradients:
         width = FP32.itemsize
@@ -131,7 +139,7 @@ def _counters(trace: Trace, component: str) -> str:
         views = any(one.parameter.grad_bytes > _plain(one.parameter) for one in trace.weights)
         return " and what gradients that are views keep" if views and not setup.fp32_gradients else ""
     fused = setup.optimizer in ("adam", "adamw") and setup.optimizer_implementation == "fused"
-    master = PRECISIONS[setup.precision].master
+    master = precision_of(setup.precision).master
     return " and step counts" if component == "optimizer" and fused and not master else ""
 
 

@@ -34,6 +34,7 @@ class RawJob:
     optimizer_implementation: str | None = None
     optimizer_in_backward: bool | None = None
     max_gradient_norm: float | None = None
+    grad_scaler: bool | None = None
     ema: bool | None = None
     activation_checkpointing: str | None = None
     every_second_matmul: bool | None = None
@@ -85,6 +86,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     if norm == 0:
         fields.problem("max_gradient_norm", "0 leaves no gradients; leave it out for no clipping")
     raw.max_gradient_norm = None if norm is None else float(norm)
+    raw.grad_scaler = fields.boolean("grad_scaler")
     raw.ema = fields.boolean("ema")
     raw.activation_checkpointing = _checkpointing(fields)
     raw.every_second_matmul = fields.boolean("every_second_matmul")

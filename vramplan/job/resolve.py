@@ -9,6 +9,7 @@ from vramplan.catalog import models, shapes
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
+from vramplan.job.cells import Cells, check_scaler, compose
 from vramplan.job.images import image_size_of, no_tokens
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
@@ -44,17 +45,19 @@ class Resolver:
         raw = self.raw
         runtime = self._runtime()
         model, gpu = self._model(), self._gpu()
-        precision = self._precision(gpu)
-        optimizer, implementation = self._optimizer(runtime, precision)
+        cells = self._cells(self._precision(gpu), gpu)
+        precision = cells.precision
+        optimizer, implementation = self._optimizer(runtime, cells)
         in_backward = self._in_backward(runtime, optimizer, precision)
         if raw.max_gradient_norm is not None:
             self._clipping(precision, in_backward)
+        if raw.grad_scaler:
+            check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
         attention = self._attention(model, gpu, precision)
         sequence_length, image_size = self._sequence_length(model), image_size_of(self, model)
         self._window(model, sequence_length, attention)
         self._checkpointing(model)
         loss = self._loss(model, gpu, runtime, precision)
-        fp32_gradients = self._cells(precision)
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
             self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
@@ -95,8 +98,11 @@ class Resolver:
             base_learning_rate=raw.base_learning_rate,
             optimizer_in_backward=in_backward,
             max_gradient_norm=raw.max_gradient_norm,
+            grad_scaler=bool(raw.grad_scaler),
             ema=bool(raw.ema),
-            fp32_gradients=fp32_gradients,
+            half_weights=cells.half_weights,
+            fp32_gradients=cells.fp32_gradients,
+            fp32_states=cells.fp32_states,
             every_second_matmul=bool(raw.every_second_matmul),
             loss=loss,
             image_size=image_size,
@@ -217,8 +223,9 @@ class Resolver:
                 self._assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
         return precision
 
-    def _optimizer(self, runtime: Runtime | None, precision: str) -> tuple[str, str]:
-        optimizer = self.raw.optimizer
+    def _optimizer(self, runtime: Runtime | None, cells: Cells) -> tuple[str, str]:
+        optimizer, precision = self.raw.optimizer, cells.precision
+        half = precision.rpartition("-")[2] if cells.half_weights or precision.startswith("pure-") else None
         if optimizer is None:
             optimizer = "adamw"
             self._assume("optimizer", optimizer, "the default")
@@ -227,13 +234,15 @@ class Resolver:
         mixed = precision.startswith("mixed-")
         if mixed and optimizer in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
             self.fields.refuse("optimizer", f"{optimizer} over a master copy ({precision}) is not modelled")
-        if optimizer == "lars" and precision == "pure-bf16":
+        if optimizer == "lars" and half == "bf16":
             self.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")
         implementation = self.raw.optimizer_implementation
-        if optimizer == "lomo" and precision == "pure-fp16":
+        if optimizer == "lomo" and half == "fp16":
             message = "lomo runs backward twice to scale an fp16 loss, which is not modelled"
             self.fields.refuse("optimizer", message, hint="use pure-bf16")
         if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
+            return optimizer, self._only("fused", optimizer, "bitsandbytes has one kernel for each parameter")
+        if cells.fp32_states:
             return optimizer, self._only("fused", optimizer, "bitsandbytes has one kernel for each parameter")
         if optimizer == "lomo" and not mixed:
             return optimizer, self._only("for-loop", optimizer, "weights are stepped as their gradients come")
@@ -410,19 +419,12 @@ class Resolver:
             why = f"unknown for {gpu.name}, which counts as recent"
             self._assume("gpu.compute_capability", "8.0 or above", why)
 
-    def _cells(self, precision: str) -> bool:
-        """Whether gradients are summed in fp32 buffers beside a half-precision model: the one modelled override.
-
-        The same value as a precision's own is no override.
-        """
-        own = own_cells(precision)
-        fp32_gradients = precision.startswith("mixed-") and self.raw.cells.get("gradient_dtype") == "fp32"
-        for key, word in self.raw.cells.items() if own else ():
-            if key == "gradient_dtype" and word == "none":
-                self.fields.refuse(key, "none belongs to the runtime textbook", hint="runtime: textbook")
-            elif own[key] != word and not (fp32_gradients and key == "gradient_dtype"):
-                self.fields.refuse(key, f"{word} is not modelled ({precision} has {own[key]})")
-        return fp32_gradients
+    def _cells(self, precision: str, gpu: Gpu | None) -> Cells:
+        """The precision with the element types that the job has of its own."""
+        cells = compose(self.fields, self.raw.cells, precision, self.raw.optimizer, gpu)
+        if cells.precision != precision:
+            self._assume("precision", cells.precision, "what the element types amount to")
+        return cells
 
     def _batch(self) -> tuple[int, bool]:
         """The global batch and whether it was given. 0: the steps were given, and the planner multiplies."""
@@ -484,25 +486,6 @@ def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -
     if model is not None and model.head_size > LARGEST_FLASH_HEAD:
         return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {model.head_size}"
     return None
-
-
-def own_cells(precision: str) -> dict[str, str]:
-    """The element types of a precision, as the table in docs/job-format.md has them."""
-    half = precision.rpartition("-")[2]
-    if precision == "fp32" or precision.startswith("amp-"):
-        own = {
-            "weight_dtype": "fp32",
-            "gradient_dtype": "fp32",
-            "master_dtype": "none",
-            "optimizer_state_dtype": "fp32",
-        }
-    elif precision.startswith("mixed-"):
-        own = {"weight_dtype": half, "gradient_dtype": half, "master_dtype": "fp32", "optimizer_state_dtype": "fp32"}
-    elif precision.startswith("pure-"):
-        own = {"weight_dtype": half, "gradient_dtype": half, "master_dtype": "none", "optimizer_state_dtype": half}
-    else:
-        return {}
-    return {**own, "compute_dtype": half}
 
 
 def _word(text: str) -> str:

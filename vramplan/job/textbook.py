@@ -15,9 +15,10 @@ from vramplan.catalog.counting import parameters_of
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink
 from vramplan.job import vocabulary as words
+from vramplan.job.cells import own_cells
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import RawJob, read_job
-from vramplan.job.resolve import DEFAULT_MAX_SEQUENCE, DEFAULT_MAX_UTILIZATION, Resolver, own_cells
+from vramplan.job.resolve import DEFAULT_MAX_SEQUENCE, DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.spec import Gpu, Job, TextbookCells, TextbookJob, TextbookModel
 from vramplan.textbook.activations import NEEDS
 from vramplan.units import format_gib
@@ -42,6 +43,7 @@ _MEANINGLESS = (
     _Meaningless("optimizer_implementation", ()),
     _Meaningless("optimizer_in_backward", (False,)),
     _Meaningless("max_gradient_norm", ()),
+    _Meaningless("grad_scaler", (False,)),
     _Meaningless("ema", (False,)),
     _Meaningless("every_second_matmul", (False,)),
     _Meaningless("loss", ("standard",)),

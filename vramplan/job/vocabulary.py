@@ -8,7 +8,7 @@ from __future__ import annotations
 JOB_KEYS = (
     *("name", "model", "gpu", "sequence_length", "image_size", "micro_batch_size", "global_batch_size"),
     *("gradient_accumulation_steps", "precision", "optimizer", "optimizer_implementation", "optimizer_in_backward"),
-    *("max_gradient_norm", "ema"),
+    *("max_gradient_norm", "grad_scaler", "ema"),
     *("activation_checkpointing", "every_second_matmul", "attention", "loss", "compile", "dropout", "hold_outputs"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
@@ -47,6 +47,8 @@ KNOWN_OPTIMIZERS = (*OPTIMIZERS, "galore-adamw:RANK")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
+FP32_STATES = ("adamw", "adam", "sgd-momentum", "rmsprop")  # of bitsandbytes, whatever the weights are
+OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, "sgd", "lomo")  # their states do not follow the weights
 OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-*
 
 OPTIMAL = "optimal"

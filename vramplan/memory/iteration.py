@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
-from vramplan.memory.precision import PRECISIONS, Precision
+from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
 from vramplan.models.modules import CORE, Recipe, Segment
 from vramplan.spec import ModelShape
@@ -44,6 +44,8 @@ class Setup(NamedTuple):
     ema: bool = False  # an exponential moving average of the weights beside them
     fp32_gradients: bool = False  # half-precision gradients are added to fp32 buffers, which stay, and are freed
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
+    grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
+    half_weights: bool = False  # autocast over weights of its own element type
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
 
 
@@ -63,7 +65,7 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
 
 
 def _replay(setup: Setup, tape: Tape) -> Record:
-    precision = PRECISIONS[setup.precision]
+    precision = precision_of(setup.precision, half_weights=setup.half_weights)
     recipe = recipe_of(setup, precision)
     model = family(setup.model.family)(tape, recipe)
     tape.gradients_resident = setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
@@ -73,6 +75,11 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     tape.autocast = tape.compute_dtype = precision.autocast
     output = model(*arguments)
     loss = mul_scalar(output.loss) if setup.accumulating else output.loss
+    if setup.grad_scaler:
+        from vramplan.memory.scaling import scale_loss  # only jobs that scale their loss pay for it
+
+        tape.autocast = None
+        loss = scale_loss(loss)
     tape.autocast = None
     tape.casts.clear()
     held = output if setup.hold_outputs else None
@@ -89,13 +96,23 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     del loss, held
 
     tape.phase("step")
+    scaled: list[Tensor] = []
+    if setup.grad_scaler:
+        from vramplan.memory.scaling import unscale_before_clipping
+
+        unscale_before_clipping(tape, scaled, setup.optimizer, setup.optimizer_implementation, setup.max_gradient_norm)
     norm: Tensor | None = None  # training loops keep it until the step is over, to log it
     if setup.max_gradient_norm is not None:
         from vramplan.memory.clipping import clip_gradients  # only jobs that clip pay for it
 
         norm = clip_gradients(tape)
+    if setup.grad_scaler:
+        from vramplan.memory.scaling import unscale_in_step
+
+        unscale_in_step(tape, scaled, setup.optimizer, setup.optimizer_implementation)
     if not setup.optimizer_in_backward:
         step(tape, setup.optimizer, setup.optimizer_implementation, precision)
+    scaled.clear()
     if setup.ema:
         from vramplan.memory.averaging import average_states, update_average  # only jobs that average pay for it
 
@@ -114,6 +131,10 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     if setup.ema:
         states += average_states(tape.parameters, model.buffers())
     states += shared_states(tape.parameters, optimizer, wide, setup.optimizer_in_backward)
+    if setup.grad_scaler:
+        from vramplan.memory.scaling import scaler_states
+
+        states += scaler_states()
     if tape.gradients_resident:
         states += gradient_states(tape.parameters, setup.fp32_gradients)
     states += inputs

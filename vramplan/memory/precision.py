@@ -16,6 +16,15 @@ class Precision(NamedTuple):
     master: bool  # fp32 master weights and fp32 optimizer states beside half weights, stepped by one fused kernel
 
 
+def precision_of(name: str, *, half_weights: bool = False) -> Precision:
+    """A precision by its name; with `half_weights` the weights have autocast's element type, as after `model.to`."""
+    found = PRECISIONS[name]
+    if half_weights:
+        assert found.autocast is not None
+        return found._replace(weights=found.autocast)
+    return found
+
+
 PRECISIONS = {
     precision.name: precision
     for precision in (

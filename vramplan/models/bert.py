@@ -186,7 +186,8 @@ class Bert:
     def encode_and_pool(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         """BertModel.forward with its pooler: the first token, projected."""
         shape = self.recipe.shape
-        sequence = self.encode(input_ids)
+        _embedded = self.embed(input_ids)
+        sequence = self.encoder(_embedded)
         first = select(sequence, 1)
         pooled = Linear(
             self.tape, "pooler.dense", shape.hidden_size, shape.hidden_size, self.recipe.weight_dtype, bias=True
@@ -195,10 +196,14 @@ class Bert:
         return sequence, pooled
 
     def encode(self, input_ids: Tensor) -> Tensor:
-        """Embeddings and BertEncoder.forward."""
-        tape, recipe = self.tape, self.recipe
+        """BertModel.forward without a pooler."""
         _embedded = self.embed(input_ids)
-        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe), _embedded)
+        return self.encoder(_embedded)
+
+    def encoder(self, embedded: Tensor) -> Tensor:
+        """BertEncoder.forward."""
+        tape, recipe = self.tape, self.recipe
+        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe), embedded)
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """BertEmbeddings.forward: words, token types and positions."""

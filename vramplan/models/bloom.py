@@ -143,7 +143,11 @@ class Bloom:
         alibi = self.alibi(hidden)
         mask = causal_mask(_embeds)
         _outputs: list[Any] = []  # a block's attention weights live until the next block has returned
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, alibi, mask), hidden, outputs=_outputs)
+        entry = [hidden]
+        del hidden  # the original's loop has no other name for it
+        hidden = run_blocks(
+            tape, recipe.segments, lambda i: Block(tape, recipe, alibi, mask), entry.pop(), outputs=_outputs
+        )
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

@@ -159,7 +159,9 @@ class GPT2:
         hidden = add(_embeds, _position_embeds)
         mask = causal_mask(hidden) if recipe.attention == "eager" else None
         hidden = dropout(hidden, recipe.embedding_dropout)
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), hidden)
+        entry = [hidden]
+        del hidden  # the original's loop has no other name for it
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), entry.pop())
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

@@ -144,7 +144,11 @@ class NeoX:
         mask = causal_mask(_embeds) if recipe.attention == "eager" else None
         hidden = dropout(_embeds, recipe.hidden_dropout)
         rotary = rotary_embedding(hidden, self.rotated)
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+        entry = [hidden]
+        del hidden  # the original's loop has no other name for it
+        hidden = run_blocks(
+            tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), entry.pop()
+        )
         hidden = LayerNorm(tape, "final_layer_norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

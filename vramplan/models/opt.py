@@ -133,7 +133,9 @@ class OPT:
         _positions = embedding(add_scalar(position_ids), self.embed_positions)
         embeds = self.project_in(embeds)
         hidden = add(embeds, _positions)
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), hidden)
+        entry = [hidden]
+        del hidden  # the original's loop has no other name for it
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), entry.pop())
         if recipe.shape.pre_norm:
             hidden = LayerNorm(tape, "final_layer_norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         hidden = self.project_out(hidden)

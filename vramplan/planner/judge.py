@@ -113,7 +113,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         sequence_length=job.sequence_length,
         attention=job.attention,
         segments=segments_of(strategy, job.model.layers, every_second_matmul=job.every_second_matmul),
-        optimizer=job.optimizer,
+        optimizer=f"{job.optimizer}-32bit" if job.fp32_states else job.optimizer,
         optimizer_implementation=job.optimizer_implementation,
         accumulating=accumulates,
         persistent_gradients=job.runtime.gradients == "persistent",
@@ -122,9 +122,11 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         max_gradient_norm=job.max_gradient_norm,
+        grad_scaler=job.grad_scaler,
         ema=job.ema,
         fp32_gradients=job.fp32_gradients,
         image_size=job.image_size,
+        half_weights=job.half_weights,
         wide_embeddings=job.runtime.embedding_states == "fp32",
     )
 

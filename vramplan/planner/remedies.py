@@ -134,18 +134,27 @@ def _other_optimizer(base: Job, schedule: Schedule) -> Iterator[Change]:
     """Optimizers with fewer states."""
     if base.optimizer in ("adamw", "adam") and not base.precision.startswith("mixed-"):
         job = base._replace(optimizer="adafactor", optimizer_implementation="for-loop")
-        change = {"optimizer": "adafactor", "optimizer_implementation": "for-loop"}
+        change: dict[str, Any] = {"optimizer": "adafactor", "optimizer_implementation": "for-loop"}
+        change, job = _without_fp32_states(change, job)
         yield change, "factored second moments, no momentum: other hyper-parameters", job, schedule
     if base.optimizer in ("adamw", "adam", "rmsprop", "sgd-momentum"):
         implementation = "fused" if base.precision.startswith("mixed-") else "foreach"
         job = base._replace(optimizer="sgd", optimizer_implementation=implementation)
         change = {"optimizer": "sgd", "optimizer_implementation": implementation}
+        change, job = _without_fp32_states(change, job)
         yield change, "no moments: trains transformers badly", job, schedule
+
+
+def _without_fp32_states(change: dict[str, Any], job: Job) -> tuple[dict[str, Any], Job]:
+    """The same with states that follow the weights, where the job asks for others."""
+    if not job.fp32_states:
+        return change, job
+    return {**change, "optimizer_state_dtype": None}, job._replace(fp32_states=False)
 
 
 def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
     """16-bit weights and states instead of 32-bit ones."""
-    if base.precision.startswith("pure-"):
+    if base.precision.startswith("pure-") or base.half_weights:
         return
     gpu = base.gpu
     if base.precision == "fp32":

@@ -440,17 +440,26 @@ def layer_norm(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     """`native_layer_norm`: autocast to fp32; new, and the fp32 mean and 1 / std of each row.
 
     Saves `x`: its gradient and that of the weight need the normalised input, which is made again from x.
+    Saves `scale`: the fp32 copy of the weight, where autocast has cast it: the input's gradient is multiplied by it.
+    Saves `shift`: the fp32 copy of the bias, where autocast has cast it.
     Saves `mean`: to make the normalised input again without another pass over x.
     Saves `rstd`: to make the normalised input again without another pass over x.
     Backward: the gradients of input, weight and bias at once.
     Source: tools/autograd/derivatives.yaml, native_layer_norm; aten/src/ATen/native/cuda/layer_norm_kernel.cu.
     """
     x = autocast_float(x)
+    scale = autocast_float(weight)
+    shift = None if bias is None else autocast_float(bias)
     tape = x.tape
     need_x = x.node is not None
     need_w = weight.node is not None
     need_b = bias is not None and bias.node is not None
-    w_shape, w_dtype = weight.shape, weight.dtype
+    w_shape, w_dtype = scale.shape, scale.dtype
+    saves = [x]
+    if scale is not weight:
+        saves.append(scale)
+    if shift is not None and shift is not bias:
+        saves.append(shift)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape, source = grad.tape, saved[0]
@@ -459,7 +468,7 @@ def layer_norm(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
         gb = tape.new("native_layer_norm_backward", w_shape, w_dtype, False) if need_b else None
         return (gx, gw, gb)
 
-    node = tape.record("native_layer_norm", (x, weight, bias), backward, (x,))
+    node = tape.record("native_layer_norm", (x, scale, shift), backward, saves)
     out = tape.new("native_layer_norm", x.shape, x.dtype, x.batched, None, node)
     rows = (*x.shape[:-1], 1)
     mean = tape.new("native_layer_norm", rows, FP32, x.batched)

@@ -32,6 +32,7 @@ class DType(NamedTuple):
 
 FP32, FP16, BF16 = DType("float32", 4), DType("float16", 2), DType("bfloat16", 2)
 INT64, INT32 = DType("int64", 8), DType("int32", 4)
+FP64 = DType("float64", 8)
 BOOL, BYTE = DType("bool", 1), DType("uint8", 1)
 
 

@@ -1,4 +1,4 @@
-"""The optimizers of bitsandbytes 0.50: AdamW in 8 bits or paged, Lion, LAMB and LARS.
+"""The optimizers of bitsandbytes 0.50: AdamW in 8 bits or paged, Lion, LAMB and LARS; others with fp32 states.
 
 Every update is one kernel per parameter, in place. States are fp32 whatever the weights are, or 8 bits in blocks. Paged
 states lie in CUDA managed memory (cudaMallocManaged): the allocator does not count them, the driver moves them to the
@@ -14,11 +14,18 @@ from vramplan.tape.tape import Tape, rounded
 from vramplan.tape.tensors import FP32, Parameter, Tensor
 
 MOMENTS = {"adamw-8bit": 2, "adamw-paged": 2, "adamw-8bit-paged": 2, "lion": 1, "lamb": 2, "lars": 1}
+WIDE = {"adamw-32bit": 2, "adam-32bit": 2, "sgd-momentum-32bit": 1, "rmsprop-32bit": 1}  # fp32 states of half weights
 SMALLEST_8BIT = 4096  # elements (optim/optimizer.py, min_8bit_size); smaller parameters have fp32 states
 SMALLEST_PAGED = 100_000  # elements (optim/optimizer.py, Optimizer8bit.get_state_buffer)
 BLOCK = 256  # elements that share one fp32 maximum (optim/optimizer.py, init_state, blocksize)
 CODE_BOOK_BYTES = rounded(256 * FP32.itemsize)  # functional.py, create_dynamic_map: one fp32 value for each code
 LAYERWISE = ("lamb", "lars")  # max_unorm > 0: the norms of weights and updates are compared
+
+
+def moments_of(optimizer: str) -> int:
+    """How many moments an optimizer has."""
+    found = MOMENTS.get(optimizer)
+    return WIDE[optimizer] if found is None else found
 
 
 def is_8bit(parameter: Parameter, optimizer: str, wide_embeddings: bool) -> bool:
@@ -47,7 +54,7 @@ def states(parameter: Parameter, optimizer: str, implementation: str, wide_embed
     Source: bitsandbytes/optim/optimizer.py, Optimizer2State.init_state, Optimizer1State.init_state and
     Optimizer8bit.get_state_buffer; transformers/trainer.py, Trainer.create_optimizer.
     """
-    moments = MOMENTS[optimizer]
+    moments = moments_of(optimizer)
     size = 0 if is_paged(parameter, optimizer) else moments * moment_bytes(parameter, optimizer, wide_embeddings)
     if is_8bit(parameter, optimizer, wide_embeddings):
         size += moments * rounded(-(-parameter.elements // BLOCK) * FP32.itemsize)
@@ -62,7 +69,7 @@ def shared_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embedding
     Source: bitsandbytes/optim/optimizer.py, Optimizer8bit.fill_qmap.
     """
     if any(is_8bit(parameter, optimizer, wide_embeddings) for parameter in parameters):
-        return MOMENTS[optimizer] * CODE_BOOK_BYTES
+        return moments_of(optimizer) * CODE_BOOK_BYTES
     return 0
 
 
@@ -70,7 +77,7 @@ def managed_bytes(parameter: Parameter, optimizer: str, wide_embeddings: bool) -
     """Moments in managed memory, outside the allocator."""
     if not is_paged(parameter, optimizer):
         return 0
-    return MOMENTS[optimizer] * moment_bytes(parameter, optimizer, wide_embeddings)
+    return moments_of(optimizer) * moment_bytes(parameter, optimizer, wide_embeddings)
 
 
 def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementation: str) -> None:
@@ -90,7 +97,7 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
 
 def describe(optimizer: str, itemsize: int) -> str:
     """What the states are."""
-    moments = "one moment" if MOMENTS[optimizer] == 1 else "two moments"
+    moments = "one moment" if moments_of(optimizer) == 1 else "two moments"
     where = ", in managed memory from 100,000 elements on" if "paged" in optimizer else ""
     if "8bit" in optimizer:
         return (

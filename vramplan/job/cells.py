@@ -1,0 +1,130 @@
+"""Element types that differ from a precision's own: each combination is a program that has it, or is refused."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.catalog.fields import Fields
+from vramplan.job import vocabulary as words
+from vramplan.spec import Gpu
+
+FAR = "docs/precision.md has a table of the combinations that programs have"
+
+
+class Cells(NamedTuple):
+    """A precision, and what is not as its name says."""
+
+    precision: str
+    half_weights: bool = False  # autocast over weights that have its element type already
+    fp32_gradients: bool = False  # half-precision gradients are summed in fp32 buffers
+    fp32_states: bool = False  # 32-bit states of half weights, without a master copy
+
+
+def own_cells(precision: str) -> dict[str, str]:
+    """The element types of a precision, as the table in docs/job-format.md has them."""
+    half = precision.rpartition("-")[2]
+    if precision == "fp32" or precision.startswith("amp-"):
+        own = {
+            "weight_dtype": "fp32",
+            "gradient_dtype": "fp32",
+            "master_dtype": "none",
+            "optimizer_state_dtype": "fp32",
+        }
+    elif precision.startswith("mixed-"):
+        own = {"weight_dtype": half, "gradient_dtype": half, "master_dtype": "fp32", "optimizer_state_dtype": "fp32"}
+    elif precision.startswith("pure-"):
+        own = {"weight_dtype": half, "gradient_dtype": half, "master_dtype": "none", "optimizer_state_dtype": half}
+    else:
+        return {}
+    return {**own, "compute_dtype": half}
+
+
+def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: str | None, gpu: Gpu | None) -> Cells:
+    """The precision and its deviations that the given element types mean; others are refused, with what is near.
+
+    Gradients and states that are not given follow the weights, as they do in torch.optim.
+    """
+    own = own_cells(precision)
+    if not own or not given:
+        return Cells(precision)
+    cells = {**own, **given}
+    weights, compute = cells["weight_dtype"], cells["compute_dtype"]
+    if "weight_dtype" in given and weights != own["weight_dtype"] and cells["master_dtype"] == "none":
+        cells |= {key: weights for key in ("gradient_dtype", "optimizer_state_dtype") if key not in given}
+    if cells["gradient_dtype"] == "none":
+        fields.refuse("gradient_dtype", "none belongs to the runtime textbook", hint="runtime: textbook")
+        return Cells(precision)
+    if compute == "bf16" and own["compute_dtype"] != "bf16" and gpu is not None and gpu.bf16 is False:
+        fields.refuse("compute_dtype", f"{gpu.name} has no bf16")
+        return Cells(precision)
+    found = _program(cells, precision, optimizer or "adamw")
+    if isinstance(found, Cells):
+        return found
+    key, why = found
+    fields.refuse(key if key in given else next(iter(given)), why, hint=FAR)
+    return Cells(precision)
+
+
+def _program(cells: dict[str, str], precision: str, optimizer: str) -> Cells | tuple[str, str]:
+    """The program that has these element types; or a key and why there is none."""
+    weights, gradients, master, states, compute = (cells[key] for key in words.CELLS)
+    for key in words.CELLS:
+        if cells[key] in ("fp8", "int8"):
+            hint = "; the states of adamw-8bit are another thing" if key == "optimizer_state_dtype" else ""
+            return key, f"{cells[key]} is not modelled{hint}"
+    if weights == "none" or compute == "none" or states == "none":
+        key = next(key for key in words.CELLS if cells[key] == "none" and key not in ("gradient_dtype", "master_dtype"))
+        return key, "none belongs to the runtime textbook"
+    if weights != "fp32" and compute != weights:
+        return "compute_dtype", f"{compute} products of {weights} weights are not modelled: no program has them"
+    if master != "none":
+        return _over_master(cells, precision)
+    if gradients != weights:
+        what = f"{gradients} gradients of {weights} weights are not modelled without a master copy"
+        return "gradient_dtype", f"{what} ({precision} has {own_cells(precision)['gradient_dtype']})"
+    if weights == "fp32":
+        if states != "fp32":
+            return "optimizer_state_dtype", f"{states} states of fp32 weights are not modelled"
+        return Cells("fp32" if compute == "fp32" else f"amp-{compute}")
+    half_weights = precision in (f"amp-{weights}", "fp32")
+    name = f"amp-{weights}" if half_weights else f"pure-{weights}"
+    if states == weights or (states == "fp32" and optimizer in words.OWN_STATES):
+        return Cells(name, half_weights)
+    if states != "fp32":
+        return "optimizer_state_dtype", f"{states} states of {weights} weights are not modelled"
+    if optimizer not in words.FP32_STATES:
+        able = ", ".join(words.FP32_STATES)
+        return (
+            "optimizer_state_dtype",
+            f"fp32 states of {weights} weights are modelled for {able}, as bitsandbytes has them",
+        )
+    return Cells(name, half_weights, fp32_states=True)
+
+
+def _over_master(cells: dict[str, str], precision: str) -> Cells | tuple[str, str]:
+    weights, gradients, master, states, _ = (cells[key] for key in words.CELLS)
+    if master != "fp32":
+        return "master_dtype", f"a master copy in {master} is not modelled"
+    if weights == "fp32":
+        return "master_dtype", "a master copy of fp32 weights is not modelled: no program has one"
+    if precision.startswith("amp-"):
+        return "master_dtype", f"a master copy under autocast is not modelled (mixed-{weights} has one)"
+    if gradients not in ("fp32", weights):
+        return "gradient_dtype", f"{gradients} gradients of {weights} weights are not modelled: no program has them"
+    if states != "fp32":
+        return "optimizer_state_dtype", f"{states} states beside an fp32 master copy are not modelled"
+    return Cells(f"mixed-{weights}", fp32_gradients=gradients == "fp32")
+
+
+def check_scaler(fields: Fields, cells: Cells, optimizer: str, *, in_backward: bool) -> None:
+    """Refuse a scaled loss where torch.amp.GradScaler does not go with the rest."""
+    key = "grad_scaler"
+    if cells.precision != "amp-fp16":
+        message = f"true belongs to amp-fp16: it is not modelled with {cells.precision}"
+        fields.refuse(key, message, hint="leave it out; bf16 has the range of fp32")
+    elif cells.half_weights:
+        fields.refuse(key, "true contradicts weight_dtype fp16: torch.amp.GradScaler unscales no fp16 gradients")
+    elif in_backward:
+        fields.refuse(key, "true contradicts optimizer_in_backward: gradients are unscaled after backward")
+    elif optimizer == "muon":
+        fields.refuse(key, "true is not modelled with muon, which is two optimizers")
