@@ -13,9 +13,9 @@ from vramplan.memory.budget import RESERVED_PERCENT, Footprint
 from vramplan.memory.iteration import Setup
 from vramplan.memory.precision import precision_of
 from vramplan.planner.accumulation import Schedule
-from vramplan.planner.checkpoints import checkpoint_ranges
 from vramplan.planner.choose import Choice, Rung, choose
 from vramplan.planner.judge import Judge
+from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.results import (
     DOES_NOT_FIT,
     TIGHT,
@@ -151,7 +151,7 @@ def describe(
         components=_components(record, judged, rung, total, trainable),
         overheads=_overheads(rung.peak, judge.context_bytes, job.runtime),
         recommended=_recommended(rung, job),
-        checkpoints=checkpoint_ranges(rung.placement, job.model.layers),
+        checkpoints=checkpoint_ranges_in(rung.placement, job.model.stacks),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
@@ -240,7 +240,8 @@ def _sample(job: Job) -> str:
 
 def _inputs(job: Job) -> list[str]:
     words = ["images"] if job.image_size is not None else []
-    return [*words, *(["token ids"] if job.sequence_length else []), "labels"]
+    words += ["token ids"] if job.sequence_length else []
+    return words if job.model.task == "contrastive" else [*words, "labels"]  # its labels are the pairs
 
 
 def _overheads(peak: Footprint, context_bytes: int, runtime: Runtime) -> tuple[Component, ...]:
@@ -344,6 +345,12 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
         )
     if job.gpu.note:
         said.append(job.gpu.note)
+    if job.model.task == "contrastive" and rung.schedule.accumulates:
+        pairs = f"the {rung.schedule.micro_batch_size} pairs of a micro-batch"
+        said.append(
+            f"the contrastive loss compares {pairs} with each other: "
+            "accumulation does not make it that of the global batch"
+        )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
         said.append("tight with no headroom: more likely not")
     return said

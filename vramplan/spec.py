@@ -21,7 +21,7 @@ class ModelShape(NamedTuple):
     name: str
     family: str  # which forward pass: a file of vramplan/models
     transformers_model_type: str  # gpt2, llama, mistral, qwen2, bert, ...
-    task: str  # lm | mlm | cls | image: which head and loss
+    task: str  # lm | mlm | cls | image | contrastive: which head and loss
     layers: int
     hidden_size: int
     attention_heads: int
@@ -32,7 +32,7 @@ class ModelShape(NamedTuple):
     max_positions: int
     tied_embeddings: bool
     positions: str  # learned | rope | alibi
-    activation: str  # gelu_new | gelu | gelu_pytorch_tanh | relu | silu
+    activation: str  # gelu_new | gelu | gelu_pytorch_tanh | relu | silu | quick_gelu
     gated_mlp: bool
     qkv_bias: bool  # bias of the query, key and value projections
     output_bias: bool  # bias of the attention's output projection
@@ -60,6 +60,23 @@ class ModelShape(NamedTuple):
     bottleneck: bool = False  # ResNet-50 and above: layers of three convolutions, the middle one narrow
     downsample_in_first_stage: bool = False
     downsample_in_bottleneck: bool = False
+    vision_layers: int | None = None  # CLIP, LLaVA: blocks of a vision encoder beside the text's; None: there is none
+    vision_hidden_size: int | None = None
+    vision_attention_heads: int | None = None
+    vision_intermediate_size: int | None = None
+    vision_activation: str | None = None
+    vision_attention_dropout: float = 0.0
+    projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
+
+    @property
+    def stacks(self) -> tuple[int, ...]:
+        """Blocks of each stack, in the order in which forward runs them; of most models it is one stack."""
+        return (self.layers,) if self.vision_layers is None else (self.vision_layers, self.layers)
+
+    @property
+    def blocks(self) -> int:
+        """All blocks, numbered through the stacks."""
+        return sum(self.stacks)
 
     @property
     def takes_images(self) -> bool:

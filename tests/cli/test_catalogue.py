@@ -15,7 +15,7 @@ from vramplan.catalog.models import list_models
 from vramplan.catalog.profile import Profile
 from vramplan.job import build_job
 from vramplan.memory.iteration import Setup, replay
-from vramplan.planner.checkpoints import segments_of
+from vramplan.planner.stacks import segments_in
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = {profile.name: profile for profile in list_gpus()}
@@ -169,9 +169,10 @@ def test_the_counted_parameters_of_every_model_are_the_declared_ones(name: str) 
     setup = Setup(
         model=shape,
         precision="amp-bf16",
-        sequence_length=128,
+        sequence_length=128 * shape.takes_text,
+        image_size=shape.image_size,
         attention="efficient",
-        segments=segments_of("none", shape.layers),
+        segments=segments_in("none", shape.stacks),
         optimizer="adamw",
         optimizer_implementation="fused",
         accumulating=False,

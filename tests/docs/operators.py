@@ -34,6 +34,7 @@ TITLES = {
     "vramplan.tape.attention": "Fused attention",
     "vramplan.tape.convolution": "Convolutions",
     "vramplan.tape.images": "Batch normalisation and pooling",
+    "vramplan.tape.contrastive": "Contrastive models",
     "vramplan.tape.fused_loss": "Fused loss",
     "vramplan.tape.views": "Casts and views",
     "vramplan.tape.engine": "The autograd engine",

@@ -11,7 +11,7 @@ from vramplan.catalog.shapes import shape_from_fields
 from vramplan.memory.iteration import Setup
 from vramplan.models import has_equal_blocks, is_selective, no_checkpointing, no_fused_attention
 from vramplan.models.modules import Segment
-from vramplan.planner.checkpoints import segments_of
+from vramplan.planner.stacks import segments_in
 from vramplan.spec import ModelShape
 
 PRECISIONS = ("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")
@@ -83,7 +83,7 @@ def shape(
     )
 
 
-IMAGES_ALONE = {name for name, kind in MODEL_TYPES.items() if kind.tasks == ("image",)}
+WITH_IMAGES = {name for name, kind in MODEL_TYPES.items() if "channels" in kind.defaults}
 EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(kind.family))
 
 
@@ -94,7 +94,7 @@ def models(
     """A model of any type, with whatever its type leaves open; with `equal`, one whose blocks are all alike."""
     known = EQUAL if equal else sorted(MODEL_TYPES)
     if multiple > 1:  # patches and a class token are never a multiple of many
-        known = [name for name in known if name not in IMAGES_ALONE]
+        known = [name for name in known if name not in WITH_IMAGES]
     model_type = model_type or draw(st.sampled_from(known))
     kind = MODEL_TYPES[model_type]
     heads = draw(st.sampled_from([1, 2, 3, 4, 6]))
@@ -130,6 +130,8 @@ def models(
         "image_size": [16, 50, 96],
         "patch_size": [8, 14, 16],
         "channels": [1, 3],
+        "vision_layers": [1, 2, 5],
+        "projection_size": [16, 100],
     }
     if "depths" in kind.defaults:
         stages = draw(st.integers(1, 4))
@@ -138,6 +140,11 @@ def models(
     for key, values in open_fields.items():
         if key in kind.defaults:
             fields[key] = draw(st.sampled_from(values))
+    if "vision_layers" in kind.defaults:
+        vision_heads = draw(st.sampled_from([1, 3]))
+        width = vision_heads * draw(st.sampled_from([8, 20]))
+        fields |= {"vision_attention_heads": vision_heads, "vision_hidden_size": width}
+        fields["vision_intermediate_size"] = 3 * width
     fields = {key: value for key, value in fields.items() if key not in kind.fixed}
     return shape_from_fields(fields)
 
@@ -169,7 +176,7 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
     attention = draw(st.sampled_from(["eager", "flash", "efficient"] if fused else ["eager"]))
     selective = is_selective(model.family)
     layers = model.layers
-    strategy = draw(strategies(layers, selective)) if no_checkpointing(model.family) is None else "none"
+    strategy = draw(strategies(model.blocks, selective)) if no_checkpointing(model.family) is None else "none"
     mixed = precision.startswith("mixed-")
     in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))
     return Setup(
@@ -179,7 +186,7 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
         * model.takes_text,
         image_size=model.image_size or (draw(st.integers(33, 130)) if model.takes_images else None),
         attention="efficient" if attention == "flash" and precision == "fp32" else attention,
-        segments=segments_of(strategy, layers, every_second_matmul=draw(st.booleans())),
+        segments=segments_in(strategy, model.stacks, every_second_matmul=draw(st.booleans())),
         optimizer=optimizer,
         optimizer_implementation=implementation,
         accumulating=not in_backward and draw(st.booleans()),
@@ -197,4 +204,4 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
 
 def without_checkpoints(setup: Setup) -> Setup:
     """The same iteration with every block stored."""
-    return setup._replace(segments=(Segment(1, setup.model.layers, False),))
+    return setup._replace(segments=tuple(Segment(1, layers, False) for layers in setup.model.stacks))

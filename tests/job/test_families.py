@@ -47,6 +47,7 @@ def test_these_families_are_particular() -> None:
     assert UNFUSED == ["gemma2", "bloom", "mpt"]
     assert STORED == ["resnet"]
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
+    assert [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)] == ["resnet", "clip"]
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)

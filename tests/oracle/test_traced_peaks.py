@@ -45,7 +45,7 @@ def test_the_rows_are_all_there() -> None:
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs = [row.job for file in FILES for row in rows(file)]
     assert {job.model.transformers_model_type for job in jobs} == set(MODEL_TYPES)
-    assert {job.model.task for job in jobs} == {"lm", "mlm", "cls", "image"}
+    assert {job.model.task for job in jobs} == {"lm", "mlm", "cls", "image", "contrastive"}
     assert {job.precision for job in jobs} == {
         *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
     }

@@ -39,6 +39,7 @@ FAMILY_OF = {
     "mpt": "mpt",
     "vit": "vit",
     "resnet": "resnet",
+    "clip": "clip",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -62,6 +63,13 @@ NEUTRAL: dict[str, Any] = {
     "bottleneck": False,
     "downsample_in_first_stage": False,
     "downsample_in_bottleneck": False,
+    "vision_layers": None,
+    "vision_hidden_size": None,
+    "vision_attention_heads": None,
+    "vision_intermediate_size": None,
+    "vision_activation": None,
+    "vision_attention_dropout": 0.0,
+    "projection_size": None,
 }
 """Fields of a few model types, and what every other type has of them."""
 

@@ -17,7 +17,7 @@ def parameters_of(shape: ModelShape) -> int:
         sequence_length=min(_LENGTH, shape.max_positions) if shape.takes_text else 0,
         image_size=(shape.image_size or DEFAULT_IMAGE_SIZE) if shape.takes_images else None,
         attention="efficient",
-        segments=(Segment(1, shape.layers, False),),
+        segments=tuple(Segment(1, layers, False) for layers in shape.stacks),
         optimizer="adamw",
         optimizer_implementation="fused",
         accumulating=False,

@@ -71,6 +71,13 @@ FIELDS: dict[str, str] = {
     "bottleneck": FLAG,
     "downsample_in_first_stage": FLAG,
     "downsample_in_bottleneck": FLAG,
+    "vision_layers": COUNT,
+    "vision_hidden_size": COUNT,
+    "vision_attention_heads": COUNT,
+    "vision_intermediate_size": COUNT,
+    "vision_activation": TEXT,
+    "vision_attention_dropout": RATIO,
+    "projection_size": COUNT,
     "parameters": COUNT,
 }
 """Every modelled field and the kind of its value."""
@@ -92,7 +99,10 @@ SIZE_FIELDS = (
 """The fields whose default is worth telling: each of them moves the answer."""
 
 IMAGE_FIELDS = ("image_size", "patch_size", "channels")
+VISION_FIELDS = ("vision_layers", "vision_hidden_size", "vision_attention_heads", "vision_intermediate_size")
 """The same of models that take images."""
+
+MOST = {"layers": MAX_LAYERS, "vision_layers": MAX_LAYERS, **dict.fromkeys(IMAGE_FIELDS, MAX_PIXELS)}
 
 KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
@@ -102,11 +112,11 @@ KNOWN_FAMILIES = (
 )
 """Families and model types that people ask for, most of which have no forward pass here."""
 
-TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
+TASKS = ("lm", "mlm", "cls", "seq2seq", "image", "contrastive")
 CLASSIFIERS = ("cls", "image")
-ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu")
+ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu", "quick_gelu")
 _ACTIVATION_ALIASES = {"swish": "silu"}
-_KNOWN_ACTIVATIONS = ("gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_10", "quick_gelu", "relu2", "relu6", "mish")
+_KNOWN_ACTIVATIONS = ("gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_10", "relu2", "relu6", "mish")
 
 
 def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> ModelShape:
@@ -128,11 +138,12 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         if given is not None and given != fixed:
             problems.append(_not_modelled(key, given, f"a {model_type} model has {_word(fixed)}"))
         values[key] = fixed
-    activation = _ACTIVATION_ALIASES.get(values["activation"], values["activation"])
-    if activation not in ACTIVATIONS:
-        known = (*ACTIVATIONS, *_KNOWN_ACTIVATIONS)
-        hint = None if activation in known else nearest(activation, known)
-        problems.append(_not_modelled("activation", activation, f"modelled: {', '.join(ACTIVATIONS)}", hint))
+    for key in ("activation", "vision_activation"):
+        values[key] = activation = _ACTIVATION_ALIASES.get(values[key], values[key])
+        if activation not in ACTIVATIONS and (key == "activation" or activation is not None):
+            known = (*ACTIVATIONS, *_KNOWN_ACTIVATIONS)
+            hint = None if activation in known else nearest(activation, known)
+            problems.append(_not_modelled(key, activation, f"modelled: {', '.join(ACTIVATIONS)}", hint))
     task = fields.get("task") or kind.tasks[0]
     if task not in kind.tasks:
         hint = nearest(task, TASKS) if task not in TASKS else None
@@ -157,7 +168,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         max_positions=values["max_positions"],
         tied_embeddings=values["tied_embeddings"],
         positions=values["positions"],
-        activation=activation,
+        activation=values["activation"],
         gated_mlp=values["gated_mlp"],
         qkv_bias=values["qkv_bias"],
         output_bias=values["output_bias"],
@@ -179,8 +190,9 @@ def defaulted_sizes(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, i
     if callable(MODEL_TYPES[shape.transformers_model_type].defaults.get("intermediate_size")):
         derived.add("intermediate_size")
     kind = MODEL_TYPES[shape.transformers_model_type]
-    told = [key for key in (*SIZE_FIELDS, *IMAGE_FIELDS) if key not in derived and key in kind.defaults]
-    return {key: getattr(shape, key) for key in told if fields.get(key) is None}
+    told = (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, "projection_size")
+    own = [key for key in told if key not in derived and key in kind.defaults]
+    return {key: getattr(shape, key) for key in own if fields.get(key) is None}
 
 
 def _model_type(fields: Mapping[str, Any], problems: list[Problem]) -> str | None:
@@ -243,11 +255,11 @@ def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]
 def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Problem]:
     """Check the sizes against each other, and fill in the head size."""
     problems = []
-    others = ("max_positions", "head_size", "embedding_size", "sliding_window_pattern", *IMAGE_FIELDS)
-    for key in (*SIZE_FIELDS, *others):
+    others = ("max_positions", "head_size", "embedding_size", "sliding_window_pattern", "projection_size")
+    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others):
         if key in kind.fixed and not callable(kind.fixed[key]):
             continue  # nobody chose it: 0 tokens in the vocabulary of a model of images
-        most = {"layers": MAX_LAYERS, **dict.fromkeys(IMAGE_FIELDS, MAX_PIXELS)}.get(key, MAX_DIMENSION)
+        most = MOST.get(key, MAX_DIMENSION)
         if values[key] is not None and not 1 <= values[key] <= most:
             problems.append(Problem(f"{values[key]} is out of range, 1 to {most}", key))
     if (values["patch_size"] or 0) > (values["image_size"] or 0):
@@ -272,6 +284,10 @@ def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Pro
     if not kind.grouped and groups != heads:
         message = f"{groups} is not modelled (a {model_type} model has as many as attention heads)"
         problems.append(Problem(message, "key_value_heads"))
+    width, vision_heads = values["vision_hidden_size"], values["vision_attention_heads"]
+    if width is not None and width % vision_heads:
+        message = f"{width} is not a multiple of the {vision_heads} attention heads"
+        problems.append(Problem(message, "vision_hidden_size"))
     if values["positions"] == "rope":
         problems += _rotary(values["head_size"], values["partial_rotary_factor"])
     return problems

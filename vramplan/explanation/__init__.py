@@ -33,7 +33,7 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if sys.flags.optimize > 1:
         raise UsageError("the rules are read from docstrings, which Python -OO drops", hint="run it without -OO")
     decision = decide(job)
-    layers = job.model.layers
+    layers = job.model.blocks
     if block is not None and not 0 <= block < layers:
         raise UsageError(f"there is no block {block}", key="--block", hint=f"blocks are 0 to {layers - 1}")
     shown = layers // 2 if block is None else block

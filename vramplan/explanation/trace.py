@@ -11,6 +11,7 @@ from vramplan.memory.iteration import Setup, replay
 from vramplan.results.explain import Blocks, Shape
 from vramplan.tape.notes import Birth, Ref, Step, Weight
 from vramplan.tape.record import Record
+from vramplan.tape.tensors import SQUARED
 from vramplan.tape.traced import TracedTape
 
 BLOCK = "block"
@@ -27,7 +28,7 @@ class Trace:
         self.births: list[Birth] = self.tape.births
         self.steps: list[Step] = self.tape.steps
         self.weights: list[Weight] = list(self.tape.weights.values())
-        self.layers = setup.model.layers
+        self.layers = setup.model.blocks
         self._name()
         self.copies = Copies(self.tape, self.record)
         self.phase, self.moment = self.record.worst(self.batch)
@@ -37,10 +38,12 @@ class Trace:
         """Bytes of one copy, in allocator blocks."""
         return self.sizes[birth.index] // birth.copies
 
-    def shape_at(self, shape: Shape, batched: bool) -> Shape:
-        """A shape of the representative batch at the real one: the first dimension is what scales."""
+    def shape_at(self, shape: Shape, batched: int) -> Shape:
+        """A shape of the representative batch at the real one: the first dimension is what scales, or all do."""
         if not batched or not shape:
             return shape
+        if batched == SQUARED:
+            return tuple(n * self.batch // self.tape.batch for n in shape)
         return (shape[0] * self.batch // self.tape.batch, *shape[1:])
 
     def component(self, birth: Birth) -> str:
@@ -112,6 +115,9 @@ class Trace:
         return ref
 
     def _name(self) -> None:
+        if len(self.setup.model.stacks) > 1:  # blocks of one stack are called like those of another
+            for weight in self.weights:
+                weight.name = ".".join((*weight.parameter.part[:1], weight.name))
         taken: Counter[tuple[Blocks | None, str, str]] = Counter()
 
         def unique(blocks: Blocks | None, direction: str, label: str) -> str:

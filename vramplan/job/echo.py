@@ -156,6 +156,13 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "bottleneck": model.bottleneck,
         "downsample_in_first_stage": model.downsample_in_first_stage,
         "downsample_in_bottleneck": model.downsample_in_bottleneck,
+        "vision_layers": model.vision_layers,
+        "vision_hidden_size": model.vision_hidden_size,
+        "vision_attention_heads": model.vision_attention_heads,
+        "vision_intermediate_size": model.vision_intermediate_size,
+        "vision_activation": model.vision_activation,
+        "vision_attention_dropout": model.vision_attention_dropout,
+        "projection_size": model.projection_size,
     }
 
 

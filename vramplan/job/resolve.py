@@ -375,11 +375,14 @@ class Resolver:
                 segment = f"[{first},{last}]"
                 if int(first) > int(last):
                     self.fields.refuse(key, f"the segment {segment} ends before it begins")
-                elif int(last) >= model.layers:
+                elif int(last) >= model.blocks:
                     message = f"the segment {segment} is out of range: the blocks of {model.name} are 0 to"
-                    self.fields.refuse(key, f"{message} {model.layers - 1}")
+                    self.fields.refuse(key, f"{message} {model.blocks - 1}")
                 elif int(first) <= end:
                     self.fields.refuse(key, f"the segment {segment} begins before the one before it has ended")
+                elif any(int(first) < one <= int(last) for one in model.stacks[:-1]):
+                    second = f"the second stack of {model.name} begins with block {model.stacks[0]}"
+                    self.fields.refuse(key, f"the segment {segment} reaches from one stack into the other: {second}")
                 end = max(end, int(last))
 
     def _loss(self, model: ModelShape | None, gpu: Gpu | None, runtime: Runtime | None, precision: str) -> str:
@@ -455,7 +458,7 @@ class Resolver:
         if sequence_length > most:
             self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
         checkpointing = self.raw.activation_checkpointing or ""
-        if checkpointing.startswith("selective-layer:") and int(checkpointing.partition(":")[2]) > model.layers:
+        if checkpointing.startswith("selective-layer:") and int(checkpointing.partition(":")[2]) > max(model.stacks):
             self.warnings.append(f"{checkpointing} recomputes nothing: {model.name} has {model.layers} blocks")
         if checkpointing == "selective" and attention != "eager":
             what = f"selective runs the {attention} kernel twice and saves nothing but its row statistics"

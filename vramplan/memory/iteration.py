@@ -186,6 +186,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         weight_dtype=precision.weights,
         sequence_length=setup.sequence_length,
         image_size=setup.image_size,
+        vision_attention_dropout=model.vision_attention_dropout if p is None else p,
         attention=setup.attention,
         segments=setup.segments,
         loss=setup.loss,

@@ -61,6 +61,7 @@ class Recipe(NamedTuple):
     hidden_dropout: float
     recomputes_core: bool = False  # whether the attention core of each block is a checkpoint
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
+    vision_attention_dropout: float = 0.0
 
 
 class Output(NamedTuple):
@@ -120,12 +121,20 @@ def gelu_new(x: Tensor) -> Tensor:
     return mul(mul_scalar(x), add_scalar(tanh(mul_scalar(add(x, mul_scalar(pow_scalar(x)))))))
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    """Transformers' QuickGELUActivation: three unfused operators (activations.py)."""
+    from vramplan.tape.contrastive import sigmoid  # only models that have it pay for it
+
+    return mul(x, sigmoid(mul_scalar(x)))
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": gelu_new,
     "gelu": gelu,
     "gelu_pytorch_tanh": gelu,
     "relu": relu,
     "silu": silu,
+    "quick_gelu": quick_gelu,
 }
 
 Block = Callable[[Tensor], Any]
@@ -148,12 +157,14 @@ def run_blocks(
     tensors that they share with all of their kind. Blocks may return a tuple that begins with the hidden state; where
     the original keeps it in a variable until the next block has returned, `outputs` is that variable. `start` is the
     number of the first block, where other blocks ran before.
+
+    `start` is the number of the first block in the answer, where another stack comes before.
     """
     apart = () if kind is None else first_of_each(segments, kind)
     at = start
     for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed:
-            for first, _ in tape.repeat(times * size, start=at, apart=[one - at for one in apart]):
+            for first, _ in tape.repeat(times * size, start=start + at, apart=[one - at for one in apart]):
                 result = make(at + first)(hidden)
                 hidden = hidden_of(result)
                 if outputs is not None:
@@ -164,7 +175,7 @@ def run_blocks(
             opens = outputs is not None or i == 0 or not segments[i - 1].checkpointed
             closes = outputs is not None or i + 1 == len(segments) or not segments[i + 1].checkpointed
             holders = [(one - at) // size for one in apart]
-            for first, _ in tape.repeat(times, first=opens, last=closes, start=at, stride=size, apart=holders):
+            for first, _ in tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders):
                 result = checkpoint(tape, segment_of(tape, size, make, at + first * size, apart), hidden, keeps=selects)
                 hidden = hidden_of(result)
                 if outputs is not None:

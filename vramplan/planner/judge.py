@@ -8,7 +8,7 @@ from vramplan.memory.budget import HIGH_PERCENT, Footprint, allocated_limit, foo
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models.modules import Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
-from vramplan.planner.checkpoints import segments_of
+from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.spec import Job
 from vramplan.tape.envelope import Envelope
@@ -112,7 +112,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         precision=job.precision,
         sequence_length=job.sequence_length,
         attention=job.attention,
-        segments=segments_of(strategy, job.model.layers, every_second_matmul=job.every_second_matmul),
+        segments=segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul),
         optimizer=f"{job.optimizer}-32bit" if job.fp32_states else job.optimizer,
         optimizer_implementation=job.optimizer_implementation,
         accumulating=accumulates,

@@ -1,25 +1,17 @@
 """Peak as a function of the micro-batch: the upper envelope of lines.
 
-Every level of a record is affine in the micro-batch, so its peak is the maximum of a handful of lines. The one kind of
-scratch that is not affine (workspaces with a minimum or a threshold inside) keeps its function. Fixed sizes are rounded
-to allocator blocks, sizes per sample are not: against the exact sum that is below 512 bytes per living tensor.
+Every level of a record is affine in the micro-batch, so its peak is the maximum of a handful of lines. What is not
+affine (workspaces with a minimum or a threshold inside, similarities of all pairs of samples) keeps its function: of
+the levels at which the same of these are alive, the peak is the maximum of lines again. Fixed sizes are rounded to
+allocator blocks, sizes per sample are not: against the exact sum that is below 512 bytes per living tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from vramplan.tape.record import Item, Record, Repeat
 
 Line = tuple[int, int]  # fixed bytes, bytes per sample
-
-
-class Scratch(NamedTuple):
-    """A level with a workspace on top that is not affine."""
-
-    line: Line
-    size: Callable[[int], int]
+Alive = tuple[int, ...]  # storages that are not affine
 
 
 class Envelope:
@@ -29,18 +21,21 @@ class Envelope:
         fixed = sum(state.fixed_bytes for state in record.states)
         per_sample = sum(state.per_sample_bytes for state in record.states)
         lines: list[Line] = [(fixed, per_sample)]
-        self.scratch: list[Scratch] = []
+        found: dict[Alive, list[Line]] = {(): lines}
         level = (fixed, per_sample)
+        alive: list[int] = []
         for _, items in record.trees:
-            net = _collect(items, record, level, lines, self.scratch)
+            net = _collect(items, record, level, found, alive)
             level = (level[0] + net[0], level[1] + net[1])
-        self.lines = upper_hull(lines)
+        self.lines = upper_hull(found.pop(()))
+        self.curved = [(upper_hull(of), [record.sized[one] for one in key]) for key, of in found.items()]
 
     def peak_bytes(self, batch: int) -> int:
         """Peak of the iteration at a micro-batch."""
         top = max(fixed + per_sample * batch for fixed, per_sample in self.lines)
-        for (fixed, per_sample), size in self.scratch:
-            top = max(top, fixed + per_sample * batch + size(batch))
+        for lines, sizes in self.curved:
+            level = max(fixed + per_sample * batch for fixed, per_sample in lines)
+            top = max(top, level + sum(size(batch) for size in sizes))
         return top
 
     def largest_batch(self, limit_bytes: int, most: int) -> int:
@@ -58,34 +53,38 @@ class Envelope:
         return low
 
 
-def _collect(items: list[Item], record: Record, start: Line, lines: list[Line], scratch: list[Scratch]) -> Line:
-    """Append the local maxima above `start`; return the change of the level."""
+def _collect(items: list[Item], record: Record, start: Line, found: dict[Alive, list[Line]], alive: list[int]) -> Line:
+    """Add the local maxima above `start`, each where the same storages that are not affine are alive; return the change
+    of the level.
+    """
     fixed, per_sample = start
-    sizes_fixed, sizes_sample, sized = record.fixed, record.per_sample, record.sized
+    sizes_fixed, sizes_sample = record.fixed, record.per_sample
     not_affine = record.not_affine
     for item in items:
         if isinstance(item, Repeat):
             level = (fixed, per_sample)
-            net = _collect(item.items, record, level, lines, scratch)
+            net = _collect(item.items, record, level, found, alive)
             last = item.copies - 1
             if net != (0, 0):  # levels are linear in the copy index: the last copy bounds with the first
-                _collect(item.items, record, (fixed + last * net[0], per_sample + last * net[1]), lines, scratch)
+                _collect(item.items, record, (fixed + last * net[0], per_sample + last * net[1]), found, alive)
             fixed += item.copies * net[0]
             per_sample += item.copies * net[1]
             continue
         rising = False
         for _, storage, copies in item:
             if copies > 0:
-                if storage in not_affine:
-                    scratch.append(Scratch((fixed, per_sample), sized[storage]))
                 rising = True
+                if storage in not_affine:
+                    alive.append(storage)
             elif rising:
-                lines.append((fixed, per_sample))
+                found.setdefault(tuple(alive), []).append((fixed, per_sample))
                 rising = False
+            if copies <= 0 and storage in not_affine:
+                alive.remove(storage)
             fixed += sizes_fixed[storage] * copies
             per_sample += sizes_sample[storage] * copies
         if rising:
-            lines.append((fixed, per_sample))
+            found.setdefault(tuple(alive), []).append((fixed, per_sample))
     return fixed - start[0], per_sample - start[1]
 
 

@@ -120,7 +120,7 @@ class Birth:
         self.rules: tuple[str, ...] = ()
         self.shape: Shape | None = None
         self.dtype: DType | None = None
-        self.batched = False
+        self.batched: int = False
         self.copies = 1  # identical tensors that are one storage here (foreach kernels)
         self.continues: int | None = None  # the same memory, counted under another component from here on
         self.gradient_of: Ref | None = None

@@ -22,6 +22,7 @@ ROOMS = (
     "vramplan.tape.attention",
     "vramplan.tape.convolution",
     "vramplan.tape.images",
+    "vramplan.tape.contrastive",
     "vramplan.tape.fused_loss",
     "vramplan.tape.views",
     "vramplan.tape.engine",

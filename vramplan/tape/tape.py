@@ -11,6 +11,7 @@ from typing import Any
 from vramplan.tape.tensors import (
     ALLOCATOR_BLOCK_BYTES,
     FP32,
+    SQUARED,
     DType,
     Parameter,
     Shape,
@@ -37,7 +38,7 @@ class Node:
     __slots__ = ("edges", "fn", "frame", "grads", "operator", "path", "saved", "slot", "width")
 
     def __init__(
-        self, operator: str, fn: Backward, edges: list[tuple[Any, int, Shape, bool, DType]], path: Path
+        self, operator: str, fn: Backward, edges: list[tuple[Any, int, Shape, int, DType]], path: Path
     ) -> None:
         self.operator = operator
         self.fn = fn
@@ -139,7 +140,7 @@ class Tape:
         operator: str,
         shape: Shape,
         dtype: DType,
-        batched: bool,
+        batched: int,
         strides: Shape | None = None,
         node: Any = None,
         category: str | None = None,
@@ -147,7 +148,9 @@ class Tape:
         """Allocate a tensor."""
         size = prod(shape) * dtype.itemsize
         index = len(self.fixed)
-        if batched and not self.direct:
+        if batched == SQUARED and not self.direct:
+            self._square(index, size)
+        elif batched and not self.direct:
             self.fixed.append(0)
             self.per_sample.append(size // self.batch)
         else:
@@ -156,6 +159,14 @@ class Tape:
         self.operators.append(operator)
         self.categories.append(category or self.category)
         return Tensor(self, Storage(self.events, index), shape, dtype, batched, strides, node)
+
+    def _square(self, index: int, size: int) -> None:
+        """A size that is not affine: of one number for each pair of samples."""
+        each = size // self.batch**2
+        self.fixed.append(0)
+        self.per_sample.append(0)
+        self.sized[index] = lambda batch: rounded(each * batch * batch)
+        self.not_affine.add(index)
 
     def several(self, operator: str, shape: Shape, dtype: DType, copies: int) -> Tensor:
         """Allocate one tensor for each of several identical parameters, as foreach kernels do."""
@@ -299,7 +310,7 @@ class Tape:
             if saves:
                 self._pack(self.recomputing, saves)
             return RECOMPUTED
-        edges: list[tuple[Any, int, Shape, bool, DType]] = []
+        edges: list[tuple[Any, int, Shape, int, DType]] = []
         for tensor in inputs:
             if tensor is None or tensor.node is None:
                 edges.append((None, 0, (), False, FP32))

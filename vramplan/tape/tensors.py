@@ -41,6 +41,9 @@ def round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
+SQUARED = 2  # `batched` of a tensor of every sample against every other
+
+
 class Storage:
     """Memory with a birth and a death. Dying writes `~index` into the list of events."""
 
@@ -60,7 +63,7 @@ class Tensor:
 
     `strides` is None for a contiguous tensor. `storage` is None for tensors that outlive the iteration (weights,
     inputs, buffers): they are counted once, as states. `batched` says that the number of elements scales with the
-    micro-batch.
+    micro-batch, or with its square (SQUARED).
     """
 
     __slots__ = ("batched", "dtype", "node", "output_index", "shape", "storage", "strides", "tape")
@@ -71,7 +74,7 @@ class Tensor:
         storage: Storage | None,
         shape: Shape,
         dtype: DType,
-        batched: bool,
+        batched: int,
         strides: Shape | None = None,
         node: Any = None,
         output_index: int = 0,

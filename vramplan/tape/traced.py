@@ -51,7 +51,7 @@ class TracedTape(Tape):
         self.weights: dict[int, Weight] = {}
         self.inputs: list[tuple[str, Shape, DType]] = []  # of the micro-batch
         self._named: dict[int, str] = {}
-        self._pending: tuple[Shape | None, DType | None, bool, str] = (None, None, False, "")
+        self._pending: tuple[Shape | None, DType | None, int, str] = (None, None, False, "")
         self._relabels: int | None = None
         self._now: Step | None = None  # the last operator that began
         self._running: Step | None = None  # the node that backward runs
@@ -65,7 +65,7 @@ class TracedTape(Tape):
         operator: str,
         shape: Shape,
         dtype: DType,
-        batched: bool,
+        batched: int,
         strides: Shape | None = None,
         node: Any = None,
         category: str | None = None,

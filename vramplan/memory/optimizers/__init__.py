@@ -200,11 +200,10 @@ def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Paramete
     tape.enter(outer)
 
 
-def _foreach(tape: Tape, operator: str, parameters: Sequence[Parameter], shape: Shape | None = None) -> list[Tensor]:
+def _foreach(tape: Tape, operator: str, parameters: Sequence[Parameter]) -> list[Tensor]:
     """One tensor for every parameter, each copy counted."""
     return [
-        tape.several(operator, parameter.shape if shape is None else shape, parameter.dtype, _copies(tape, parameter))
-        for parameter in parameters
+        tape.several(operator, parameter.shape, parameter.dtype, _copies(tape, parameter)) for parameter in parameters
     ]
 
 
@@ -214,25 +213,43 @@ def _copies(tape: Tape, parameter: Parameter) -> int:
 
 
 def _adafactor_foreach(tape: Tape, parameters: Sequence[Parameter]) -> None:
-    """`_multi_tensor_adafactor`: matrices, then vectors; the updates of the first group outlive it.
+    """`_multi_tensor_adafactor`: matrices and vectors apart, in the order of the first of each; a group's updates live
+    until those of the next are there, and the last ones until the end.
+
+    Source: torch/optim/_adafactor.py, _multi_tensor_adafactor and _group_tensors_by_device_dtype_and_is_multidim.
+    """
+    matrices = [parameter for parameter in parameters if len(parameter.shape) > 1]
+    vectors = [parameter for parameter in parameters if len(parameter.shape) < 2]
+    updates: list[Tensor] = []
+    for group in (matrices, vectors) if parameters and len(parameters[0].shape) > 1 else (vectors, matrices):
+        updates = _adafactor_updates(tape, group)
+    del updates
+
+
+def _adafactor_updates(tape: Tape, parameters: Sequence[Parameter]) -> list[Tensor]:
+    """The updates of matrices, or of vectors.
 
     Source: torch/optim/_adafactor.py, _multi_tensor_adafactor.
     """
-    matrices = [parameter for parameter in parameters if len(parameter.shape) > 1]
-    vectors = [parameter for parameter in parameters if len(parameter.shape) == 1]
+    if not parameters:
+        return []
+    if len(parameters[0].shape) < 2:
+        squares = _foreach(tape, "_foreach_mul", parameters)
+        del squares
+        return _foreach(tape, "clone", parameters)
     for dim in (-1, -2):
         means = [
             tape.several("norm", adafactor_shapes(parameter.shape)[dim + 1], parameter.dtype, _copies(tape, parameter))
-            for parameter in matrices
+            for parameter in parameters
         ]
         del means
-    updates = _foreach(tape, "mm", matrices)
-    row_means = _foreach(tape, "mean", matrices, (1, 1))
+    updates = _foreach(tape, "mm", parameters)
+    row_means = [
+        tape.several("mean", (*parameter.shape[:-2], 1, 1), parameter.dtype, _copies(tape, parameter))
+        for parameter in parameters
+    ]
     del row_means
-    squares = _foreach(tape, "_foreach_mul", vectors)
-    del squares
-    estimates = _foreach(tape, "clone", vectors)
-    del updates, estimates
+    return updates
 
 
 def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
@@ -245,7 +262,7 @@ def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
     square: Tensor | None = None
     update: Tensor | None = None
     for parameter in one_by_one(tape, parameters):
-        if len(parameter.shape) == 1:
+        if len(parameter.shape) < 2:
             square = tape.new("mul", parameter.shape, parameter.dtype, False)
             estimate = tape.new("clone", parameter.shape, parameter.dtype, False)
         else:
@@ -253,7 +270,7 @@ def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
             row_mean = tape.new("norm", rows, parameter.dtype, False)
             column_mean = tape.new("norm", columns, parameter.dtype, False)
             estimate = tape.new("mm", parameter.shape, parameter.dtype, False)
-            mean = tape.new("mean", (1, 1), parameter.dtype, False)
+            mean = tape.new("mean", (*parameter.shape[:-2], 1, 1), parameter.dtype, False)
             del mean
         update = estimate
         del estimate
