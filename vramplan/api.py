@@ -25,6 +25,7 @@ class JobKeys(TypedDict, total=False):
     gpu: Required[PathText | Mapping[str, Any]]
     name: str | None
     sequence_length: int | None
+    target_length: int | None
     image_size: int | None
     micro_batch_size: int | None
     global_batch_size: int | None
@@ -80,6 +81,7 @@ class Job:
     gpu: str | Mapping[str, Any] | None
     name: str | None
     sequence_length: int | None
+    target_length: int | None
     image_size: int | None
     micro_batch_size: int | None
     global_batch_size: int | None

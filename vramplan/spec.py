@@ -21,7 +21,7 @@ class ModelShape(NamedTuple):
     name: str
     family: str  # which forward pass: a file of vramplan/models
     transformers_model_type: str  # gpt2, llama, mistral, qwen2, bert, ...
-    task: str  # lm | mlm | cls | image | contrastive: which head and loss
+    task: str  # lm | mlm | cls | seq2seq | image | contrastive: which head and loss
     layers: int
     hidden_size: int
     attention_heads: int
@@ -31,7 +31,7 @@ class ModelShape(NamedTuple):
     vocabulary_size: int
     max_positions: int
     tied_embeddings: bool
-    positions: str  # learned | rope | alibi
+    positions: str  # learned | rope | alibi | relative
     activation: str  # gelu_new | gelu | gelu_pytorch_tanh | relu | silu | quick_gelu
     gated_mlp: bool
     qkv_bias: bool  # bias of the query, key and value projections
@@ -67,10 +67,14 @@ class ModelShape(NamedTuple):
     vision_activation: str | None = None
     vision_attention_dropout: float = 0.0
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
+    decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
+    activation_dropout: float = 0.0  # BART: inside the feed-forward layer
 
     @property
     def stacks(self) -> tuple[int, ...]:
         """Blocks of each stack, in the order in which forward runs them; of most models it is one stack."""
+        if self.decoder_layers is not None:
+            return (self.layers, self.decoder_layers)
         return (self.layers,) if self.vision_layers is None else (self.vision_layers, self.layers)
 
     @property
@@ -174,6 +178,7 @@ class Job(NamedTuple):
     every_second_matmul: bool = False  # selective-op only
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
+    target_length: int | None = None  # seq2seq only: tokens of the decoder; None: sequence_length
 
 
 class TextbookModel(NamedTuple):

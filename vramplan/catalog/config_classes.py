@@ -40,6 +40,10 @@ FAMILY_OF = {
     "vit": "vit",
     "resnet": "resnet",
     "clip": "clip",
+    "roberta": "roberta",
+    "xlm-roberta": "roberta",
+    "t5": "t5",
+    "bart": "bart",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -70,6 +74,8 @@ NEUTRAL: dict[str, Any] = {
     "vision_activation": None,
     "vision_attention_dropout": 0.0,
     "projection_size": None,
+    "decoder_layers": None,
+    "activation_dropout": 0.0,
 }
 """Fields of a few model types, and what every other type has of them."""
 
@@ -145,6 +151,11 @@ def hidden_dropout(fields: Mapping[str, Any]) -> Any:
 def hidden_size(fields: Mapping[str, Any]) -> Any:
     """Embeddings as wide as the model."""
     return fields["hidden_size"]
+
+
+def as_many_layers(fields: Mapping[str, Any]) -> Any:
+    """A decoder of as many blocks as the encoder."""
+    return fields["layers"]
 
 
 # What configurations of several types say in the same way.

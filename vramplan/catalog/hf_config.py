@@ -19,6 +19,8 @@ _HEADS = {
     "ForMaskedLM": "mlm",
     "ForImageClassification": "image",
     "ForPreTraining": "mlm",
+    "ForConditionalGeneration": "seq2seq",
+    "T5WithLMHeadModel": "seq2seq",
     "LMHeadModel": "lm",
     "ForCausalLM": "lm",
     "Model": "",

@@ -78,13 +78,14 @@ FIELDS: dict[str, str] = {
     "vision_activation": TEXT,
     "vision_attention_dropout": RATIO,
     "projection_size": COUNT,
+    "decoder_layers": COUNT,
+    "activation_dropout": RATIO,
     "parameters": COUNT,
 }
 """Every modelled field and the kind of its value."""
 
 UNMODELLED_FIELDS: dict[str, str] = {
     "experts": "mixtures of experts",
-    "decoder_layers": "encoder-decoder models",
 }
 """Fields that the job format knows and the engine does not: refused unless null or false."""
 
@@ -102,7 +103,8 @@ IMAGE_FIELDS = ("image_size", "patch_size", "channels")
 VISION_FIELDS = ("vision_layers", "vision_hidden_size", "vision_attention_heads", "vision_intermediate_size")
 """The same of models that take images."""
 
-MOST = {"layers": MAX_LAYERS, "vision_layers": MAX_LAYERS, **dict.fromkeys(IMAGE_FIELDS, MAX_PIXELS)}
+STACKS = ("layers", "vision_layers", "decoder_layers")
+MOST = {**dict.fromkeys(STACKS, MAX_LAYERS), **dict.fromkeys(IMAGE_FIELDS, MAX_PIXELS)}
 
 KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
@@ -256,7 +258,7 @@ def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Pro
     """Check the sizes against each other, and fill in the head size."""
     problems = []
     others = ("max_positions", "head_size", "embedding_size", "sliding_window_pattern", "projection_size")
-    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others):
+    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others, "decoder_layers"):
         if key in kind.fixed and not callable(kind.fixed[key]):
             continue  # nobody chose it: 0 tokens in the vocabulary of a model of images
         most = MOST.get(key, MAX_DIMENSION)

@@ -35,6 +35,10 @@ def _job(
     image_size: Annotated[
         str | None, _option("--image-size", metavar="N", help="Pixels of an edge, for models that take images.")
     ] = None,
+    target_length: Annotated[
+        str | None,
+        _option("--target-length", metavar="N", help="Tokens of the decoder, where an encoder has those of --seq."),
+    ] = None,
     micro_batch_size: Annotated[
         str | None,
         _option(

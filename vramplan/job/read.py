@@ -26,6 +26,7 @@ class RawJob:
     gpu: str | Fields | None = None
     sequence_length: int | None = None
     image_size: int | None = None
+    target_length: int | None = None
     micro_batch_size: int | None = None
     global_batch_size: int | None = None
     gradient_accumulation_steps: int | None = None
@@ -75,6 +76,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.gpu = fields.fields("gpu") if isinstance(gpu, Mapping) else fields.text("gpu")
     raw.sequence_length = fields.integer("sequence_length", maximum=MAX_COUNT)
     raw.image_size = fields.integer("image_size", maximum=shapes.MAX_PIXELS)
+    raw.target_length = fields.integer("target_length", maximum=MAX_COUNT)
     raw.micro_batch_size = fields.integer("micro_batch_size", maximum=MAX_COUNT)
     raw.global_batch_size = fields.integer("global_batch_size", maximum=MAX_COUNT)
     raw.gradient_accumulation_steps = fields.integer("gradient_accumulation_steps", maximum=MAX_COUNT)

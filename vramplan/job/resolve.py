@@ -13,12 +13,14 @@ from vramplan.job.cells import Cells, check_scaler, compose
 from vramplan.job.images import image_size_of, no_tokens
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.models import has_equal_blocks, is_selective, no_checkpointing, no_fused_attention
+from vramplan.job.targets import target_length
+from vramplan.models import has_equal_blocks, is_selective, no_checkpointing, no_flash_attention, no_fused_attention
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
+ENCODERS = ("bert", "roberta", "xlm-roberta")  # that may have a classification head
 BOUNDED_FAMILIES = ("mpt",)  # their positions are no weights, but a tensor of max_positions all the same
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
@@ -55,6 +57,7 @@ class Resolver:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
         attention = self._attention(model, gpu, precision)
         sequence_length, image_size = self._sequence_length(model), image_size_of(self, model)
+        target = target_length(raw.target_length, model, self.fields)
         self._window(model, sequence_length, attention)
         self._checkpointing(model)
         loss = self._loss(model, gpu, runtime, precision)
@@ -106,6 +109,7 @@ class Resolver:
             every_second_matmul=bool(raw.every_second_matmul),
             loss=loss,
             image_size=image_size,
+            target_length=None if target == sequence_length else target,
         )
 
     def _assume(self, key: str, value: Any, why: str) -> None:
@@ -162,7 +166,7 @@ class Resolver:
         self, shape: ModelShape, taken: tuple[Assumption, ...]
     ) -> tuple[ModelShape, tuple[Assumption, ...]]:
         """A profile of an encoder has the head it was pre-trained with; a classification loss takes another."""
-        if self.raw.loss != "classification" or shape.family != "bert" or shape.task == "cls":
+        if self.raw.loss != "classification" or shape.task != "mlm":
             return shape, taken
         why = f"the loss is a classification, with {shape.classes} classes"
         # the declared count is of the other head
@@ -172,7 +176,7 @@ class Resolver:
         name = values.pop("name", None)
         extra: tuple[Assumption, ...] = ()
         family = values.get("transformers_model_type") or values.get("family")
-        if family == "bert" and values.get("task") is None and self.raw.loss == "classification":
+        if family in ENCODERS and values.get("task") is None and self.raw.loss == "classification":
             values["task"] = "cls"
             extra = (Assumption("model.task", "cls", "the loss is a classification"),)
         shape = shapes.shape_from_fields(values, name=name)
@@ -459,7 +463,7 @@ class Resolver:
             self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
         checkpointing = self.raw.activation_checkpointing or ""
         if checkpointing.startswith("selective-layer:") and int(checkpointing.partition(":")[2]) > max(model.stacks):
-            self.warnings.append(f"{checkpointing} recomputes nothing: {model.name} has {model.layers} blocks")
+            self.warnings.append(f"{checkpointing} recomputes nothing: {model.name} has {_blocks(model)}")
         if checkpointing == "selective" and attention != "eager":
             what = f"selective runs the {attention} kernel twice and saves nothing but its row statistics"
             self.warnings.append(f"{what}: fused attention stores no scores that could be recomputed")
@@ -479,6 +483,10 @@ class Resolver:
                 self.fields.refuse(key, problem.message, hint=problem.hint)
 
 
+def _blocks(model: ModelShape) -> str:
+    return " and ".join(str(layers) for layers in model.stacks) + " blocks"
+
+
 def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -> str | None:
     """Why PyTorch's flash attention cannot run; None when it can. What is unknown counts as able."""
     if precision == "fp32":
@@ -486,6 +494,8 @@ def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -
     if gpu is not None and gpu.flash_attention is False:
         capability = f" (compute capability {gpu.compute_capability})" if gpu.compute_capability else ""
         return f"{gpu.name}{capability} has no flash attention"
+    if model is not None and no_flash_attention(model.family) is not None:
+        return f"{model.name}: {no_flash_attention(model.family)}"
     if model is not None and model.head_size > LARGEST_FLASH_HEAD:
         return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {model.head_size}"
     return None

@@ -46,6 +46,7 @@ _MEANINGLESS = (
     _Meaningless("grad_scaler", (False,)),
     _Meaningless("ema", (False,)),
     _Meaningless("every_second_matmul", (False,)),
+    _Meaningless("target_length", ()),
     _Meaningless("loss", ("standard",)),
     _Meaningless("dropout", ()),
     _Meaningless("hold_outputs", (False,)),

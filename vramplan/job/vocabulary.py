@@ -6,7 +6,8 @@ To model a technique is to move its word from the first kind to the second, besi
 from __future__ import annotations
 
 JOB_KEYS = (
-    *("name", "model", "gpu", "sequence_length", "image_size", "micro_batch_size", "global_batch_size"),
+    *("name", "model", "gpu", "sequence_length", "target_length", "image_size"),
+    *("micro_batch_size", "global_batch_size"),
     *("gradient_accumulation_steps", "precision", "optimizer", "optimizer_implementation", "optimizer_in_backward"),
     *("max_gradient_norm", "grad_scaler", "ema"),
     *("activation_checkpointing", "every_second_matmul", "attention", "loss", "compile", "dropout", "hold_outputs"),

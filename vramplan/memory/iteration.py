@@ -47,6 +47,7 @@ class Setup(NamedTuple):
     grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
     half_weights: bool = False  # autocast over weights of its own element type
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
+    target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
@@ -94,6 +95,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
             tape.after_accumulation = partial(step_in_backward, setup.optimizer, setup.optimizer_implementation)
         backward(tape, loss)
     del loss, held
+    tape.drop_leaves()
 
     tape.phase("step")
     scaled: list[Tensor] = []
@@ -194,4 +196,6 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         attention_dropout=model.attention_dropout if p is None else p,
         hidden_dropout=model.hidden_dropout if p is None else p,
         recomputes_core=any(segment.selects == CORE for segment in setup.segments),
+        activation_dropout=model.activation_dropout if p is None else p,
+        target_length=setup.target_length,
     )

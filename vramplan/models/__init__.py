@@ -28,6 +28,12 @@ def no_checkpointing(name: str) -> str | None:
     return reason
 
 
+def no_flash_attention(name: str) -> str | None:
+    """Why the family's code cannot call the flash kernels; None where it can."""
+    reason: str | None = getattr(family(name), "no_flash_attention", None)
+    return reason
+
+
 def is_selective(name: str) -> bool:
     """Whether the family's attention can be recomputed alone and its head have other losses: `selective = True`."""
     return getattr(family(name), "selective", False) is True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from vramplan.spec import ModelShape
 from vramplan.tape.engine import checkpoint
@@ -62,10 +62,12 @@ class Recipe(NamedTuple):
     recomputes_core: bool = False  # whether the attention core of each block is a checkpoint
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
     vision_attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
 
 
 class Output(NamedTuple):
-    """What a model returns: the caller decides how long the logits live."""
+    """What a model returns: the caller decides how long the logits live, and what is returned with them."""
 
     loss: Tensor
     logits: object
@@ -111,7 +113,7 @@ class RMSNorm:
         return mul(self.weight, to(hidden, dtype))
 
 
-def as_is(x: Tensor) -> Tensor:
+def as_is(x: Any) -> Any:
     """What stands for a module that a model type does not have."""
     return x
 
@@ -137,36 +139,39 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "quick_gelu": quick_gelu,
 }
 
-Block = Callable[[Tensor], Any]
+Block = Callable[[Any], Any]
+Carried = TypeVar("Carried")  # the hidden state, or a tuple that begins with it
 
 
 def run_blocks(
     tape: Tape,
     segments: Sequence[Segment],
     make: Callable[[int], Block],
-    hidden: Tensor,
+    hidden: Carried,
     *,
     kind: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
     start: int = 0,
-) -> Tensor:
+    carries: bool = False,
+) -> Carried:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
     `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
     that its parameters are counted for all of them. Blocks may be of several kinds, `kind(i)`, which differ only in the
     tensors that they share with all of their kind. Blocks may return a tuple that begins with the hidden state; where
-    the original keeps it in a variable until the next block has returned, `outputs` is that variable. `start` is the
-    number of the first block, where other blocks ran before.
+    the original keeps it in a variable until the next block has returned, `outputs` is that variable.
 
-    `start` is the number of the first block in the answer, where another stack comes before.
+    `start` is the number of the first block in the answer, where other blocks ran before. With `carries` a block is
+    given all that the block before it returned, and so is the caller: the hidden state is a tuple then.
     """
     apart = () if kind is None else first_of_each(segments, kind)
-    at = start
+    hand: Callable[[Any], Any] = as_is if carries else hidden_of
+    at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed:
             for first, _ in tape.repeat(times * size, start=start + at, apart=[one - at for one in apart]):
                 result = make(at + first)(hidden)
-                hidden = hidden_of(result)
+                hidden = hand(result)
                 if outputs is not None:
                     outputs[:] = (result,)
         else:
@@ -175,9 +180,12 @@ def run_blocks(
             opens = outputs is not None or i == 0 or not segments[i - 1].checkpointed
             closes = outputs is not None or i + 1 == len(segments) or not segments[i + 1].checkpointed
             holders = [(one - at) // size for one in apart]
-            for first, _ in tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders):
-                result = checkpoint(tape, segment_of(tape, size, make, at + first * size, apart), hidden, keeps=selects)
-                hidden = hidden_of(result)
+            run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
+            for first, _ in run:
+                segment = segment_of(tape, size, make, at + first * size, apart, carries=carries)
+                result = checkpoint(tape, segment, hidden, keeps=selects)
+                del segment
+                hidden = hand(result)
                 if outputs is not None:
                     outputs[:] = (result,)
         at += times * size
@@ -202,8 +210,14 @@ def first_of_each(segments: Sequence[Segment], kind: Callable[[int], object]) ->
 
 
 def segment_of(
-    tape: Tape, size: int, make: Callable[[int], Block], at: int, apart: Sequence[int] = ()
-) -> Callable[[Tensor], Any]:
+    tape: Tape,
+    size: int,
+    make: Callable[[int], Block],
+    at: int,
+    apart: Sequence[int] = (),
+    *,
+    carries: bool = False,
+) -> Callable[[Any], Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 
     A single block returns what it returns, several the hidden state alone.
@@ -211,15 +225,16 @@ def segment_of(
     blocks: dict[int, Block] = {}
     makes = [make]
     alone = [one - at for one in apart]
+    hand: Callable[[Any], Any] = as_is if carries else hidden_of
 
-    def run(hidden: Tensor) -> Any:
+    def run(hidden: Any) -> Any:
         result = None
         for first, _ in tape.repeat(size, apart=alone):
             block = blocks.get(first)
             if block is None:
                 block = blocks[first] = makes[0](at + first)
             result = block(hidden)
-            hidden = hidden_of(result)
+            hidden = hand(result)
         makes.clear()
         return result if size == 1 else hidden
 

@@ -138,8 +138,8 @@ class OPT:
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), entry.pop())
         if recipe.shape.pre_norm:
             hidden = LayerNorm(tape, "final_layer_norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
-        hidden = self.project_out(hidden)
-        return hidden
+        projected: Tensor = self.project_out(hidden)
+        return projected
 
 
 FORWARD = OPT

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.models.modules import Segment
+from vramplan.models.modules import Recipe, Segment
+from vramplan.tape.tensors import BOOL, INT64, DType, Shape, Tensor
 
 
 def split_at(segments: Sequence[Segment], layers: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
@@ -33,3 +34,20 @@ def _cut(segment: Segment, blocks: int) -> tuple[Segment, Segment]:
     if part:
         raise ValueError("a checkpoint reaches from one stack into the other")
     return segment._replace(times=times), segment._replace(times=segment.times - times)
+
+
+def text_pair(recipe: Recipe) -> tuple[tuple[str, Shape, DType], ...]:
+    """The inputs: token ids of the encoder, and labels, which the decoder's token ids are made from."""
+    target = recipe.target_length or recipe.sequence_length
+    return ("input_ids", (recipe.sequence_length,), INT64), ("labels", (target,), INT64)
+
+
+def shift_right(labels: Tensor) -> Tensor:
+    """The decoder's token ids: the labels shifted by one, with padding for those that the loss ignores
+    (models/t5/modeling_t5.py, T5PreTrainedModel._shift_right; models/bart/modeling_bart.py, shift_tokens_right).
+    """
+    tape, (batch, length) = labels.tape, labels.shape
+    shifted = tape.new("new_zeros", (batch, length), INT64, True)
+    tape.new("clone", (batch, length - 1), INT64, True)
+    tape.new("eq", (batch, length), BOOL, True)
+    return shifted

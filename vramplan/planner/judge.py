@@ -127,6 +127,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         fp32_gradients=job.fp32_gradients,
         image_size=job.image_size,
         half_weights=job.half_weights,
+        target_length=job.target_length,
         wide_embeddings=job.runtime.embedding_states == "fp32",
     )
 

@@ -136,6 +136,7 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """
     tape = q.tape
     batch, heads, length, width = q.shape
+    kv_length = k.shape[2]
     per_sample = batch // tape.batch
 
     parts = (heads * round_up(length, EFFICIENT_ROWS) * width * 4, heads * length * 4)
@@ -146,8 +147,8 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        tape.work(10 * batch * heads * length * length * width)
-        grads = tuple(_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
+        tape.work(10 * batch * heads * length * kv_length * width)
+        grads = tuple(stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
@@ -155,8 +156,8 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)
-    tape.work(4 * batch * heads * length * length * width)
-    out = _by_position(tape, "efficient_attention", q, node)
+    tape.work(4 * batch * heads * length * kv_length * width)
+    out = stored_by_position(tape, "efficient_attention", q, node)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
@@ -174,7 +175,7 @@ def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
     return out
 
 
-def _by_position(tape: Tape, operator: str, x: Tensor, node: object = None) -> Tensor:
+def stored_by_position(tape: Tape, operator: str, x: Tensor, node: object = None) -> Tensor:
     """[B, a, S, d] stored as [B, S, a, d]."""
     _, heads, length, width = x.shape
     strides = normalised(x.shape, (length * heads * width, width, heads * width, 1))

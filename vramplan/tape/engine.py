@@ -179,6 +179,10 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     """
     total, parameter.waiting = parameter.waiting, None
     assert total is not None
+    if parameter.storage is not None:  # a leaf inside the model, which no optimizer knows
+        copied = total.strides is not None or tape.leaves[parameter]
+        parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
+        return
     if tape.before_accumulation is not None:
         tape.before_accumulation(parameter)
     if not tape.gradients_resident:  # rule 4: it becomes .grad; else it is added in place and freed here

@@ -536,8 +536,9 @@ def embedding(ids: Tensor, weight: Parameter) -> Tensor:
     """`F.embedding`: new, the rows that are looked up.
 
     Saves `ids`: the gradient of row i is the sum of the incoming rows whose index is i; the table itself is not needed.
-    Backward: a dense gradient [V, H], and above 3072 indices a workspace: sorted and original indices, segment offsets
-    and fp32 partial sums; the number of partial segments is n // 10 + min(n, V).
+    Backward: the incoming gradient in row-major order, a copy if it is not; a dense gradient [V, H], and above 3072
+    indices a workspace: sorted and original indices, segment offsets and fp32 partial sums; the number of partial
+    segments is n // 10 + min(n, V).
     Source: tools/autograd/derivatives.yaml, embedding; aten/src/ATen/native/cuda/Embedding.cu and
     EmbeddingBackwardKernel.cu.
     """
@@ -558,6 +559,7 @@ def embedding(ids: Tensor, weight: Parameter) -> Tensor:
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
+        _dense = grad if grad.strides is None else tape.new("clone", grad.shape, grad.dtype, grad.batched)
         out = tape.new("embedding_dense_backward", (vocabulary, width), dtype, False)
         tape.workspace("embedding_dense_backward", workspace_bytes)
         return (out,)

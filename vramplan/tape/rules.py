@@ -23,6 +23,7 @@ ROOMS = (
     "vramplan.tape.convolution",
     "vramplan.tape.images",
     "vramplan.tape.contrastive",
+    "vramplan.tape.biased",
     "vramplan.tape.fused_loss",
     "vramplan.tape.views",
     "vramplan.tape.engine",

@@ -128,6 +128,7 @@ class Tape:
         self.casts: dict[Parameter, Tensor] = {}
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built
+        self.leaves: dict[Parameter, bool] = {}  # made inside the model: whether others hold the gradient too
         self.gradients_resident = False
         self.before_accumulation: Callable[[Parameter], None] | None = None  # hooks of the gradient accumulators
         self.after_accumulation: Callable[[Parameter], None] | None = None
@@ -229,6 +230,12 @@ class Tape:
             yield
         finally:
             self.part = outer
+
+    def drop_leaves(self) -> None:
+        """The graph is gone, and with it the leaves that it held."""
+        while self.leaves:
+            leaf, _ = self.leaves.popitem()
+            leaf.node = None  # it was its own accumulator
 
     def constant(self, shape: Shape, dtype: DType, batched: bool, name: str = "") -> Tensor:
         """A tensor that is alive before the iteration begins (inputs, buffers): counted as a state."""

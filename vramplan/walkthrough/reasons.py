@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.answer import Decision
-from vramplan.planner.checkpoints import checkpoint_ranges
+from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.results.walkthrough import ReplaySide, TextbookSide
 from vramplan.spec import TextbookJob
 from vramplan.textbook import activations, budget
@@ -94,7 +94,7 @@ def _activations(
                 f"attention scores: {_gb(scores)} of the textbook's activations, "
                 f"which {replay.attention} attention does not store"
             )
-    segments = len(checkpoint_ranges(decision.choice.rung.placement, decision.job.model.layers))
+    segments = len(checkpoint_ranges_in(decision.choice.rung.placement, decision.job.model.stacks))
     if segments:
         count = f"{segments} layer inputs" if segments > 1 else "one layer input"
         elements = f"{replay.micro_batch_size} x {book.sequence_length} x {book.model.hidden_size} elements"

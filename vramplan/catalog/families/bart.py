@@ -1,0 +1,71 @@
+"""BART (models/bart/configuration_bart.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, hidden_dropout, same_heads
+from vramplan.catalog.fields import Fields
+
+_DEFAULTS = {"attention_heads": 16, "ffn_dim": 4096}
+
+
+def _bart(fields: Fields, values: dict[str, Any]) -> None:
+    for part, default in _DEFAULTS.items():
+        encoder, decoder = f"encoder_{part}", f"decoder_{part}"
+        theirs, own = fields.integer(encoder, minimum=1), fields.integer(decoder, minimum=1)
+        if (own or default) != (theirs or default):
+            fields.refuse(decoder, f"{own or default} beside an encoder of {theirs or default} is not modelled")
+    for key in ("encoder_layerdrop", "decoder_layerdrop"):
+        if fields.number(key, minimum=0, maximum=1):
+            fields.refuse(key, "blocks that are skipped at random are not modelled", hint="set it to 0")
+
+
+TYPES = {
+    "bart": ModelType(
+        config="BartConfig",
+        family="bart",
+        tasks=("seq2seq",),
+        defaults={
+            "vocabulary_size": 50265,
+            "hidden_size": 1024,
+            "layers": 12,
+            "decoder_layers": 12,
+            "attention_heads": 16,
+            "key_value_heads": same_heads,
+            "intermediate_size": 4096,
+            "activation": "gelu",
+            "hidden_dropout": 0.1,
+            "embedding_dropout": hidden_dropout,  # one setting, dropout, for both
+            "attention_dropout": 0.0,
+            "activation_dropout": 0.0,
+            "max_positions": 1024,
+        },
+        fixed={
+            "positions": "learned",
+            "gated_mlp": False,
+            "qkv_bias": True,
+            "output_bias": True,
+            "mlp_bias": True,
+            "token_types": 0,
+            "tied_embeddings": True,
+            "sliding_window": None,
+        },
+        keys={
+            "encoder_layers": ("layers", COUNT),
+            "decoder_layers": ("decoder_layers", COUNT),
+            "d_model": ("hidden_size", COUNT),
+            "encoder_attention_heads": ("attention_heads", COUNT),
+            "encoder_ffn_dim": ("intermediate_size", COUNT),
+            "vocab_size": ("vocabulary_size", COUNT),
+            "max_position_embeddings": ("max_positions", COUNT),
+            "tie_word_embeddings": ("tied_embeddings", FLAG),
+            "activation_function": ("activation", TEXT),
+            "dropout": ("hidden_dropout", RATIO),
+            "attention_dropout": ("attention_dropout", RATIO),
+            "activation_dropout": ("activation_dropout", RATIO),
+        },
+        refused=("is_decoder",),
+        adjust=_bart,
+    ),
+}

@@ -1,0 +1,37 @@
+"""RoBERTa and XLM-RoBERTa (models/roberta/configuration_roberta.py, and the same of xlm_roberta)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.catalog.config_classes import ModelType
+from vramplan.catalog.families.bert import TYPES as BERT
+from vramplan.catalog.fields import Fields, shown
+
+_BERT = BERT["bert"]
+
+
+def _roberta(fields: Fields, values: dict[str, Any]) -> None:
+    position = fields.text("position_embedding_type")
+    if position not in {None, "absolute"}:
+        fields.refuse("position_embedding_type", f"{shown(position)} is not modelled (modelled: absolute)")
+    own, hidden = fields.number("classifier_dropout", minimum=0, below=1), values.get("hidden_dropout")
+    if own is not None and (own > 0) != ((0.1 if hidden is None else hidden) > 0):
+        message = f"{own} is not modelled (the classification head has a dropout if the blocks have one)"
+        fields.refuse("classifier_dropout", message)
+
+
+def _type(config: str, vocabulary_size: int) -> ModelType:
+    return _BERT._replace(
+        config=config,
+        family="roberta",
+        defaults={
+            **{key: value for key, value in _BERT.defaults.items() if key != "tied_embeddings"},
+            "vocabulary_size": vocabulary_size,
+        },
+        fixed={**_BERT.fixed, "tied_embeddings": True},
+        adjust=_roberta,
+    )
+
+
+TYPES = {"roberta": _type("RobertaConfig", 50265), "xlm-roberta": _type("XLMRobertaConfig", 30522)}

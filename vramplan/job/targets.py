@@ -1,0 +1,19 @@
+"""The key `target_length`: tokens of the decoder of an encoder-decoder model."""
+
+from __future__ import annotations
+
+from vramplan.catalog.fields import Fields
+from vramplan.spec import ModelShape
+
+
+def target_length(given: int | None, model: ModelShape | None, fields: Fields) -> int | None:
+    """The length that the job says, None for that of the encoder; what makes no sense is refused at `fields`."""
+    if given is None or model is None:
+        return given
+    key = "target_length"
+    if model.decoder_layers is None:
+        fields.refuse(key, f"{model.name} has no decoder beside an encoder", hint="sequence_length alone")
+    elif given > model.max_positions and model.positions == "learned":
+        message = f"{given} is more than the {model.max_positions} positions that {model.name} has learned"
+        fields.refuse(key, message, hint=f"use at most {model.max_positions}")
+    return given
