@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.memory.iteration import Setup
-from vramplan.models import has_equal_blocks, is_selective, no_checkpointing, no_fused_attention
+from vramplan.models import (
+    has_equal_blocks,
+    is_selective,
+    no_checkpointing,
+    no_flash_attention,
+    no_fused_attention,
+)
 from vramplan.models.modules import Segment
 from vramplan.planner.stacks import segments_in
 from vramplan.spec import ModelShape
@@ -112,6 +118,8 @@ def models(
         "intermediate_size": draw(st.sampled_from([3, 4])) * hidden,
         "tied_embeddings": draw(st.booleans()) or model_type == "bert",
     }
+    if "decoder_layers" in kind.defaults:
+        fields["decoder_layers"] = draw(st.integers(1, 7))
     if kind.grouped:
         fields["key_value_heads"] = draw(st.sampled_from([n for n in range(1, heads + 1) if heads % n == 0]))
     if kind.own_head_size:
@@ -173,17 +181,19 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
     precision = draw(st.sampled_from(PRECISIONS))
     optimizer, implementation = ("adamw", "fused") if precision[:5] == "mixed" else draw(st.sampled_from(OPTIMIZERS))
     fused = no_fused_attention(model.family) is None
-    attention = draw(st.sampled_from(["eager", "flash", "efficient"] if fused else ["eager"]))
+    kernels = ["flash", "efficient"] if no_flash_attention(model.family) is None else ["efficient"]
+    attention = draw(st.sampled_from(["eager", *kernels] if fused else ["eager"]))
     selective = is_selective(model.family)
-    layers = model.layers
     strategy = draw(strategies(model.blocks, selective)) if no_checkpointing(model.family) is None else "none"
+    lengths = st.integers(1, 8).map(lambda n: n * multiple) if multiple > 1 else st.integers(1, 700)
+    target = st.none() if model.decoder_layers is None else st.none() | lengths
     mixed = precision.startswith("mixed-")
     in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))
     return Setup(
         model=model,
         precision=precision,
-        sequence_length=(draw(st.integers(1, 8)) * multiple if multiple > 1 else draw(st.integers(1, 700)))
-        * model.takes_text,
+        sequence_length=draw(lengths) * model.takes_text,
+        target_length=draw(target),
         image_size=model.image_size or (draw(st.integers(33, 130)) if model.takes_images else None),
         attention="efficient" if attention == "flash" and precision == "fp32" else attention,
         segments=segments_in(strategy, model.stacks, every_second_matmul=draw(st.booleans())),

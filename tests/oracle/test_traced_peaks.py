@@ -45,7 +45,7 @@ def test_the_rows_are_all_there() -> None:
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs = [row.job for file in FILES for row in rows(file)]
     assert {job.model.transformers_model_type for job in jobs} == set(MODEL_TYPES)
-    assert {job.model.task for job in jobs} == {"lm", "mlm", "cls", "image", "contrastive"}
+    assert {job.model.task for job in jobs} == {"lm", "mlm", "cls", "image", "contrastive", "seq2seq"}
     assert {job.precision for job in jobs} == {
         *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
     }
@@ -103,6 +103,21 @@ def test_the_rows_of_optimizers_cover_what_is_modelled() -> None:
     assert sum(job.ema for job in jobs) >= 10
     paged = [job for job in jobs if "paged" in job.optimizer]
     assert {replay(setup_of(job)).managed_bytes > 0 for job in paged} == {True, False}
+
+
+def test_the_rows_of_two_stacks_cover_what_is_modelled() -> None:
+    jobs = [row.job for row in rows("seq2seq") if row.job.model.decoder_layers is not None]
+    assert any(job.model.layers != job.model.decoder_layers for job in jobs)
+    for model_type, kernels in (("t5", {"eager", "efficient"}), ("bart", {"eager", "flash", "efficient"})):
+        of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
+        assert {job.attention for job in of_type} == kernels
+        assert {job.activation_checkpointing for job in of_type} == {"none", "full", "sqrt", "every:3"}
+        assert {(job.target_length or job.sequence_length) > job.sequence_length for job in of_type} == {True, False}
+        assert {job.sequence_length for job in of_type} >= {1, 17, 128, 500}
+        assert {(job.gradient_accumulation_steps or 1) > 1 for job in of_type} == {True, False}
+    t5 = [job.model for job in jobs if job.model.transformers_model_type == "t5"]
+    assert {(model.gated_mlp, model.tied_embeddings) for model in t5} == {(a, b) for a in (0, 1) for b in (0, 1)}
+    assert any(model.attention_heads * model.head_size != model.hidden_size for model in t5)
 
 
 def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:

@@ -159,9 +159,13 @@ class Bart:
         _embeds = self.words(input_ids)
         _positions = self.look_up(tape.new("add", input_ids.shape, INT64, True))
         norm = self.norm()
-        hidden = self.embedded(_embeds, _positions, norm)
         segments = split_at(recipe.segments, recipe.shape.layers)[0]
-        hidden = run_blocks(tape, segments, lambda i: Block(tape, recipe, None, None), hidden)
+
+        def make(i: int) -> Block:
+            return Block(tape, recipe, None, None)
+
+        # what the first block is given is in no variable of its own: the second one's input takes its place
+        hidden = run_blocks(tape, segments, make, self.embedded(_embeds, _positions, norm))
         self.register(norm)
         return hidden
 
@@ -174,10 +178,13 @@ class Bart:
         mask = self.mask(_embeds)
         _positions = self.look_up(tape.new("add", (1, length), INT64, False))
         norm = self.norm()
-        hidden = self.embedded(_embeds, _positions, norm)
         layers = recipe.shape.layers
         segments = split_at(recipe.segments, layers)[1]
-        hidden = run_blocks(tape, segments, lambda i: Block(tape, recipe, mask, encoder), hidden, start=layers)
+
+        def make(i: int) -> Block:
+            return Block(tape, recipe, mask, encoder)
+
+        hidden = run_blocks(tape, segments, make, self.embedded(_embeds, _positions, norm), start=layers)
         self.register(norm)
         return hidden
 

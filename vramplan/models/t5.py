@@ -292,9 +292,7 @@ class T5:
         logits = linear_operator(sequence, output_embedding(tape, recipe, self.shared))
         batch, length, vocabulary = logits.shape
         rows = view(logits, (batch * length, vocabulary))
-        loss = cross_entropy(
-            to(rows, FP32) if recipe.loss == FP32_LOGITS else rows, view(labels, (batch * length,))
-        )
+        loss = cross_entropy(to(rows, FP32) if recipe.loss == FP32_LOGITS else rows, view(labels, (batch * length,)))
         return Output(loss, (logits, hidden))
 
     def stack(self, ids: Tensor, encoder: Tensor | None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, hidden_dropout, same_heads
+from vramplan.catalog.config_classes import COUNT, RATIO, TEXT, ModelType, hidden_dropout, same_heads
 from vramplan.catalog.fields import Fields
 
 _DEFAULTS = {"attention_heads": 16, "ffn_dim": 4096}
@@ -16,6 +16,8 @@ def _bart(fields: Fields, values: dict[str, Any]) -> None:
         theirs, own = fields.integer(encoder, minimum=1), fields.integer(decoder, minimum=1)
         if (own or default) != (theirs or default):
             fields.refuse(decoder, f"{own or default} beside an encoder of {theirs or default} is not modelled")
+    if fields.boolean("tie_word_embeddings") is False:
+        fields.refuse("tie_word_embeddings", "false is not modelled")
     for key in ("encoder_layerdrop", "decoder_layerdrop"):
         if fields.number(key, minimum=0, maximum=1):
             fields.refuse(key, "blocks that are skipped at random are not modelled", hint="set it to 0")
@@ -59,7 +61,6 @@ TYPES = {
             "encoder_ffn_dim": ("intermediate_size", COUNT),
             "vocab_size": ("vocabulary_size", COUNT),
             "max_position_embeddings": ("max_positions", COUNT),
-            "tie_word_embeddings": ("tied_embeddings", FLAG),
             "activation_function": ("activation", TEXT),
             "dropout": ("hidden_dropout", RATIO),
             "attention_dropout": ("attention_dropout", RATIO),

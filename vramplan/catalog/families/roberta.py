@@ -15,6 +15,8 @@ def _roberta(fields: Fields, values: dict[str, Any]) -> None:
     position = fields.text("position_embedding_type")
     if position not in {None, "absolute"}:
         fields.refuse("position_embedding_type", f"{shown(position)} is not modelled (modelled: absolute)")
+    if fields.boolean("tie_word_embeddings") is False:
+        fields.refuse("tie_word_embeddings", "false is not modelled")
     own, hidden = fields.number("classifier_dropout", minimum=0, below=1), values.get("hidden_dropout")
     if own is not None and (own > 0) != ((0.1 if hidden is None else hidden) > 0):
         message = f"{own} is not modelled (the classification head has a dropout if the blocks have one)"
@@ -30,6 +32,7 @@ def _type(config: str, vocabulary_size: int) -> ModelType:
             "vocabulary_size": vocabulary_size,
         },
         fixed={**_BERT.fixed, "tied_embeddings": True},
+        keys={key: value for key, value in _BERT.keys.items() if value[0] != "tied_embeddings"},
         adjust=_roberta,
     )
 
