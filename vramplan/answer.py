@@ -27,7 +27,17 @@ from vramplan.results import (
     Remedy,
 )
 from vramplan.results.frozen import frozen
-from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime, TextbookJob
+from vramplan.spec import (
+    DEFAULT_GLOBAL_BATCH_SIZE,
+    AnyJob,
+    Assumption,
+    Gpu,
+    Job,
+    ModelShape,
+    Runtime,
+    TextbookJob,
+    trains_all,
+)
 from vramplan.tape.record import Record
 from vramplan.tape.tensors import FP32
 
@@ -155,7 +165,7 @@ def describe(
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
-        warnings=(*job.warnings, *_warnings(job, rung, usable, total), *_managed(record)),
+        warnings=(*job.warnings, *_warnings(job, rung, usable, own_parameters(job, record)), *_managed(record)),
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
@@ -228,6 +238,8 @@ def _components(record: Record, job: Job, rung: Rung, total: int, trainable: int
         "buffers": "of the model",
         "inputs": " and ".join(_inputs(job)),
     }
+    if not trains_all(job):
+        basis |= _basis_of_less(record, job, width, resident)
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
 
 
@@ -242,6 +254,33 @@ def _inputs(job: Job) -> list[str]:
     words = ["images"] if job.image_size is not None else []
     words += ["token ids"] if job.sequence_length else []
     return words if job.model.task == "contrastive" else [*words, "labels"]  # its labels are the pairs
+
+
+def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict[str, str]:
+    """What weights and gradients are where not every weight is trained."""
+    total, trained, own = record.parameters, record.trainable_parameters, own_parameters(job, record)
+    if job.adapter is None:
+        frozen = f"{total:,} x {width} B, {total - trained:,} of them frozen"
+        return {"weights": frozen}
+    adapter = job.adapter
+    kind = adapter.kind if adapter.kind == "ia3" else f"{adapter.kind} rank {adapter.rank}"
+    base = (
+        f"{own:,} frozen, linear layers in {job.quantization}" if job.quantization else f"{own:,} x {width} B, frozen"
+    )
+    basis = {
+        "weights": f"{base}; {trained:,} of {kind}, {adapter.dtype}",
+        "optimizer": f"{job.optimizer}, {job.optimizer_implementation}, of {trained:,} trained",
+    }
+    if job.quantization:
+        basis["weight_casts"] = "working copies of quantized weights, and casts of autocast"
+    if resident:
+        basis["gradients"] = f"of {trained:,} trained, resident"
+    return basis
+
+
+def own_parameters(job: Job, record: Record) -> int:
+    """Parameters of the model itself: without an adapter's weights and the copies that are trained with them."""
+    return record.parameters - (0 if job.adapter is None else record.trainable_parameters)
 
 
 def _overheads(peak: Footprint, context_bytes: int, runtime: Runtime) -> tuple[Component, ...]:

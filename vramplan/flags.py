@@ -13,7 +13,7 @@ _OPTIONS = {
     "global_batch_size": "--global-batch",
 }
 _PARALLEL = {"data": "--gpus"}
-_ADAPTER = {"kind": "--adapter"}
+_ADAPTER = {"kind": "--adapter", "dropout": "--adapter-dropout", "dtype": "--adapter-dtype"}
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_+=:,./-")
 
 

@@ -28,7 +28,7 @@ from vramplan.planner.optimal import (
 from vramplan.planner.placements import sizes_at
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.placement import CurvePoint, PlacementResult, Strategy
-from vramplan.spec import Assumption, Job
+from vramplan.spec import Assumption, Job, trains_all
 
 
 def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
@@ -44,6 +44,9 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     if not has_equal_blocks(job.model.family):
         message = f"placements are not modelled for {job.model.family}, whose blocks are not alike"
         raise UsageError(message, key="model")
+    if not trains_all(job):
+        key = "adapter" if job.adapter is not None else "frozen"
+        raise UsageError("placements are modelled only where every weight is trained", key=key)
     decision = decide(job)
     judge, schedule = decision.judge, decision.choice.rung.schedule
     budget = judge.limits.high if budget_bytes is None else budget_bytes

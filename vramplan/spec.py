@@ -136,6 +136,19 @@ class Assumption(NamedTuple):
     why: str
 
 
+class Adapter(NamedTuple):
+    """Small weights that are trained beside a frozen model, as PEFT has them."""
+
+    kind: str  # lora | dora | ia3
+    rank: int  # of lora and dora; 0 of ia3, which has vectors
+    targets: tuple[str, ...]  # linear layers by the ends of their names, or all-linear
+    feedforward_targets: tuple[str, ...] = ()  # ia3: those of them whose input is scaled, not their output
+    modules_to_save: tuple[str, ...] = ()  # modules of which a copy is trained in full
+    alpha: float | None = None  # a factor, which costs nothing
+    dropout: float = 0.0
+    dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
+
+
 class Job(NamedTuple):
     """One training run with every default explicit, except the three things the planner chooses.
 
@@ -179,6 +192,14 @@ class Job(NamedTuple):
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
     target_length: int | None = None  # seq2seq only: tokens of the decoder; None: sequence_length
+    frozen: tuple[str, ...] = ()  # parts of the model that are not trained
+    adapter: Adapter | None = None
+    quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8
+
+
+def trains_all(job: Job) -> bool:
+    """Whether every weight is trained: then all blocks of a run are alike."""
+    return not job.frozen and job.adapter is None
 
 
 class TextbookModel(NamedTuple):

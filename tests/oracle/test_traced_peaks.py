@@ -35,6 +35,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "optimizers",
         "selective",
         "losses",
+        "adapters",
     )
 
 

@@ -174,12 +174,36 @@ def _job(
         _option("--compute-dtype", metavar="NAME", help="Of matrix products: bf16 or fp16 with fp32 is amp-*."),
     ] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", hidden=True)] = None,
-    adapter: Annotated[str | None, _later("--adapter")] = None,
-    rank: Annotated[str | None, _later("--rank")] = None,
-    targets: Annotated[str | None, _later("--targets")] = None,
-    modules_to_save: Annotated[str | None, _later("--modules-to-save")] = None,
-    quantization: Annotated[str | None, _later("--quantization")] = None,
-    frozen: Annotated[str | None, _later("--frozen")] = None,
+    adapter: Annotated[
+        str | None, _option("--adapter", metavar="KIND", help="lora, dora, ia3: small weights beside a frozen model.")
+    ] = None,
+    rank: Annotated[str | None, _option("--rank", metavar="N", help="Of the adapter's matrices.")] = None,
+    targets: Annotated[
+        str | None,
+        _option("--targets", metavar="A,B", help="Linear layers with an adapter: q_proj,v_proj or all-linear."),
+    ] = None,
+    feedforward_targets: Annotated[
+        str | None, _option("--feedforward-targets", metavar="A,B", help="ia3: targets whose input is scaled.")
+    ] = None,
+    modules_to_save: Annotated[
+        str | None, _option("--modules-to-save", metavar="A,B", help="Modules of which a copy is trained in full.")
+    ] = None,
+    alpha: Annotated[
+        str | None, _option("--alpha", metavar="X", help="The adapter's scale, which costs nothing.")
+    ] = None,
+    adapter_dropout: Annotated[
+        str | None, _option("--adapter-dropout", metavar="P", help="Dropout before the adapter.")
+    ] = None,
+    adapter_dtype: Annotated[
+        str | None, _option("--adapter-dtype", metavar="NAME", help="fp32, or the model's own: fp16, bf16.")
+    ] = None,
+    quantization: Annotated[
+        str | None, _option("--quantization", metavar="NAME", help="Frozen weights in few bits: nf4, nf4-double, int8.")
+    ] = None,
+    frozen: Annotated[
+        str | None,
+        _option("--frozen", metavar="A,B", help="Parts without gradients: embeddings, layers.0-11, norms, head, ..."),
+    ] = None,
     offload: Annotated[str | None, _later("--offload")] = None,
     tensor: Annotated[str | None, _later("--tensor")] = None,
     pipeline: Annotated[str | None, _later("--pipeline")] = None,
@@ -258,8 +282,13 @@ PARALLEL_KEYS = (
     "sharding",
     "shards",
 )
-ADAPTER_KEYS = {"adapter": "kind", "rank": "rank", "targets": "targets", "modules_to_save": "modules_to_save"}
-LISTS = ("frozen", "offload", "targets", "modules_to_save")
+ADAPTER_KEYS = {
+    "adapter": "kind",
+    "adapter_dropout": "dropout",
+    "adapter_dtype": "dtype",
+    **{key: key for key in ("rank", "targets", "feedforward_targets", "modules_to_save", "alpha")},
+}
+LISTS = ("frozen", "offload", "targets", "feedforward_targets", "modules_to_save")
 
 
 def as_job(given: dict[str, Any]) -> dict[str, Any]:

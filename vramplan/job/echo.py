@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.spec import AnyJob, Gpu, ModelShape, TextbookJob, TextbookModel
+from vramplan.spec import Adapter, AnyJob, Gpu, ModelShape, TextbookJob, TextbookModel
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "compile": False,
         "dropout": job.dropout,
         "hold_outputs": job.hold_outputs,
-        "adapter": None,
-        "quantization": None,
-        "frozen": [],
+        "adapter": None if job.adapter is None else adapter_to_dict(job.adapter),
+        "quantization": job.quantization,
+        "frozen": list(job.frozen),
         "offload": [],
         "parallel": {
             "data": job.data_parallel_size,
@@ -108,6 +108,16 @@ def _textbook_model_to_dict(model: TextbookModel) -> dict[str, Any]:
         "hidden_size": model.hidden_size,
         "attention_heads": model.attention_heads,
     }
+
+
+def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
+    """An adapter with every key that its kind has."""
+    kept: dict[str, Any] = {"kind": adapter.kind, "targets": list(adapter.targets)}
+    if adapter.kind == "ia3":
+        kept["feedforward_targets"] = list(adapter.feedforward_targets)
+    else:
+        kept |= {"rank": adapter.rank, "alpha": adapter.alpha, "dropout": adapter.dropout}
+    return {**kept, "modules_to_save": list(adapter.modules_to_save), "dtype": adapter.dtype}
 
 
 def model_to_dict(model: ModelShape) -> dict[str, Any]:

@@ -56,6 +56,9 @@ class RawJob:
     reserve_bytes: int = 0
     expect: str | None = None
     max_utilization: float | None = None
+    quantization: str | None = None
+    frozen: tuple[str, ...] = ()
+    adapter: Fields | None = None
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -111,6 +114,11 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     textbook = raw.runtime == words.TEXTBOOK
     raw.data_parallel_size, raw.sharding, raw.shards = _parallel(fields, textbook)
     _techniques(fields)
+    raw.quantization = fields.word("quantization", words.QUANTIZATIONS)
+    raw.frozen = tuple(fields.texts("frozen") or ()) if fields.given("frozen") else ()
+    raw.adapter = fields.fields("adapter")
+    if raw.adapter is not None:
+        _adapter(raw.adapter)
     if textbook:
         raw.activation_model = fields.word("activation_model", words.ACTIVATION_MODELS)
         raw.activation_bytes = fields.size_bytes("activation_bytes", rounding="up")
@@ -263,12 +271,6 @@ def _techniques(fields: Fields) -> None:
     for key in ("compile",):
         if fields.boolean(key):
             fields.refuse(key, "true is not modelled")
-    quantization = fields.word("quantization", words.QUANTIZATIONS)
-    if quantization is not None:
-        fields.refuse("quantization", f"{quantization} is not modelled")
-    frozen = fields.texts("frozen") if fields.given("frozen") else None
-    if frozen:
-        fields.refuse("frozen", "frozen parts are not modelled")
     offload = fields.texts("offload") if fields.given("offload") else None
     for word in offload or ():
         if word not in words.OFFLOADS:
@@ -276,21 +278,14 @@ def _techniques(fields: Fields) -> None:
             fields.problem("offload", f"{shown(word)} is not a known value", hint=hint)
     if offload:
         fields.refuse("offload", f"{', '.join(offload)}: offloading is not modelled")
-    adapter = fields.fields("adapter")
-    if adapter is not None:
-        _adapter(fields, adapter)
 
 
-def _adapter(fields: Fields, adapter: Fields) -> None:
+def _adapter(adapter: Fields) -> None:
+    """Types and words of an adapter; what they mean together is for `job/trained.py`."""
     adapter.reject_unknown(words.ADAPTER_KEYS)
     kind = adapter.word("kind", words.ADAPTERS)
     if kind is None and not adapter.given("kind"):
         adapter.problem("kind", "required key is missing", hint="known: " + ", ".join(words.ADAPTERS))
-    adapter.integer("rank", maximum=2**20)
-    for key in ("targets", "modules_to_save"):
-        if adapter.given(key):
-            adapter.texts(key)
-    fields.refuse("adapter", f"{kind or 'an adapter'} is not modelled")
 
 
 def _case(fields: Fields) -> dict[str, Any]:

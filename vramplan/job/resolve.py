@@ -15,7 +15,7 @@ from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.job.targets import target_length
 from vramplan.models import has_equal_blocks, is_selective, no_checkpointing, no_flash_attention, no_fused_attention
-from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
+from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Adapter, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
@@ -61,6 +61,7 @@ class Resolver:
         self._window(model, sequence_length, attention)
         self._checkpointing(model)
         loss = self._loss(model, gpu, runtime, precision)
+        frozen, adapter = self._trained(model, precision, loss)
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
             self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
@@ -110,7 +111,20 @@ class Resolver:
             loss=loss,
             image_size=image_size,
             target_length=None if target == sequence_length else target,
+            frozen=frozen,
+            adapter=adapter,
+            quantization=raw.quantization,
         )
+
+    def _trained(self, model: ModelShape | None, precision: str, loss: str) -> tuple[tuple[str, ...], Adapter | None]:
+        """What is trained, where that is not every weight."""
+        if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
+            return (), None
+        from vramplan.job.trained import resolve_trained  # only these jobs pay for it
+
+        frozen, adapter, told = resolve_trained(self.raw, model, precision, loss)
+        self.assumptions += told
+        return frozen, adapter
 
     def _assume(self, key: str, value: Any, why: str) -> None:
         self.assumptions.append(Assumption(key, value, why))

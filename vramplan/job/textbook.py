@@ -72,7 +72,7 @@ def resolve_textbook(raw: RawJob, catalog: Catalog) -> TextbookJob | None:
 class _TextbookResolver(Resolver):
     def textbook_job(self) -> TextbookJob | None:
         raw, fields = self.raw, self.fields
-        model, gpu = self._trained(self._textbook_model()), self._nominal_gpu()
+        model, gpu = self._partly_trained(self._textbook_model()), self._nominal_gpu()
         precision = self._textbook_precision(gpu)
         optimizer = self._textbook_optimizer()
         self._meaningless()
@@ -150,7 +150,7 @@ class _TextbookResolver(Resolver):
             shape=shape,
         )
 
-    def _trained(self, model: TextbookModel | None) -> TextbookModel | None:
+    def _partly_trained(self, model: TextbookModel | None) -> TextbookModel | None:
         """The model with what the job says is trained of it."""
         count = self.raw.trainable_parameters
         if model is None or count is None:

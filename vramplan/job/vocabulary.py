@@ -78,7 +78,8 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
 PARALLEL_KEYS = (
     *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
 )
-ADAPTER_KEYS = ("kind", "rank", "targets", "modules_to_save", "alpha", "dropout")
+ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
+MODELLED_QUANTIZATIONS = ("nf4", "nf4-double", "int8")
 
 EXPECTATIONS = ("fits", "does-not-fit", "tight")
 

@@ -16,7 +16,7 @@ from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_s
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
 from vramplan.models.modules import CORE, Recipe, Segment
-from vramplan.spec import ModelShape
+from vramplan.spec import Adapter, ModelShape
 from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
@@ -48,6 +48,9 @@ class Setup(NamedTuple):
     half_weights: bool = False  # autocast over weights of its own element type
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
+    frozen: tuple[str, ...] = ()  # parts that are not trained
+    adapter: Adapter | None = None
+    quantization: str | None = None
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
@@ -68,6 +71,11 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
 def _replay(setup: Setup, tape: Tape) -> Record:
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
     recipe = recipe_of(setup, precision)
+    if setup.frozen or setup.adapter is not None:
+        from vramplan.memory.trained import trained_of  # only jobs that train less than every weight pay for it
+
+        tape.trained = trained_of(setup, precision)
+        tape.asks_inputs = every_block_is_checkpointed(setup.segments)
     model = family(setup.model.family)(tape, recipe)
     tape.gradients_resident = setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
     arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
@@ -127,7 +135,9 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     if len(tape.events) != 2 * len(tape.fixed):
         raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
 
-    states = [State("weights", sum(rounded(p.elements * p.dtype.itemsize) * p.copies for p in tape.parameters), 0)]
+    states = [State("weights", sum(p.stored_bytes * p.copies for p in tape.parameters), 0)]
+    if tape.trained is not None:
+        states.append(State("weights", tape.trained.shared_bytes(), 0))
     optimizer, wide = setup.optimizer, setup.wide_embeddings
     states += optimizer_states(tape.parameters, optimizer, setup.optimizer_implementation, precision, wide)
     if setup.ema:
@@ -164,6 +174,11 @@ def _with_lomo(tape: Tape, loss: Tensor) -> None:
     tape.before_accumulation, tape.after_accumulation = partial(step_waiting, waiting), waiting.append
     backward(tape, loss)
     step_waiting(waiting)
+
+
+def every_block_is_checkpointed(segments: Sequence[Segment]) -> bool:
+    """Whether these are the checkpoints that Transformers' own switch makes: of each block, keeping nothing."""
+    return all(checkpointed and blocks == 1 and selects is None for _, blocks, checkpointed, selects in segments)
 
 
 def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[State]:

@@ -7,7 +7,17 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.modules import ACTIVATIONS, FP32_LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.models.modules import (
+    ACTIVATIONS,
+    EMBEDDINGS,
+    FP32_LOGITS,
+    HEAD,
+    LayerNorm,
+    Linear,
+    Output,
+    Recipe,
+    run_blocks,
+)
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, cross_entropy, dropout, embedding, matmul, mul_scalar, softmax, tanh
@@ -33,9 +43,9 @@ class SelfAttention:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.recipe = recipe
-        self.query = Linear(tape, "query", width, width, dtype, bias=True)
-        self.key = Linear(tape, "key", width, width, dtype, bias=True)
-        self.value = Linear(tape, "value", width, width, dtype, bias=True)
+        self.query = Linear(tape, "attention.self.query", width, width, dtype, bias=True)
+        self.key = Linear(tape, "attention.self.key", width, width, dtype, bias=True)
+        self.value = Linear(tape, "attention.self.value", width, width, dtype, bias=True)
 
     def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
@@ -69,11 +79,11 @@ class SelfAttention:
 class AddAndNorm:
     """BertSelfOutput and BertOutput: project, drop, add the residual, normalise."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, inputs: int) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, name: str, inputs: int) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.p = recipe.hidden_dropout
-        self.dense = Linear(tape, "dense", inputs, width, dtype, bias=True)
-        self.norm = LayerNorm(tape, "LayerNorm", width, dtype)
+        self.dense = Linear(tape, f"{name}.dense", inputs, width, dtype, bias=True)
+        self.norm = LayerNorm(tape, f"{name}.LayerNorm", width, dtype)
 
     def __call__(self, hidden: Tensor, residual: Tensor) -> Tensor:
         hidden = self.dense(hidden)
@@ -88,12 +98,12 @@ class Block:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.attention = SelfAttention(tape, recipe)
-        self.attention_output = AddAndNorm(tape, recipe, shape.hidden_size)
+        self.attention_output = AddAndNorm(tape, recipe, "attention.output", shape.hidden_size)
         self.intermediate = Linear(
-            tape, "intermediate", shape.hidden_size, shape.intermediate_size, recipe.weight_dtype, bias=True
+            tape, "intermediate.dense", shape.hidden_size, shape.intermediate_size, recipe.weight_dtype, bias=True
         )
         self.act = ACTIVATIONS[shape.activation]
-        self.output = AddAndNorm(tape, recipe, shape.intermediate_size)
+        self.output = AddAndNorm(tape, recipe, "output", shape.intermediate_size)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         attention, _weights = self.attend(hidden)
@@ -127,10 +137,13 @@ class Bert:
         shape, dtype = recipe.shape, recipe.weight_dtype
         width = shape.hidden_size
         self.tape, self.recipe = tape, recipe
-        self.word_embeddings = tape.parameter("word_embeddings.weight", (shape.vocabulary_size, width), dtype)
-        self.position_embeddings = tape.parameter("position_embeddings.weight", (shape.max_positions, width), dtype)
-        self.token_type_embeddings = tape.parameter("token_type_embeddings.weight", (shape.token_types, width), dtype)
-        self.embedding_norm = LayerNorm(tape, "LayerNorm", width, dtype)
+        with tape.building(EMBEDDINGS):
+            self.word_embeddings = tape.parameter("word_embeddings.weight", (shape.vocabulary_size, width), dtype)
+            self.position_embeddings = tape.parameter("position_embeddings.weight", (shape.max_positions, width), dtype)
+            self.token_type_embeddings = tape.parameter(
+                "token_type_embeddings.weight", (shape.token_types, width), dtype
+            )
+            self.embedding_norm = LayerNorm(tape, "LayerNorm", width, dtype)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: position ids and token type ids, int64."""
@@ -152,20 +165,25 @@ class Bert:
     def predict(self, hidden: Tensor) -> Tensor:
         """BertLMPredictionHead.forward: the decoder is tied to the word embeddings and has a bias of its own."""
         tape, shape, dtype = self.tape, self.recipe.shape, self.recipe.weight_dtype
-        bias = tape.parameter("cls.predictions.bias", (shape.vocabulary_size,), dtype)
+        with tape.building(HEAD):
+            bias = tape.parameter("cls.predictions.bias", (shape.vocabulary_size,), dtype)
         transformed = self.transform(hidden)
         if shape.tied_embeddings:
             decoder = self.word_embeddings
         else:
-            decoder = tape.parameter("cls.predictions.decoder.weight", self.word_embeddings.shape, dtype)
+            with tape.building(HEAD):
+                decoder = tape.parameter("cls.predictions.decoder.weight", self.word_embeddings.shape, dtype)
         return linear_operator(transformed, decoder, bias)
 
     def transform(self, hidden: Tensor) -> Tensor:
         """BertPredictionHeadTransform.forward."""
         tape, shape, dtype = self.tape, self.recipe.shape, self.recipe.weight_dtype
-        hidden = Linear(tape, "cls.transform.dense", shape.hidden_size, shape.hidden_size, dtype, bias=True)(hidden)
+        with tape.building(HEAD):
+            dense = Linear(tape, "cls.transform.dense", shape.hidden_size, shape.hidden_size, dtype, bias=True)
+            norm = LayerNorm(tape, "cls.transform.LayerNorm", shape.hidden_size, dtype)
+        hidden = dense(hidden)
         hidden = ACTIVATIONS[shape.activation](hidden)
-        hidden = LayerNorm(tape, "cls.transform.LayerNorm", shape.hidden_size, dtype)(hidden)
+        hidden = norm(hidden)
         return hidden
 
     def classify(self, input_ids: Tensor, labels: Tensor) -> Output:
@@ -175,7 +193,9 @@ class Bert:
         _sequence, pooled = self.encode_and_pool(input_ids)
         _pooler_output = pooled
         pooled = dropout(pooled, recipe.hidden_dropout)
-        logits = Linear(tape, "classifier", shape.hidden_size, shape.classes, dtype, bias=True)(pooled)
+        with tape.building(HEAD):
+            classifier = Linear(tape, "classifier", shape.hidden_size, shape.classes, dtype, bias=True)
+        logits = classifier(pooled)
         loss = self.loss(logits, labels)
         return Output(loss, logits)
 
@@ -189,9 +209,11 @@ class Bert:
         _embedded = self.embed(input_ids)
         sequence = self.encoder(_embedded)
         first = select(sequence, 1)
-        pooled = Linear(
-            self.tape, "pooler.dense", shape.hidden_size, shape.hidden_size, self.recipe.weight_dtype, bias=True
-        )(first)
+        with self.tape.building("pooler"):
+            pooler = Linear(
+                self.tape, "pooler.dense", shape.hidden_size, shape.hidden_size, self.recipe.weight_dtype, bias=True
+            )
+        pooled = pooler(first)
         pooled = tanh(pooled)
         return sequence, pooled
 

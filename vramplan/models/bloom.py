@@ -11,6 +11,7 @@ from typing import Any
 
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
+    EMBEDDINGS,
     LayerNorm,
     Linear,
     Output,
@@ -39,8 +40,8 @@ class Attention:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.recipe = recipe
-        self.query_key_value = Linear(tape, "query_key_value", width, 3 * width, dtype, bias=True)
-        self.dense = Linear(tape, "dense", width, width, dtype, bias=True)
+        self.query_key_value = Linear(tape, "self_attention.query_key_value", width, 3 * width, dtype, bias=True)
+        self.dense = Linear(tape, "self_attention.dense", width, width, dtype, bias=True)
 
     def __call__(self, hidden: Tensor, residual: Tensor, alibi: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         recipe = self.recipe
@@ -79,8 +80,8 @@ class MLP:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, inner, dtype = recipe.shape.hidden_size, recipe.shape.intermediate_size, recipe.weight_dtype
         self.p = recipe.hidden_dropout
-        self.dense_h_to_4h = Linear(tape, "dense_h_to_4h", width, inner, dtype, bias=True)
-        self.dense_4h_to_h = Linear(tape, "dense_4h_to_h", inner, width, dtype, bias=True)
+        self.dense_h_to_4h = Linear(tape, "mlp.dense_h_to_4h", width, inner, dtype, bias=True)
+        self.dense_4h_to_h = Linear(tape, "mlp.dense_4h_to_h", inner, width, dtype, bias=True)
 
     def __call__(self, hidden: Tensor, residual: Tensor) -> Tensor:
         hidden = bloom_gelu(self.dense_h_to_4h(hidden))
@@ -119,10 +120,11 @@ class Bloom:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.tape, self.recipe = tape, recipe
-        self.word_embeddings = tape.parameter(
-            "word_embeddings.weight", (shape.vocabulary_size, shape.hidden_size), dtype
-        )
-        self.word_embeddings_layernorm = LayerNorm(tape, "word_embeddings_layernorm", shape.hidden_size, dtype)
+        with tape.building(EMBEDDINGS):
+            self.word_embeddings = tape.parameter(
+                "word_embeddings.weight", (shape.vocabulary_size, shape.hidden_size), dtype
+            )
+            self.word_embeddings_layernorm = LayerNorm(tape, "word_embeddings_layernorm", shape.hidden_size, dtype)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers of the module."""
@@ -143,11 +145,9 @@ class Bloom:
         alibi = self.alibi(hidden)
         mask = causal_mask(_embeds)
         _outputs: list[Any] = []  # a block's attention weights live until the next block has returned
-        entry = [hidden]
-        del hidden  # the original's loop has no other name for it
-        hidden = run_blocks(
-            tape, recipe.segments, lambda i: Block(tape, recipe, alibi, mask), entry.pop(), outputs=_outputs
-        )
+        state = [hidden]
+        del hidden
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, alibi, mask), state, outputs=_outputs)
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

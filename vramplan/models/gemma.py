@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import MLP, Attention, Rotary, rotary_embedding
-from vramplan.models.modules import Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.models.modules import EMBEDDINGS, NORMS, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
 from vramplan.tape.operators import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
 from vramplan.tape.views import to
 
+TABLE = "embed_tokens.weight"
+
 
 class RMSNorm:
     """GemmaRMSNorm."""
 
     def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
-        self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         output = self.norm(to(x, FP32))
@@ -35,8 +38,17 @@ class RMSNorm:
 
 def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
     """GemmaTextScaledWordEmbedding.forward: times a buffer without dimensions, in the dtype of the weight."""
-    scale = weight.tape.constant((), weight.dtype, False)
-    return mul(embedding(input_ids, weight), scale)
+    tape = weight.tape
+    scale = tape.constant((), weight.dtype, False)
+    asks, tape.asks_inputs = tape.asks_inputs, False  # not what is looked up, but what the module returns
+    scaled = mul(embedding(input_ids, weight), scale)
+    tape.asks_inputs = asks
+    return tape.looked_up(scaled, weight)
+
+
+def scales(tape: Tape) -> list[int]:
+    """Bytes of the scale of each table of token embeddings: a copy that is trained beside the original has its own."""
+    return [4 for parameter in tape.parameters if parameter.name == TABLE]
 
 
 class Block:
@@ -69,13 +81,12 @@ class Gemma:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.embed_tokens = tape.parameter(
-            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(TABLE, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
-        return [4, *[4 * (self.recipe.shape.head_size // 2)] * 2]
+        return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2]
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)

@@ -10,10 +10,10 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.gemma import RMSNorm, scaled_embedding
+from vramplan.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import MLP, Rotary, apply_rotary, repeat_kv, rotary_embedding
-from vramplan.models.modules import Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.models.modules import EMBEDDINGS, Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
 from vramplan.spec import ModelShape
 from vramplan.tape.operators import add, dropout, matmul, mul_scalar, softmax, tanh
 from vramplan.tape.operators import linear as linear_operator
@@ -104,9 +104,8 @@ class Gemma2:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.embed_tokens = tape.parameter(
-            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(TABLE, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> int:
@@ -115,7 +114,7 @@ class Gemma2:
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
-        return [4, *[4 * (self.recipe.shape.head_size // 2)] * 2]
+        return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2]
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)

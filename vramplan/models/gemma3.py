@@ -7,10 +7,10 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.gemma import RMSNorm, scaled_embedding
+from vramplan.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import MLP, Rotary, apply_rotary, eager_attention, rotary_embedding
-from vramplan.models.modules import Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.models.modules import EMBEDDINGS, Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
 from vramplan.spec import ModelShape
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, mul_scalar, tanh
@@ -93,9 +93,8 @@ class Gemma3:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.embed_tokens = tape.parameter(
-            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(TABLE, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
     def kinds(self) -> set[bool]:
         """Whether there are blocks that see everything, and blocks with a window."""
@@ -112,7 +111,7 @@ class Gemma3:
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the scale of the embeddings, and per kind the inverse frequencies, twice, in fp32."""
-        return [4, *[4 * (self.recipe.shape.head_size // 2)] * 2 * len(self.kinds())]
+        return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2 * len(self.kinds())]
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from vramplan.models.modules import (
     ACTIVATIONS,
     CAUSAL_LM_FP32,
+    EMBEDDINGS,
     LayerNorm,
     Linear,
     Output,
@@ -33,9 +34,11 @@ class Attention:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.recipe = recipe
         self.c_attn = Linear(
-            tape, "c_attn", shape.hidden_size, 3 * shape.hidden_size, dtype, bias=True, transposed=True
+            tape, "attn.c_attn", shape.hidden_size, 3 * shape.hidden_size, dtype, bias=True, transposed=True
         )
-        self.c_proj = Linear(tape, "c_proj", shape.hidden_size, shape.hidden_size, dtype, bias=True, transposed=True)
+        self.c_proj = Linear(
+            tape, "attn.c_proj", shape.hidden_size, shape.hidden_size, dtype, bias=True, transposed=True
+        )
 
     def __call__(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
@@ -88,9 +91,11 @@ class MLP:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.p = recipe.hidden_dropout
-        self.c_fc = Linear(tape, "c_fc", shape.hidden_size, shape.intermediate_size, dtype, bias=True, transposed=True)
+        self.c_fc = Linear(
+            tape, "mlp.c_fc", shape.hidden_size, shape.intermediate_size, dtype, bias=True, transposed=True
+        )
         self.c_proj = Linear(
-            tape, "c_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=True, transposed=True
+            tape, "mlp.c_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=True, transposed=True
         )
         self.act = ACTIVATIONS[shape.activation]
 
@@ -104,13 +109,14 @@ class MLP:
 class Block:
     """GPT2Block."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.ln_1 = LayerNorm(tape, "ln_1", width, dtype)
         self.attn = Attention(tape, recipe)
         self.ln_2 = LayerNorm(tape, "ln_2", width, dtype)
         self.mlp = MLP(tape, recipe)
         self.mask = mask
+        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
@@ -132,8 +138,9 @@ class GPT2:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.tape, self.recipe = tape, recipe
-        self.wte = tape.parameter("wte", (shape.vocabulary_size, shape.hidden_size), dtype)
-        self.wpe = tape.parameter("wpe", (shape.max_positions, shape.hidden_size), dtype)
+        with tape.building(EMBEDDINGS):
+            self.wte = tape.parameter("wte", (shape.vocabulary_size, shape.hidden_size), dtype)
+            self.wpe = tape.parameter("wpe", (shape.max_positions, shape.hidden_size), dtype)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers of the module."""
@@ -154,14 +161,14 @@ class GPT2:
         """GPT2Model.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.wte)
-        _position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        _position_embeds = embedding(_position_ids, self.wpe)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        _position_embeds = embedding(position_ids, self.wpe)
         hidden = add(_embeds, _position_embeds)
         mask = causal_mask(hidden) if recipe.attention == "eager" else None
         hidden = dropout(hidden, recipe.embedding_dropout)
-        entry = [hidden]
+        state = [hidden]
         del hidden  # the original's loop has no other name for it
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), entry.pop())
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), state)
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

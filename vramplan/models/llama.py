@@ -12,6 +12,7 @@ from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
     ACTIVATIONS,
     CAUSAL_LM_FP32,
+    EMBEDDINGS,
     Linear,
     Output,
     Recipe,
@@ -186,9 +187,10 @@ class Llama:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.embed_tokens = tape.parameter(
-            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(
+                "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from vramplan.spec import ModelShape
 from vramplan.tape.engine import checkpoint
@@ -28,6 +28,9 @@ from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
 from vramplan.tape.views import contiguous, to, view
 
 CORE = "core"  # the attention core of each block is a checkpoint of its own, and nothing else is
+
+
+EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"  # parts that every family has
 
 
 CAUSAL_LM_FP32 = "causal-lm-fp32"  # the model's own loss; that of a causal language model casts its logits to fp32
@@ -83,8 +86,15 @@ class Linear:
         self.weight = tape.parameter(f"{name}.weight", shape, dtype)
         self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
         self.transposed = transposed
+        self.adapter = None if tape.trained is None else tape.trained.linear(tape, self, name)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.adapter is not None:
+            return self.adapter(self, x)
+        return self.base(x)
+
+    def base(self, x: Tensor) -> Tensor:
+        """The layer as it is in the model."""
         return linear(x, self.weight, self.bias, transposed=self.transposed)
 
 
@@ -92,8 +102,9 @@ class LayerNorm:
     """`nn.LayerNorm`."""
 
     def __init__(self, tape: Tape, name: str, width: int, dtype: DType, *, bias: bool = True) -> None:
-        self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
-        self.bias = tape.parameter(f"{name}.bias", (width,), dtype) if bias else None
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+            self.bias = tape.parameter(f"{name}.bias", (width,), dtype) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
         return layer_norm(x, self.weight, self.bias)
@@ -103,7 +114,8 @@ class RMSNorm:
     """Transformers' RMSNorm, as its Python code composes it (modeling_llama.py, LlamaRMSNorm.forward)."""
 
     def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
-        self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         dtype = hidden.dtype
@@ -140,9 +152,24 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 Block = Callable[[Any], Any]
-Carried = TypeVar("Carried")  # the hidden state, or a tuple that begins with it
+Carried = TypeVar("Carried", bound="Tensor | tuple[Any, ...]")  # the hidden state, or a tuple that begins with it
 
 
+@overload
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: list[Tensor],
+    *,
+    kind: Callable[[int], object] | None = None,
+    outputs: list[Any] | None = None,
+    start: int = 0,
+    carries: bool = False,
+) -> Tensor: ...
+
+
+@overload
 def run_blocks(
     tape: Tape,
     segments: Sequence[Segment],
@@ -153,7 +180,20 @@ def run_blocks(
     outputs: list[Any] | None = None,
     start: int = 0,
     carries: bool = False,
-) -> Carried:
+) -> Carried: ...
+
+
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: Any,
+    *,
+    kind: Callable[[int], object] | None = None,
+    outputs: list[Any] | None = None,
+    start: int = 0,
+    carries: bool = False,
+) -> Any:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
     `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
@@ -163,9 +203,18 @@ def run_blocks(
 
     `start` is the number of the first block in the answer, where other blocks ran before. With `carries` a block is
     given all that the block before it returned, and so is the caller: the hidden state is a tuple then.
+
+    A hidden state in a list is taken out of it: the caller then keeps none, as an original whose variable is bound to
+    what the blocks return.
     """
-    apart = () if kind is None else first_of_each(segments, kind)
+    if type(hidden) is list:
+        hidden = hidden.pop()
+    apart: Sequence[int] = () if kind is None else first_of_each(segments, kind)
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
+    if tape.trained is not None:
+        from vramplan.models.trained import blocks_apart, in_its_part  # only who trains less than all pays for it
+
+        make, apart = in_its_part(tape, make), (*apart, *blocks_apart(segments, tape.trained.block, kind))
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed:
@@ -246,7 +295,8 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
     shape = recipe.shape
     if shape.tied_embeddings:
         return embedding
-    return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+    with tape.building(HEAD):
+        return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
 
 def causal_lm_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:

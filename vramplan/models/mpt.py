@@ -12,6 +12,7 @@ from typing import Any
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
     ACTIVATIONS,
+    EMBEDDINGS,
     LayerNorm,
     Linear,
     Output,
@@ -123,7 +124,8 @@ class MPT:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.wte = tape.parameter("wte.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+        with tape.building(EMBEDDINGS):
+            self.wte = tape.parameter("wte.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers of the module."""

@@ -11,6 +11,7 @@ from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import Rotary, eager_attention, rotary_embedding, rotate_half
 from vramplan.models.modules import (
     ACTIVATIONS,
+    EMBEDDINGS,
     LayerNorm,
     Linear,
     Output,
@@ -122,9 +123,10 @@ class NeoX:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
         self.rotated = int(shape.head_size * shape.partial_rotary_factor)
-        self.embed_in = tape.parameter(
-            "embed_in.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        with tape.building(EMBEDDINGS):
+            self.embed_in = tape.parameter(
+                "embed_in.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
@@ -144,11 +146,9 @@ class NeoX:
         mask = causal_mask(_embeds) if recipe.attention == "eager" else None
         hidden = dropout(_embeds, recipe.hidden_dropout)
         rotary = rotary_embedding(hidden, self.rotated)
-        entry = [hidden]
-        del hidden  # the original's loop has no other name for it
-        hidden = run_blocks(
-            tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), entry.pop()
-        )
+        state = [hidden]
+        del hidden
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), state)
         hidden = LayerNorm(tape, "final_layer_norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

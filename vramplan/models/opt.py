@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import eager_attention
-from vramplan.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, as_is, causal_lm_loss, run_blocks
+from vramplan.models.modules import (
+    ACTIVATIONS,
+    EMBEDDINGS,
+    HEAD,
+    LayerNorm,
+    Linear,
+    Output,
+    Recipe,
+    as_is,
+    causal_lm_loss,
+    run_blocks,
+)
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, add_scalar, dropout, embedding, mul, mul_scalar
 from vramplan.tape.operators import linear as linear_operator
@@ -100,9 +111,11 @@ class OPT:
         width = shape.hidden_size
         self.tape, self.recipe = tape, recipe
         self.embedding_size = shape.embedding_size or width
-        self.embed_tokens = tape.parameter("embed_tokens.weight", (shape.vocabulary_size, self.embedding_size), dtype)
         rows = shape.max_positions + POSITION_OFFSET
-        self.embed_positions = tape.parameter("embed_positions.weight", (rows, width), dtype)
+        with tape.building(EMBEDDINGS):
+            table = (shape.vocabulary_size, self.embedding_size)
+            self.embed_tokens = tape.parameter("embed_tokens.weight", table, dtype)
+            self.embed_positions = tape.parameter("embed_positions.weight", (rows, width), dtype)
         projected = self.embedding_size != width
         self.project_in, self.project_out = as_is, as_is
         if projected:
@@ -117,7 +130,8 @@ class OPT:
         hidden = self.decoder(input_ids)
         head = self.embed_tokens
         if not self.recipe.shape.tied_embeddings:
-            head = self.tape.parameter("lm_head.weight", head.shape, head.dtype)
+            with self.tape.building(HEAD):
+                head = self.tape.parameter("lm_head.weight", head.shape, head.dtype)
         logits = contiguous(linear_operator(hidden, head))
         loss = causal_lm_loss(logits, labels, self.recipe)
         return Output(loss, logits)
@@ -133,9 +147,9 @@ class OPT:
         _positions = embedding(add_scalar(position_ids), self.embed_positions)
         embeds = self.project_in(embeds)
         hidden = add(embeds, _positions)
-        entry = [hidden]
+        state = [hidden]
         del hidden  # the original's loop has no other name for it
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), entry.pop())
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), state)
         if recipe.shape.pre_norm:
             hidden = LayerNorm(tape, "final_layer_norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         projected: Tensor = self.project_out(hidden)

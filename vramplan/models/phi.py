@@ -11,6 +11,8 @@ from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import Rotary, apply_rotary, eager_attention, rotary_embedding
 from vramplan.models.modules import (
     ACTIVATIONS,
+    EMBEDDINGS,
+    HEAD,
     LayerNorm,
     Linear,
     Output,
@@ -114,9 +116,10 @@ class Phi:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
         self.rotated = int(shape.head_size * shape.partial_rotary_factor)
-        self.embed_tokens = tape.parameter(
-            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(
+                "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
@@ -125,7 +128,8 @@ class Phi:
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
-        bias = self.tape.parameter("lm_head.bias", (self.recipe.shape.vocabulary_size,), self.recipe.weight_dtype)
+        with self.tape.building(HEAD):
+            bias = self.tape.parameter("lm_head.bias", (self.recipe.shape.vocabulary_size,), self.recipe.weight_dtype)
         logits = linear_operator(hidden, weight, bias)
         loss = causal_lm_loss(logits, labels, self.recipe)
         return Output(loss, logits)

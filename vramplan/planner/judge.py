@@ -129,6 +129,9 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         half_weights=job.half_weights,
         target_length=job.target_length,
         wide_embeddings=job.runtime.embedding_states == "fp32",
+        frozen=job.frozen,
+        adapter=job.adapter,
+        quantization=job.quantization,
     )
 
 

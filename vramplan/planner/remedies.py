@@ -12,7 +12,7 @@ from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
 from vramplan.planner.judge import Judge
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
-from vramplan.spec import Gpu, Job
+from vramplan.spec import Gpu, Job, trains_all
 
 SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
 SEQUENCE_STEP = 128
@@ -38,6 +38,12 @@ def remedies_for(choice: Choice, judge: Judge, larger_gpus: Callable[[], Iterabl
         if remedy is not None:
             found.append(remedy)
     found += _larger_gpu(base, rung.schedule, rung.peak.device, larger_gpus)
+    from vramplan.planner.lighter import lighter_training  # only a no pays for it
+
+    for change, cost, job in lighter_training(base):
+        remedy = _judged(change, cost, job, rung.schedule, rung.peak.device)
+        if remedy is not None:
+            found.append(remedy)
     certain = [remedy for remedy in found if remedy.verdict == FITS]
     return tuple(certain or found)
 
@@ -96,7 +102,7 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
     for name in (*strategies_of(judge.job), OPTIMAL):
         if rung.strategy in (name, OPTIMAL):  # nothing is smaller than the smallest peak
             continue
-        if name == OPTIMAL and not has_equal_blocks(judge.job.model.family):
+        if name == OPTIMAL and not (has_equal_blocks(judge.job.model.family) and trains_all(judge.job)):
             continue
         settled = _settled(judge, name, rung.schedule)
         if settled is None or settled[0].device >= rung.peak.device:

@@ -43,6 +43,7 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     frame.taken = []
     path, category, autocast = tape.path, tape.category, tape.autocast
     casts, tape.casts = tape.casts, {}
+    held, tape.held = tape.held, []
     tape.enter(frame.path)
     tape.recomputing, tape.category, tape.autocast = frame, "activations", tape.compute_dtype
     phase, tape.flop_phase = tape.flop_phase, "recompute"
@@ -56,7 +57,7 @@ def _recompute(tape: Tape, frame: Frame) -> None:
         tape.flop_phase, tape.selective = phase, False
         tape.enter(frame.path)
         tape.casts.clear()  # the recomputation's own autocast context ends
-        tape.casts = casts
+        tape.casts, tape.held = casts, held
         tape.enter(path)
 
 
@@ -78,6 +79,10 @@ def backward(tape: Tape, loss: Tensor) -> None:
         node.frame = None
     del root
     tape.enter(())
+    for kept in tape.held:
+        if type(kept) is Parameter:
+            kept.node = kept.grad = None  # it is its own accumulator: a cycle
+    tape.held.clear()
 
 
 def _run(tape: Tape, node: Node) -> None:
@@ -179,8 +184,8 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     """
     total, parameter.waiting = parameter.waiting, None
     assert total is not None
-    if parameter.storage is not None:  # a leaf inside the model, which no optimizer knows
-        copied = total.strides is not None or tape.leaves[parameter]
+    if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
+        copied = parameter in tape.leaves and (total.strides is not None or tape.leaves[parameter])
         parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
         return
     if tape.before_accumulation is not None:

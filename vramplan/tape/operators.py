@@ -299,7 +299,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
 # --------------------------------------------------------------------------------------------------- linear algebra
 
 
-def linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
     """`F.linear` (weight [out, in]) or GPT-2's Conv1D (`transposed`: weight [in, out]): new.
 
     Autocast casts bias, weight, x (Conv1D: weight, x, bias), each a node of its own.
@@ -565,7 +565,7 @@ def embedding(ids: Tensor, weight: Parameter) -> Tensor:
         return (out,)
 
     node = tape.record("embedding", (weight,), backward, (ids,))
-    return tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
+    return tape.looked_up(tape.new("embedding", (*ids.shape, width), dtype, batched, None, node), weight)
 
 
 def nll_loss(log_probabilities: Tensor, target: Tensor) -> Tensor:

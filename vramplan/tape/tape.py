@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 from vramplan.tape.tensors import (
     ALLOCATOR_BLOCK_BYTES,
@@ -92,6 +92,22 @@ class Frame:
         self.asked = 0  # operators of its list that recomputation has come to
 
 
+class Trained(Protocol):
+    """What is trained of a model, and what becomes of its linear layers."""
+
+    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+        """Whether a weight that is made now is trained."""
+
+    def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """What runs in place of a linear layer that was made now, with the layer and its input; None: the layer."""
+
+    def block(self, number: int) -> object:
+        """What of a block is trained: blocks with equal answers are alike."""
+
+    def shared_bytes(self) -> int:
+        """Bytes on the device beside the weights, in allocator blocks."""
+
+
 class Tape:
     """Records births, deaths, phases and repeated units of one iteration.
 
@@ -129,6 +145,11 @@ class Tape:
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built
         self.leaves: dict[Parameter, bool] = {}  # made inside the model: whether others hold the gradient too
+        self.trained: Trained | None = None  # what is trained, where that is not every weight
+        self.held: list[Any] = []  # what lives until backward is over: what functions keep for it by themselves
+        self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
+        self.input_table: Parameter | None = None
+        self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
         self.gradients_resident = False
         self.before_accumulation: Callable[[Parameter], None] | None = None  # hooks of the gradient accumulators
         self.after_accumulation: Callable[[Parameter], None] | None = None
@@ -218,9 +239,28 @@ class Tape:
 
     def parameter(self, name: str, shape: Shape, dtype: DType, *, trainable: bool = True) -> Parameter:
         """A weight of the model, standing for one in each copy of the current unit."""
+        if self.trained is not None:
+            trainable = self.trained.parameter(self, name, shape, dtype)
         parameter = Parameter(self, name, shape, dtype, self.copies, trainable)
         self.parameters.append(parameter)
         return parameter
+
+    def looked_up(self, tensor: Tensor, table: Parameter) -> Tensor:
+        """What a table gave, made to need a gradient if the iteration asks that of its token embeddings.
+
+        Such a tensor and its gradient live until backward is over.
+        Source: transformers, modeling_utils.py, enable_input_require_grads, which its switch for checkpointing calls;
+        torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable.
+        """
+        if not self.asks_inputs:
+            return tensor
+        self.input_table = self.input_table or table
+        if table is not self.input_table or tensor.node is not None:
+            return tensor
+        accumulator = Parameter(self, "input", tensor.shape, tensor.dtype, 1, trainable=True)
+        accumulator.storage = tensor.storage
+        self.held.append(accumulator)
+        return tensor.alias(tensor.shape, tensor.strides, accumulator)
 
     @contextmanager
     def building(self, part: str) -> Iterator[None]:
@@ -236,6 +276,29 @@ class Tape:
         while self.leaves:
             leaf, _ = self.leaves.popitem()
             leaf.node = None  # it was its own accumulator
+
+    @contextmanager
+    def dropped(self) -> Iterator[list[Any]]:
+        """What is recorded inside needs gradients, but no loss will hang on it.
+
+        The list that it gives holds what that graph saved, and lives as long as the caller wants the graph to. Casts of
+        weights that autocast keeps for others are no part of it.
+        """
+        graph: list[Any] = []
+        start, outer, self.aside = len(self.nodes), self.aside, graph
+        try:
+            yield graph
+        finally:
+            self.aside = outer
+            kept = {id(cast.node) for cast in self.casts.values()}
+            for node in self.nodes[start:]:
+                if id(node) in kept:
+                    continue
+                graph.append(node.saved)
+                node.saved = None
+                for target, *_ in node.edges:
+                    if type(target) is Parameter:
+                        target.pending -= 1
 
     def constant(self, shape: Shape, dtype: DType, batched: bool, name: str = "") -> Tensor:
         """A tensor that is alive before the iteration begins (inputs, buffers): counted as a state."""
@@ -376,7 +439,11 @@ class Tape:
         taken = frame.taken
         assert taken is not None
         for tensor in tensors:
-            taken.append(tensor)
+            if self.aside is None:
+                taken.append(tensor)
+            else:  # nobody will ask for it, and it lives as long as its graph
+                taken.append(None)
+                self.aside.append(tensor)
             if len(taken) == frame.saves:
                 raise StopRecomputation
 

@@ -100,7 +100,7 @@ class Parameter(Tensor):
     make it so. `part` is the part of the model that it belongs to, from the outer to the inner: `("vision_encoder",)`.
     """
 
-    __slots__ = ("copies", "grad", "grad_bytes", "is_table", "name", "part", "path", "pending", "waiting")
+    __slots__ = ("copies", "grad", "grad_bytes", "is_table", "name", "part", "path", "pending", "quantized", "waiting")
 
     def __init__(self, tape: Tape, name: str, shape: Shape, dtype: DType, copies: int, trainable: bool) -> None:
         super().__init__(tape, None, shape, dtype, False)
@@ -109,6 +109,7 @@ class Parameter(Tensor):
         self.path = tape.path
         self.part = tape.part
         self.is_table = False  # an embedding: rows are looked up in it
+        self.quantized: tuple[int, ...] = ()  # bytes of each tensor of a quantized weight, in place of its own
         self.node = self if trainable else None
         self.grad: Tensor | None = None  # made in this backward pass; resident gradients are states
         self.grad_bytes = 0  # of the storage that it would be in, where that is known: it may be a view of a larger one
@@ -119,6 +120,12 @@ class Parameter(Tensor):
     def elements(self) -> int:
         """Number of elements of one copy."""
         return prod(self.shape)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of one copy on the device, each of its tensors in allocator blocks."""
+        sizes = self.quantized or (self.elements * self.dtype.itemsize,)
+        return sum(round_up(size, ALLOCATOR_BLOCK_BYTES) for size in sizes)
 
 
 @lru_cache(maxsize=4096)

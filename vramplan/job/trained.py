@@ -1,0 +1,253 @@
+"""What a job trains: frozen parts, an adapter, quantized weights. Names are checked against those of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vramplan.catalog.fields import Fields, nearest, shown
+from vramplan.job import vocabulary as words
+from vramplan.job.read import RawJob
+from vramplan.memory.trained import Names, names_of
+from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, is_named, is_saved_as
+from vramplan.models.modules import EMBEDDINGS, HEAD, LAYERS
+from vramplan.models.trained import matches
+from vramplan.spec import Adapter, Assumption, ModelShape
+
+LARGEST_RANK = 2**20
+DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
+
+Q_AND_V = ("q_proj", "v_proj")
+LORA_TARGETS = {
+    "gpt2": ("c_attn",),
+    "bloom": ("query_key_value",),
+    "gpt_neox": ("query_key_value",),
+    "bert": ("query", "value"),
+    "mpt": ("Wqkv",),
+    "phi": (*Q_AND_V, "fc1", "fc2"),
+    **dict.fromkeys(("opt", "llama", "mistral", "gemma", "gemma2", "gemma3_text", "qwen2", "qwen3"), Q_AND_V),
+}
+"""PEFT's own targets (0.21.2, utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)."""
+
+IA3_TARGETS = {
+    "gpt2": (("c_attn", "mlp.c_proj"), ("mlp.c_proj",)),
+    "bloom": (("query_key_value", "mlp.dense_4h_to_h"), ("mlp.dense_4h_to_h",)),
+    "gpt_neox": (("query_key_value", "dense_4h_to_h"), ("dense_4h_to_h",)),
+    "bert": (("key", "value", "output.dense"), ("output.dense",)),
+    "opt": (("q_proj", "k_proj", "fc2"), ("fc2",)),
+    "phi": ((*Q_AND_V, "fc2"), ("fc2",)),
+    **dict.fromkeys(("llama", "mistral"), (("k_proj", "v_proj", "down_proj"), ("down_proj",))),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "qwen2", "qwen3"), ((*Q_AND_V, "down_proj"), ("down_proj",))),
+}
+"""Targets of IA3 and those of them that are feedforward (the same file, TRANSFORMERS_MODELS_TO_IA3_*_MAPPING)."""
+
+Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
+
+
+def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss: str) -> Trained:
+    """Frozen parts, the adapter, and what was assumed; what is wrong goes to the sink of the job's fields."""
+    fields, told = raw.fields, list[Assumption]()
+    if raw.quantization is not None:
+        _quantization(raw, model, precision, told)
+    if model is None:
+        return (), None, told
+    names = names_of(model)
+    if raw.adapter is None:
+        _frozen(raw, model, names, loss)
+        return raw.frozen, None, told
+    if raw.frozen:
+        fields.refuse("frozen", "an adapter freezes the whole model", hint="leave frozen out")
+    if loss == "fused":
+        fields.refuse("loss", "fused is not modelled with a frozen head", hint="use standard or chunked:8")
+    return (), _Adapter(raw, raw.adapter, model, names, precision, told).adapter(), told
+
+
+def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: list[Assumption]) -> None:
+    fields, given = raw.fields, raw.quantization
+    if given not in words.MODELLED_QUANTIZATIONS:
+        modelled = ", ".join(words.MODELLED_QUANTIZATIONS)
+        fields.refuse("quantization", f"{given} is not modelled (modelled: {modelled})")
+    elif raw.adapter is None:
+        message = f"{given} weights cannot be trained: they need an adapter beside them"
+        fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
+    if precision.startswith("mixed-"):
+        message = f"{given} is not modelled with {precision}, whose step keeps a master copy"
+        fields.refuse("quantization", message, hint="use amp-bf16, or pure-bf16")
+    if model is not None and model.task == "cls":
+        message = f"{given} would quantize the classifier, which then cannot be trained"
+        fields.refuse("quantization", message, hint="leave it out")
+    if raw.ema:
+        fields.refuse("ema", f"a moving average of {given} weights is not modelled", hint="leave one of the two out")
+    if given == "int8":
+        why = "columns with outliers depend on the data and are left out: about 0.1 % of them (arXiv:2208.07339)"
+        told.append(Assumption("quantization", given, why))
+
+
+def _frozen(raw: RawJob, model: ModelShape, names: Names, loss: str) -> None:
+    """Every word names a part of the model, and something is left to train."""
+    fields = raw.fields
+    for word in raw.frozen:
+        if any(matches(word, path) for path in names.paths):
+            _in_range(fields, word, model)
+        elif word == HEAD and model.tied_embeddings:
+            if EMBEDDINGS not in raw.frozen:
+                _tied(fields, model)
+        else:
+            _unknown(fields, "frozen", word, f"no part of {model.name}", names.parts(model.layers))
+    if HEAD in raw.frozen and model.tied_embeddings and EMBEDDINGS not in raw.frozen and not _refused(fields, "frozen"):
+        _tied(fields, model)
+    if fields.sink.refusals:
+        return
+    if all(any(matches(word, path) for word in raw.frozen) for path in names.paths):
+        fields.refuse("frozen", "nothing is left to train", hint="leave a part out")
+    head = (HEAD in raw.frozen) or (model.tied_embeddings and EMBEDDINGS in raw.frozen)
+    if loss == "fused" and (head or raw.frozen):
+        fields.refuse("loss", "fused is not modelled with frozen parts", hint="use standard or chunked:8")
+
+
+def _tied(fields: Fields, model: ModelShape) -> None:
+    message = f"the head of {model.name} is tied to its embeddings: neither can be frozen alone"
+    fields.refuse("frozen", message, hint=f"freeze both: {EMBEDDINGS}, {HEAD}")
+
+
+def _in_range(fields: Fields, word: str, model: ModelShape) -> None:
+    head, _, rest = word.partition(".")
+    if head != LAYERS or not rest:
+        return
+    first, dash, last = rest.partition(".")[0].partition("-")
+    last = last if dash else first
+    if first.isdecimal() and last.isdecimal() and int(last) >= model.layers:
+        message = f"{shown(word)} is out of range: the blocks of {model.name} are 0 to {model.layers - 1}"
+        fields.refuse("frozen", message)
+
+
+def _refused(fields: Fields, key: str) -> bool:
+    return any(problem.key == key for problem in fields.sink.refusals)
+
+
+def _unknown(fields: Fields, key: str, word: str, what: str, known: Sequence[str]) -> None:
+    near = nearest(word, known)
+    listed = "known: " + ", ".join(known)
+    fields.refuse(key, f"{shown(word)} names {what}", hint=f"{near} {listed}" if near else listed)
+
+
+class _Adapter:
+    """Reads one adapter against one model."""
+
+    def __init__(
+        self,
+        raw: RawJob,
+        fields: Fields,
+        model: ModelShape,
+        names: Names,
+        precision: str,
+        told: list[Assumption],
+    ) -> None:
+        self.raw, self.fields, self.model, self.names = raw, fields, model, names
+        self.precision, self.told = precision, told
+        self.kind = fields.text("kind") or "lora"
+
+    def adapter(self) -> Adapter:
+        """The adapter with every default explicit."""
+        fields, ia3 = self.fields, self.kind == "ia3"
+        quantization = self.raw.quantization
+        if quantization is not None and self.kind != "lora":
+            fields.refuse("kind", f"{self.kind} is not modelled over {quantization} weights", hint="use lora")
+        targets, feedforward = self.targets()
+        for key in ("rank", "alpha", "dropout") if ia3 else ("feedforward_targets",):
+            if fields.given(key):
+                fields.refuse(key, f"has no meaning for {self.kind}", hint="leave it out")
+        rank = 0 if ia3 else self.rank()
+        alpha = None if ia3 else fields.number("alpha", minimum=0)
+        dropout = None if ia3 else fields.number("dropout", minimum=0, below=1)
+        return Adapter(
+            kind=self.kind,
+            rank=rank,
+            targets=targets,
+            feedforward_targets=feedforward,
+            modules_to_save=self.modules_to_save(),
+            alpha=None if alpha is None else float(alpha),
+            dropout=float(dropout or 0),
+            dtype=self.dtype(),
+        )
+
+    def rank(self) -> int:
+        """The rank; PEFT's default where it is left out."""
+        rank = self.fields.integer("rank", maximum=LARGEST_RANK)
+        if rank is None:
+            self.told.append(Assumption("adapter.rank", DEFAULT_RANK, "PEFT's default"))
+        return rank or DEFAULT_RANK
+
+    def targets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The targets, and for ia3 those of them that are feedforward."""
+        fields, model_type = self.fields, self.model.transformers_model_type
+        given = fields.texts("targets") if fields.given("targets") else None
+        feedforward = fields.texts("feedforward_targets") if fields.given("feedforward_targets") else None
+        if given is None:
+            known = IA3_TARGETS.get(model_type) if self.kind == "ia3" else (LORA_TARGETS.get(model_type, ()), ())
+            if not known or not known[0]:
+                message = f"is missing: PEFT has no targets of its own for {model_type}"
+                fields.refuse("targets", message, hint="known: " + ", ".join((ALL_LINEAR, *self.names.linears)))
+                return (), ()
+            self.told.append(Assumption("adapter.targets", list(known[0]), f"PEFT's own for {model_type}"))
+            if feedforward is None and known[1]:
+                self.told.append(Assumption("adapter.feedforward_targets", list(known[1]), "PEFT's own"))
+            targets, own = known
+        else:
+            targets, own = tuple(given), ()
+            self.check("targets", targets, (ALL_LINEAR, *self.names.linears), self.is_linear)
+        if feedforward is not None:
+            self.check("feedforward_targets", feedforward, targets, lambda word: word in targets)
+        return targets, own if feedforward is None else tuple(feedforward)
+
+    def is_linear(self, word: str) -> bool:
+        """Whether a word names linear layers of the model."""
+        return word == ALL_LINEAR or any(is_named(name, word) for name in self.names.linears)
+
+    def check(self, key: str, given: Sequence[str], known: Sequence[str], right: Callable[[str], bool]) -> None:
+        """Refuse the words that name nothing."""
+        for word in given:
+            if not right(word):
+                _unknown(self.fields, key, word, f"no linear layer of {self.model.name}", known)
+
+    def modules_to_save(self) -> tuple[str, ...]:
+        """The modules to save; the head of a classification is always one."""
+        fields, model = self.fields, self.model
+        given = fields.texts("modules_to_save") if fields.given("modules_to_save") else None
+        for word in given or ():
+            named = [path for path in self.names.paths if is_saved_as(".".join(path), word)]
+            if not named:
+                leaves = tuple(dict.fromkeys(path[-1] for path in self.names.paths))
+                _unknown(fields, "modules_to_save", word, f"no module of {model.name}", leaves)
+            elif model.tied_embeddings and self.names.table in named:
+                message = f"{shown(word)} is tied to the head of {model.name}, and PEFT would untie them"
+                fields.refuse("modules_to_save", message, hint="name it only for a model whose head is not tied")
+            elif self.raw.quantization is not None and any(
+                is_saved_as(name, word) for name in self.names.linears if name not in CLASSIFIERS
+            ):
+                message = f"{shown(word)} is quantized and cannot be trained"
+                fields.refuse("modules_to_save", message, hint="name embeddings, heads or norms")
+        saved = tuple(given or ())
+        if model.task == "cls":
+            missing = tuple(name for name in CLASSIFIERS if name not in saved)
+            if missing and given is None:
+                self.told.append(
+                    Assumption("adapter.modules_to_save", list(missing), "PEFT trains classifiers in full")
+                )
+            saved += missing
+        return saved
+
+    def dtype(self) -> str:
+        """The element type of the adapter's weights: fp32, as PEFT has them, or that of the model's."""
+        fields, precision = self.fields, self.precision
+        own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
+        mixed = precision.startswith("mixed-")
+        known = (own,) if mixed or own == "fp32" else ("fp32", own)
+        given = fields.word("dtype", words.CELL_WORDS)
+        if given is None:
+            chosen = own if mixed else "fp32"
+            why = f"{precision} has a master copy of it" if mixed else "PEFT keeps adapters in fp32"
+            self.told.append(Assumption("adapter.dtype", chosen, why))
+            return chosen
+        if given not in known:
+            fields.refuse("dtype", f"{given} is not modelled with {precision} (modelled: {', '.join(known)})")
+        return given

@@ -1,0 +1,263 @@
+"""Adapters as PEFT 0.21 has them, over the linear layers of any family: LoRA, DoRA and IA3.
+
+The model itself is frozen. A layer that is a target runs with the adapter in place of the layer alone; a module to save
+is a copy of the original, trained in full, while the original stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from vramplan.models.modules import Linear
+from vramplan.models.trained import path_of
+from vramplan.spec import Adapter
+from vramplan.tape.adapted import div, eye, row_norms, sub
+from vramplan.tape.operators import add, add_scalar, dropout, linear, mul, mul_scalar
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import BF16, FP16, FP32, DType, Parameter, Shape, Tensor
+from vramplan.tape.views import clone, to, transpose, view
+
+ALL_LINEAR = "all-linear"
+OWN = "adapter"  # the part of a model that an adapter's weights belong to
+CLASSIFIERS = ("classifier",)  # heads that are linear layers: neither targets of all-linear nor quantized
+DTYPES = {"fp32": FP32, "fp16": FP16, "bf16": BF16}
+
+Adapting = Callable[[Linear, Tensor], Tensor]
+
+
+class Adapted:
+    """A frozen model with an adapter: what is trained, and what becomes of its linear layers.
+
+    Source: peft 0.21.2, tuners/tuners_utils.py, BaseTuner.inject_adapter and cast_adapter_dtype; utils/other.py,
+    ModulesToSaveWrapper.
+    """
+
+    def __init__(self, adapter: Adapter, quantization: str | None, weights: DType, autocast: DType | None) -> None:
+        self.adapter = adapter
+        self.quantization = quantization
+        self.compute = autocast or weights
+
+    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+        """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
+        if tape.part and tape.part[-1] == OWN:
+            return True
+        if not self.is_saved(tape, name):
+            return False
+        original = Parameter(tape, name, shape, dtype, tape.copies, trainable=False)
+        tape.parameters.append(original)
+        return True
+
+    def is_saved(self, tape: Tape, name: str) -> bool:
+        """Whether a weight or a layer belongs to a module of which a copy is trained."""
+        path = ".".join(path_of(tape.part, name))
+        return any(is_saved_as(path, word) for word in self.adapter.modules_to_save)
+
+    def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
+        """The adapter over a layer, or what runs in place of a quantized one."""
+        if self.is_saved(tape, name):
+            return None
+        quantized: Adapting | None = None
+        if self.quantization is not None and name not in CLASSIFIERS:
+            from vramplan.models.quantized import quantize  # only its jobs pay for it
+
+            quantized = quantize(module, self.quantization, self.compute)
+        if not is_target(name, self.adapter.targets):
+            return quantized
+        with tape.building(OWN):
+            if quantized is not None:
+                return quantized_lora(tape, module, name, self.adapter, quantized, clones=self.quantization != "int8")
+            return adapting(tape, module, name, self.adapter)
+
+    def block(self, number: int) -> object:
+        """Every block has the same adapters."""
+        return None
+
+    def shared_bytes(self) -> int:
+        """What all quantized layers share."""
+        if self.quantization is None:
+            return 0
+        from vramplan.models.quantized import shared_bytes
+
+        return shared_bytes(self.quantization)
+
+
+def is_named(path: str, word: str) -> bool:
+    """Whether a module is the one that a word names: the end of its path, part by part."""
+    return path == word or path.endswith(f".{word}")
+
+
+def is_saved_as(path: str, word: str) -> bool:
+    """Whether a module to save is the one that a word names: the end of its path, letter by letter, as in PEFT."""
+    return path.endswith(word)
+
+
+def is_target(name: str, targets: Sequence[str]) -> bool:
+    """Whether a linear layer is a target: the names are ends of its path, as in PEFT; `all-linear` leaves out heads."""
+    if ALL_LINEAR in targets:
+        return name not in CLASSIFIERS
+    return any(is_named(name, word) for word in targets)
+
+
+def adapting(tape: Tape, module: Linear, name: str, adapter: Adapter) -> Adapting:
+    """The adapter of a kind over a layer."""
+    inputs, outputs = widths(module)
+    dtype = DTYPES[adapter.dtype]
+    if adapter.kind == "ia3":
+        feedforward = any(is_named(name, word) for word in adapter.feedforward_targets)
+        return IA3(tape, name, inputs if feedforward else outputs, dtype, feedforward=feedforward)
+    if adapter.kind == "dora":
+        return DoRA(tape, name, inputs, outputs, adapter, dtype)
+    return LoRA(tape, name, inputs, outputs, adapter, dtype)
+
+
+def quantized_lora(
+    tape: Tape, module: Linear, name: str, adapter: Adapter, quantized: Adapting, *, clones: bool
+) -> Adapting:
+    """LoRA over a quantized layer; no other adapter is modelled there."""
+    dtype = DTYPES[adapter.dtype]
+    return QuantizedLoRA(tape, name, *widths(module), adapter, dtype, quantized=quantized, clones=clones)
+
+
+def widths(module: Linear) -> tuple[int, int]:
+    """Inputs and outputs of a linear layer."""
+    first, second = module.weight.shape
+    return (first, second) if module.transposed else (second, first)
+
+
+def project(x: Tensor, weight: Parameter) -> Tensor:
+    """A small linear layer of an adapter; as a module it holds its input until it returns."""
+    return linear(x, weight)
+
+
+class LoRA:
+    """lora.Linear: the layer's own result, and a product of two thin matrices added to it (arXiv:2106.09685).
+
+    Source: peft 0.21.2, tuners/lora/layer.py, Linear.forward.
+    """
+
+    def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, adapter: Adapter, dtype: DType) -> None:
+        self.p = adapter.dropout
+        self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
+        self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        result = module.base(x)
+        dtype = result.dtype
+        x = to(x, self.lora_A.dtype)
+        result = add(result, mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B)))
+        result = to(result, dtype)
+        return result
+
+
+class QuantizedLoRA(LoRA):
+    """LoRA over a quantized layer; the result of one with 4-bit weights is cloned first.
+
+    Source: peft 0.21.2, tuners/lora/bnb.py, Linear4bit.forward and Linear8bitLt.forward.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        name: str,
+        inputs: int,
+        outputs: int,
+        adapter: Adapter,
+        dtype: DType,
+        *,
+        quantized: Adapting,
+        clones: bool,
+    ) -> None:
+        super().__init__(tape, name, inputs, outputs, adapter, dtype)
+        self.quantized, self.clones = quantized, clones
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        result = self.quantized(module, x)
+        if self.clones:
+            result = clone(result)
+        dtype = result.dtype
+        converts = result.tape.autocast is None
+        if converts:
+            x = to(x, self.lora_A.dtype)
+        output = mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B))
+        if converts:
+            output = to(output, dtype)
+        result = add(result, output)
+        return result
+
+
+class DoRA:
+    """DoRA: LoRA whose result is scaled to a trained magnitude for each output (arXiv:2402.09353, section 4.3).
+
+    The norm of the whole weight is computed anew in every forward pass: a product of the size of the weight is made by
+    sending an identity matrix through the adapter, and its graph leads nowhere, as the norm counts as a constant.
+    Source: peft 0.21.2, tuners/lora/dora.py, DoraLinearLayer.forward; tuners/lora/variants.py, DoraLinearVariant.
+    """
+
+    def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, adapter: Adapter, dtype: DType) -> None:
+        self.p, self.inputs = adapter.dropout, inputs
+        self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
+        self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
+        self.magnitude = tape.parameter(f"{name}.lora_magnitude_vector.weight", (outputs,), dtype)
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        result = module.base(x)
+        dtype = result.dtype
+        x = to(x, self.lora_A.dtype)
+        if self.p:
+            result = add(result, self.scaled(module, dropout(x, self.p), None))
+        else:
+            result = add(result, self.scaled(module, x, result))
+        result = to(result, dtype)
+        return result
+
+    def scaled(self, module: Linear, x: Tensor, base: Tensor | None) -> Tensor:
+        """DoraLinearLayer.forward."""
+        with x.tape.dropped() as _graph:
+            _lora_weight = self.lora_weight(x)
+            _lora_weight = to(_lora_weight, x.dtype)
+        _weight = to(module.weight, x.dtype)
+        norm = self.norm(_weight, _lora_weight, transposed=module.transposed)
+        scale = view(div(self.magnitude, norm), (1, self.magnitude.shape[0]))
+        lora_result = project(project(x, self.lora_A), self.lora_B)
+        if base is None:
+            base = linear(x, _weight, transposed=module.transposed)
+        elif module.bias is not None:
+            base = sub(base, module.bias)
+        return add(mul(add_scalar(scale), base), mul_scalar(mul(scale, lora_result)))
+
+    def lora_weight(self, x: Tensor) -> Tensor:
+        """DoraLinearLayer.get_lora_weight: [out, in], a transposed view."""
+        identity = eye(x.tape, self.inputs, self.lora_A.dtype)
+        wide = project(project(identity, self.lora_A), self.lora_B)
+        return wide.alias(wide.shape[::-1], (1, wide.shape[1]), wide.node)
+
+    def norm(self, weight: Tensor, lora_weight: Tensor, *, transposed: bool) -> Tensor:
+        """DoraLinearLayer.get_weight_norm, without gradients."""
+        if transposed:
+            weight = transpose(weight, 0, 1)
+        weight = add(weight, mul_scalar(lora_weight.alias(lora_weight.shape, lora_weight.strides, None)))
+        return row_norms(weight)
+
+
+class IA3:
+    """IA3: a trained factor for each output of the layer, or for each input where it is a feedforward one.
+
+    Source: peft 0.21.2, tuners/ia3/layer.py, Linear.forward; arXiv:2205.05638, section 3.3.
+    """
+
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType, *, feedforward: bool) -> None:
+        self.feedforward = feedforward
+        self.ia3_l = tape.parameter(f"{name}.ia3_l", (1, width) if feedforward else (width, 1), dtype)
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        dtype = x.dtype
+        scaling = mul_scalar(view(self.ia3_l, (prod(self.ia3_l.shape),)))
+        if self.feedforward:
+            x = to(x, self.ia3_l.dtype)
+            scaled = to(mul(x, scaling), dtype)
+            result = module.base(scaled)
+        else:
+            result = module.base(x)
+            result = to(mul(result, scaling), result.dtype)
+        return result

@@ -1,0 +1,33 @@
+"""Remedies that are another training: an adapter beside a frozen model, and its weights in few bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
+from vramplan.planner.checkpoints import OPTIMAL
+from vramplan.spec import Adapter, Job, trains_all
+
+RANK = 16
+QUANTIZATION = "nf4"
+
+
+def lighter_training(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
+    """Single changes that train something else, each with its cost and the job that it makes."""
+    cls = base.model.task == "cls"
+    mixed = base.precision.startswith("mixed-")
+    if trains_all(base):
+        if base.loss == "fused" or base.activation_checkpointing == OPTIMAL:
+            return  # neither is modelled with an adapter
+        dtype = base.precision.rpartition("-")[2] if mixed else "fp32"
+        saved = CLASSIFIERS if cls else ()
+        adapter = Adapter("lora", RANK, (ALL_LINEAR,), modules_to_save=saved, dtype=dtype)
+        change = {"kind": "lora", "rank": RANK, "targets": [ALL_LINEAR]}
+        cost = "another training: small matrices beside a frozen model"
+        yield {"adapter": change}, cost, base._replace(adapter=adapter)
+    elif base.adapter is not None and base.adapter.kind == "lora" and base.quantization is None:
+        if cls or mixed or base.ema or base.adapter.modules_to_save:
+            return
+        cost = "the frozen weights in 4 bits: other results, and slower steps"
+        yield {"quantization": QUANTIZATION}, cost, base._replace(quantization=QUANTIZATION)

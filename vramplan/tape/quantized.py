@@ -1,0 +1,113 @@
+"""Operator rules of linear layers with quantized weights: bitsandbytes 0.50.2 on CUDA.
+
+The weights need no gradient. They are stored in few bits, and each product makes a working copy in 16 or 32 bits first:
+once in forward, once more in backward.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from vramplan.tape.tape import Saved
+from vramplan.tape.tensors import BOOL, FP16, FP32, DType, Parameter, Tensor
+from vramplan.tape.views import Grads, reshape_gradient, to, view
+
+INT8, INT32 = DType("int8", 1), DType("int32", 4)
+BLOCK = 64  # weights that share one maximum (functional.py, quantize_4bit, blocksize)
+
+
+def matmul_4bit(x: Tensor, weight: Parameter, compute: DType, *, nested: bool) -> Tensor:
+    """`Linear4bit.forward` with a weight [out, in]: new.
+
+    The input is cast to the dtype of the products, and the result back.
+    A working copy of the weight goes when the product is made; with double quantization the maxima of the blocks are
+    made in fp32 first, twice. For up to 1536 tokens there are kernels without a copy, which depend on the GPU; the
+    copy is counted there too.
+    Saves nothing: the weight is there anyway.
+    Backward: a working copy of the weight again, then 1 new, the gradient of x.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Linear4bit.forward; autograd/_functions.py, MatMul4Bit;
+    backends/cuda/ops.py, _dequant_linear_fallback; functional.py, dequantize_4bit.
+    """
+    tape, dtype = x.tape, x.dtype
+    x = to(x, compute)
+    outputs, inputs = weight.shape
+    x_shape, batched, rows = x.shape, x.batched, prod(x.shape[:-1])
+    blocks = -(-outputs * inputs // BLOCK)
+    work = 2 * rows * inputs * outputs
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        maxima = tape.new("dequantize_blockwise", (blocks,), FP32, False) if nested else None
+        copy = tape.new("dequantize_4bit", (outputs, inputs), compute, False, category="weight_casts")
+        del maxima
+        flat = reshape_gradient(grad, (rows, outputs))
+        tape.work(work)
+        result = tape.new("mm", x_shape, compute, batched)
+        del flat, copy
+        return (result,)
+
+    node = tape.record("MatMul4Bit", (x,), backward)
+    maxima = offset = None
+    if nested:
+        maxima = tape.new("dequantize_blockwise", (blocks,), FP32, False)
+        offset = tape.new("add", (blocks,), FP32, False)
+    copy = tape.new("dequantize_4bit", (outputs, inputs), compute, False, category="weight_casts")
+    flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
+    tape.work(work)
+    out = tape.new("MatMul4Bit", (*x_shape[:-1], outputs), compute, batched, None, node)
+    del maxima, offset, copy, flat
+    return to(out, dtype)
+
+
+def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
+    """`Linear8bitLt.forward` with a weight [out, in]: new, in the dtype of the input.
+
+    The input is cast to fp16 and quantized row by row, the product is made in int32 and turned to fp16, then to the
+    dtype of the input. Columns with outliers, which depend on the data, are left out.
+    Keeps `x` until backward is over, checkpoint or not, as it hangs on the context of the function itself.
+    Backward: a working copy of the weight in the dtype of x, then 1 new, the gradient of x.
+    Source: bitsandbytes 0.50.2, autograd/_functions.py, MatMul8bitLt; backends/cuda/ops.py, int8_vectorwise_quant and
+    int8_mm_dequant; backends/default/ops.py, int8_mixed_scaled_mm and int8_scaled_mm; arXiv:2208.07339.
+    """
+    tape, dtype = x.tape, x.dtype
+    outputs, inputs = weight.shape
+    x_shape, batched, rows = x.shape, x.batched, prod(x.shape[:-1])
+    work = 2 * rows * inputs * outputs
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        flat = reshape_gradient(grad, (rows, outputs))
+        if flat.strides is not None:
+            flat = tape.new("clone", flat.shape, flat.dtype, batched)
+        copy = tape.new("to", (outputs, inputs), dtype, False, category="weight_casts")
+        scales = tape.new("mul", (outputs, 1), FP32, False)
+        del scales
+        tape.work(work)
+        result = tape.new("mm", x_shape, dtype, batched)
+        del flat, copy
+        return (result,)
+
+    node = tape.record("MatMul8bitLt", (x,), backward)
+    flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
+    codes, statistics = _quantized_rows(to(flat, FP16))
+    product = tape.new("int8_linear_matmul", (rows, outputs), INT32, batched)
+    tape.work(work)
+    half = tape.new("int8_mm_dequant", (rows, outputs), FP16, batched)
+    out = to(half, dtype)
+    del half, product, codes, statistics
+    if node is not None:
+        tape.held.append(flat)
+    return out.alias((*x_shape[:-1], outputs), None, node)
+
+
+def _quantized_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """int8_vectorwise_quant with a threshold: the rows in 8 bits, and what each was scaled by."""
+    tape = x.tape
+    statistics = tape.new("int8_vectorwise_quant", (x.shape[0],), FP32, x.batched)
+    codes = tape.new("int8_vectorwise_quant", x.shape, INT8, x.batched)
+    absolute = tape.new("abs", x.shape, x.dtype, x.batched)
+    outliers = tape.new("ge", x.shape, BOOL, x.batched)
+    del absolute
+    some = tape.new("any", (), BOOL, False)
+    del some, outliers
+    return codes, statistics
