@@ -166,6 +166,7 @@ def describe(
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
         warnings=(*job.warnings, *_warnings(job, rung, usable, own_parameters(job, record)), *_managed(record)),
+        active_parameters=_active(job.model, total),
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
@@ -372,6 +373,14 @@ def _managed(record: Record) -> list[str]:
         f"{size / 2**30:.2f} GiB of optimizer states lie in managed memory and are in none of these figures: they stay "
         "on the GPU while there is room, and move to the host when there is not"
     ]
+
+
+def _active(model: ModelShape, total: int) -> int | None:
+    if model.experts is None:
+        return None
+    from vramplan.models.experts import active_parameters  # only models with experts pay for it
+
+    return active_parameters(model, total)
 
 
 def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:

@@ -39,6 +39,7 @@ class JobKeys(TypedDict, total=False):
     ema: bool | None
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
+    expert_imbalance: float | None
     attention: str | None
     loss: str | None
     compile: bool | None
@@ -95,6 +96,7 @@ class Job:
     ema: bool | None
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
+    expert_imbalance: float | None
     attention: str | None
     loss: str | None
     compile: bool | None

@@ -8,7 +8,7 @@ from vramplan.answer import Decision, decide
 from vramplan.errors import UsageError
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
-from vramplan.models import has_equal_blocks, no_checkpointing
+from vramplan.models import blocks_are_alike, no_checkpointing
 from vramplan.planner.checkpoints import (
     OPTIMAL,
     SELECTIVE,
@@ -36,13 +36,13 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
 
     `budget_bytes` bounds the peak of allocated memory; None is what fits the job's GPU for certain. The micro-batch is
     the job's, else the one that `fit` chooses. Raises UsageError if the batch keys contradict each other, and for a
-    family whose blocks are not all alike.
+    model whose blocks are not all alike.
     """
     obstacle = no_checkpointing(job.model.family)
     if obstacle is not None:
         raise UsageError(f"{job.model.name} has nothing to place: {obstacle}", key="model")
-    if not has_equal_blocks(job.model.family):
-        message = f"placements are not modelled for {job.model.family}, whose blocks are not alike"
+    if not blocks_are_alike(job.model):
+        message = f"placements are not modelled for {job.model.name}, whose blocks are not all alike"
         raise UsageError(message, key="model")
     if not trains_all(job):
         key = "adapter" if job.adapter is not None else "frozen"

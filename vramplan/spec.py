@@ -15,6 +15,31 @@ DEFAULT_IMAGE_SIZE = 224  # docs/job-format.md, "Defaults", where the model has 
 DEFAULT_GLOBAL_BATCH_SIZE = 512  # docs/job-format.md, "Defaults"; it moves to the nearest that can be reached
 
 
+class Experts(NamedTuple):
+    """The mixture of experts in the blocks of a model."""
+
+    routed: int  # experts of a block among which tokens are spread; `count` in the job format
+    active: int  # of them, for each token
+    shared: int  # experts that every token passes
+    intermediate_size: int  # of each routed expert
+    shared_intermediate_size: int | None  # of all shared ones together
+    normalized: bool  # whether the weights of a token's experts are divided by their sum
+    dense_layers: tuple[int, ...]  # blocks with a plain feed-forward layer instead, from 0
+    groups: int | None = None  # DeepSeek: experts are chosen within so many groups of them,
+    active_groups: int | None = None  # of which each token sees so many
+
+
+class LatentAttention(NamedTuple):
+    """Attention whose keys and values pass a narrow latent: the sizes of its parts, for each head but the ranks."""
+
+    query_rank: int | None  # of the queries' own latent; None: they have none
+    key_value_rank: int  # of the latent of keys and values
+    plain_size: int  # elements of queries and keys without positions
+    rotary_size: int  # and with; the keys' are shared by all heads
+    value_size: int
+    interleaved: bool  # rotary positions turn neighbours, not halves
+
+
 class ModelShape(NamedTuple):
     """The architecture of one network: what decides the shapes of its tensors."""
 
@@ -91,6 +116,9 @@ class ModelShape(NamedTuple):
     def takes_text(self) -> bool:
         """Whether a sample has tokens, and so a sequence length."""
         return self.task != "image"
+
+    experts: Experts | None = None  # mixtures of experts
+    latent_attention: LatentAttention | None = None  # DeepSeek
 
 
 class Gpu(NamedTuple):
@@ -189,6 +217,7 @@ class Job(NamedTuple):
     fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
     every_second_matmul: bool = False  # selective-op only
+    expert_imbalance: float | None = None  # tokens of the most loaded expert over the mean; None: there are no experts
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
     target_length: int | None = None  # seq2seq only: tokens of the decoder; None: sequence_length

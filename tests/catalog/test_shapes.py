@@ -10,6 +10,7 @@ from vramplan.catalog import shapes
 from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
+from vramplan.spec import Experts, LatentAttention
 
 # the dataclass fields of transformers 5.23.0, configuration_<type>.py
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -299,6 +300,67 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "tied_embeddings": True,
         "task": "seq2seq",
     },
+    "mixtral": {
+        "vocabulary_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "layers": 32,
+        "attention_heads": 32,
+        "key_value_heads": 8,
+        "max_positions": 131072,
+        "tied_embeddings": False,
+        "sliding_window": None,
+        "experts": Experts(8, 2, 0, 14336, None, True, ()),
+    },
+    "qwen2_moe": {
+        "vocabulary_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "layers": 24,
+        "attention_heads": 16,
+        "key_value_heads": 16,
+        "max_positions": 32768,
+        "qkv_bias": True,
+        "output_bias": False,
+        "experts": Experts(60, 4, 1, 1408, 5632, False, ()),
+    },
+    "qwen3_moe": {
+        "vocabulary_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "layers": 24,
+        "attention_heads": 32,
+        "key_value_heads": 4,
+        "head_size": 64,
+        "max_positions": 32768,
+        "qkv_bias": False,
+        "qk_norm": True,
+        "experts": Experts(128, 8, 0, 768, None, False, ()),
+    },
+    "deepseek_v3": {
+        "vocabulary_size": 129280,
+        "hidden_size": 7168,
+        "intermediate_size": 18432,
+        "layers": 61,
+        "attention_heads": 128,
+        "key_value_heads": 128,
+        "head_size": 192,
+        "max_positions": 4096,
+        "experts": Experts(256, 8, 1, 2048, 2048, True, (0, 1, 2), 8, 4),
+        "latent_attention": LatentAttention(1536, 512, 128, 64, 128, True),
+    },
+    "deepseek_v2": {
+        "vocabulary_size": 102400,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "layers": 32,
+        "attention_heads": 32,
+        "key_value_heads": 32,
+        "max_positions": 2048,
+        "mlp_bias": False,
+        "experts": Experts(64, 6, 2, 1408, 2816, False, ()),
+        "latent_attention": LatentAttention(1536, 512, 128, 64, 128, True),
+    },
     "bert": {
         "vocabulary_size": 30522,
         "max_positions": 512,
@@ -327,7 +389,8 @@ def problems_of(**fields: Any) -> str:
 
 @pytest.mark.parametrize("model_type", sorted(CONFIG_DEFAULTS))
 def test_what_is_absent_has_the_default_of_the_configuration_class(model_type: str) -> None:
-    shape = shape_from_fields({"transformers_model_type": model_type})
+    needed = {"experts.active": 6, "experts.intermediate_size": 1408} if model_type == "deepseek_v2" else {}
+    shape = shape_from_fields({"transformers_model_type": model_type, **needed})
     for field, value in CONFIG_DEFAULTS[model_type].items():
         assert getattr(shape, field) == value, field
 
@@ -376,7 +439,24 @@ def test_derived_defaults_follow_what_is_given() -> None:
             "family: 'llama' contradicts",
         ),
         ({"family": "llama", "transformers_model_type": "gpt2"}, "family: 'llama' contradicts transformers_model_type"),
-        ({"family": "llama", "experts": {"count": 8}}, "experts: mixtures of experts are not modelled"),
+        ({"family": "llama", "experts.count": 8}, "experts.count: 8 is not modelled (a llama model has null)"),
+        (
+            {"family": "mixtral", "experts.active": 9},
+            "experts.active: 9 experts for each token, but there are 8",
+        ),
+        ({"family": "mixtral", "experts.shared": 1}, "experts.shared: 1 is not modelled (a mixtral model has 0)"),
+        ({"family": "mixtral", "experts.dense_layers": (0,)}, "experts.dense_layers: [0] is not modelled"),
+        ({"family": "qwen3_moe", "experts.dense_layers": (3, 24)}, "there is no block 24; the 24 blocks are numbered"),
+        ({"family": "qwen3_moe", "experts.intermediate_size": 100}, "100 is no multiple of 8, which PyTorch's grouped"),
+        (
+            {"family": "mixtral", "hidden_size": 100, "attention_heads": 2, "key_value_heads": 2},
+            "hidden_size: 100 is no multiple of 8",
+        ),
+        ({"family": "deepseek_v2"}, "experts.active: required key is missing: the configuration class has no default"),
+        ({"family": "deepseek", "experts.groups": 7}, "experts.groups: 256 experts do not make 7 groups of two"),
+        ({"family": "deepseek", "experts.active_groups": 9}, "experts.active_groups: 9 of 8 groups (1 to 8)"),
+        ({"family": "deepseek", "latent_attention.rotary_size": 63}, "so an even size, not 63"),
+        ({"family": "deepseek", "head_size": 128}, "head_size: 128 is not modelled (a deepseek_v3 model has 192)"),
         ({"family": "llama", "qk_norm": True}, "qk_norm: true is not modelled (a llama model has false)"),
         ({"family": "llama", "decoder_layers": 12}, "decoder_layers: 12 is not modelled (a llama model has null)"),
         ({"family": "llama", "positions": "alibi"}, "positions: alibi is not modelled (a llama model has rope)"),
@@ -422,7 +502,7 @@ def test_all_problems_come_at_once() -> None:
 
 
 def test_switches_that_are_off_are_no_technique() -> None:
-    assert shape_from_fields({"family": "llama", "qk_norm": False, "experts": None, "decoder_layers": None})
+    assert shape_from_fields({"family": "llama", "qk_norm": False, "experts.count": None, "decoder_layers": None})
 
 
 counts = st.integers(1, 2**40)

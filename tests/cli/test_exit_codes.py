@@ -173,7 +173,7 @@ PRINTED = {
     "job.adapter": "null",
     "job.hold_outputs": "false",
     "job.parallel.data": "1",
-    "parameters": '{"total":1557611200,"trainable":1557611200}',
+    "parameters": '{"total":1557611200,"trainable":1557611200,"active":null}',
 }
 
 

@@ -36,6 +36,8 @@ TITLES = {
     "vramplan.tape.images": "Batch normalisation and pooling",
     "vramplan.tape.contrastive": "Contrastive models",
     "vramplan.tape.fused_loss": "Fused loss",
+    "vramplan.tape.experts": "Routing and experts",
+    "vramplan.tape.latent": "Latent attention",
     "vramplan.tape.views": "Casts and views",
     "vramplan.tape.engine": "The autograd engine",
     "vramplan.memory.optimizers": "Optimizers",

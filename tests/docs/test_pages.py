@@ -336,9 +336,12 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     assert list(table) == list(MODEL_TYPES)
     given = {"attention_heads": 8, "attention_dropout": 0.125, "hidden_dropout": 0.25, "hidden_size": 100}
     given |= {"image_size": 224, "patch_size": 16, "depths": (1, 2), "widths": (3, 4)}
+    given |= {"intermediate_size": 300, "experts.shared": 2, "experts.intermediate_size": 70}
+    given |= {"latent_attention.plain_size": 20, "latent_attention.rotary_size": 10}
     in_words = {**{f"as {key}": value for key, value in given.items()}, "4 x hidden_size": 400}
     in_words |= {"the sum of depths": 3, "the last of widths": 4}
     in_words["(image_size // patch_size) ** 2 + 1"] = 197
+    in_words |= {"shared x intermediate_size": 140, "plain_size + rotary_size": 30}
     for name, said in table.items():
         kind = MODEL_TYPES[name]
         assert said.pop("family") == kind.family

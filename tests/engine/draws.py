@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -153,8 +154,51 @@ def models(
         width = vision_heads * draw(st.sampled_from([8, 20]))
         fields |= {"vision_attention_heads": vision_heads, "vision_hidden_size": width}
         fields["vision_intermediate_size"] = 3 * width
+    if "experts.count" in kind.defaults:
+        fields |= draw(experts(model_type, layers))
+        if equal:
+            fields["experts.dense_layers"] = ()
+        fields["hidden_size"] = draw(st.sampled_from([96, 160])) if multiple == 1 else hidden
+    if model_type.startswith("deepseek"):
+        fields |= draw(latent_attention(multiple))
     fields = {key: value for key, value in fields.items() if key not in kind.fixed}
     return shape_from_fields(fields)
+
+
+@st.composite
+def experts(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
+    """Experts of a model type, as far as they are open; grouped products want multiples of 8."""
+    dense = st.sets(st.integers(0, layers - 1), max_size=3).map(lambda blocks: tuple(sorted(blocks)))
+    active = draw(st.integers(1, 4))
+    fields: dict[str, Any] = {
+        "experts.count": draw(st.sampled_from([4, 6, 8])),
+        "experts.active": active,
+        "experts.intermediate_size": draw(st.sampled_from([24, 56, 128])),
+        "experts.normalized": draw(st.booleans()),
+        "experts.dense_layers": draw(dense),
+        "intermediate_size": draw(st.sampled_from([64, 128])),
+    }
+    if model_type == "qwen2_moe":
+        fields["experts.shared_intermediate_size"] = draw(st.sampled_from([20, 128]))
+    if model_type.startswith("deepseek"):
+        fields["experts.shared"] = draw(st.integers(1, 2))
+        fields["experts.groups"] = draw(st.sampled_from([1, 2] + [None] * (model_type == "deepseek_v2")))
+        fields["experts.active_groups"] = fields["experts.groups"] and 1
+    return fields
+
+
+@st.composite
+def latent_attention(draw: st.DrawFn, multiple: int) -> dict[str, Any]:
+    """Latent attention with ranks and sizes of all kinds."""
+    sizes = st.sampled_from([128] if multiple > 1 else [16, 24, 40])
+    return {
+        "latent_attention.query_rank": draw(st.none() | sizes),
+        "latent_attention.key_value_rank": draw(sizes),
+        "latent_attention.plain_size": draw(sizes),
+        "latent_attention.rotary_size": draw(sizes),
+        "latent_attention.value_size": draw(sizes),
+        "latent_attention.interleaved": draw(st.booleans()),
+    }
 
 
 @st.composite
@@ -181,7 +225,9 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
     precision = draw(st.sampled_from(PRECISIONS))
     optimizer, implementation = ("adamw", "fused") if precision[:5] == "mixed" else draw(st.sampled_from(OPTIMIZERS))
     fused = no_fused_attention(model.family) is None
-    kernels = ["flash", "efficient"] if no_flash_attention(model.family) is None else ["efficient"]
+    latent = model.latent_attention
+    flash = no_flash_attention(model.family) is None and (latent is None or latent.value_size == model.head_size)
+    kernels = ["flash", "efficient"] if flash else ["efficient"]
     attention = draw(st.sampled_from(["eager", *kernels] if fused else ["eager"]))
     selective = is_selective(model.family)
     strategy = draw(strategies(model.blocks, selective)) if no_checkpointing(model.family) is None else "none"

@@ -71,7 +71,12 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
 @given(
     st.fixed_dictionaries(
         {
-            "model": pinned(["gpt2", "llama-2-7b", "bert-base-uncased", {"family": "mistral", "sliding_window": None}]),
+            "model": pinned(
+                [
+                    *("gpt2", "llama-2-7b", "bert-base-uncased", "qwen3-30b-a3b"),
+                    {"family": "mistral", "sliding_window": None},
+                ]
+            ),
             "gpu": pinned(["v100", "a100", "mi300x", {"name": "x", "memory": "123456789 B"}]),
         },
         optional={
@@ -87,6 +92,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
                 ["none", "full", "sqrt", "every:3", "layers:[[0,1],[3,5]]", "selective-op", "selective-layer:2"]
             ),
             "every_second_matmul": st.booleans(),
+            "expert_imbalance": st.none() | st.floats(1, 100),
             "loss": pinned(["standard", "fp32-logits", "chunked:4", "fused", "classification"]),
             "attention": pinned(list(words.ATTENTIONS)),
             "dropout": st.none() | st.floats(0, 0.99),

@@ -11,6 +11,11 @@ attention function of Transformers as a checkpoint of its own. `losses.json` hol
 0.6.1's CEWithChunkedOutputLoss, liger-kernel 0.8.5's fused linear cross-entropy (its own Python, with Triton kernels
 that compute nothing), and logits cast to fp32. No byte of them came from this program.
 
+`moe.json` holds mixtures of experts: the models of the profiles, whole and cut to a few blocks, and random
+configurations. The meta function of `_grouped_mm` takes bf16 alone; for the traces it takes what the CUDA kernel takes
+(aten/src/ATen/native/GroupedMMUtils.h). Gradients of `index`, `gather` and `topk` are written in place, as autograd
+does for all tensors but those of subclasses (torch/csrc/autograd/FunctionsManual.cpp).
+
 Rows of `families.json` with several blocks in one checkpoint: each block has the arguments (mask, rotary positions) of
 its own kind; of a block that returns more than its hidden state, the rest lives until the next one has returned.
 """

@@ -128,3 +128,22 @@ def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
     assert {job.loss for job in jobs} >= {"standard", "fp32-logits", "chunked:1", "chunked:8", "fused"}
     assert any(job.loss == "chunked:8" and job.sequence_length < 8 for job in jobs)
     assert any(job.loss == "fused" and job.gpu.compute_capability == "7.0" for job in jobs)
+
+
+def test_the_rows_of_experts_cover_what_is_modelled() -> None:
+    jobs = [row.job for row in rows("moe")]
+    experts = [(job.model.transformers_model_type, job.model.experts) for job in jobs if job.model.experts is not None]
+    assert len(experts) == len(jobs)
+    for name in ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "deepseek_v2"):
+        of_type = [one for found, one in experts if found == name]
+        assert len(of_type) >= 40
+        assert {one.active == 1 for one in of_type} == {True, False}
+        assert name == "mixtral" or {bool(one.dense_layers) for one in of_type} == {True, False}
+    assert {one.normalized for name, one in experts if name in ("qwen2_moe", "qwen3_moe", "deepseek_v3")} == {
+        True,
+        False,
+    }
+    assert {one.groups for name, one in experts if name == "deepseek_v2"} >= {None, 2}
+    latent = [job.model.latent_attention for job in jobs if job.model.latent_attention is not None]
+    assert {one.query_rank is None for one in latent} == {one.interleaved for one in latent} == {True, False}
+    assert {job.attention for job in jobs if job.model.family == "deepseek"} == {"eager", "efficient", "flash"}

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
 
-TEXT, COUNT, COUNTS, RATIO, SHARE, FLAG = "text", "count", "counts", "ratio", "share", "flag"
+TEXT, COUNT, COUNTS, RATIO, SHARE, FLAG, BLOCKS = "text", "count", "counts", "ratio", "share", "flag", "blocks"
 """Kinds of values: a count is a whole number and counts are a list of them, ratios are at least 0 and below 1, shares
-from 0 to 1, flags booleans."""
+from 0 to 1, flags booleans, blocks lists of their numbers."""
 
 FAMILY_OF = {
     "gpt2": "gpt2",
@@ -44,6 +44,11 @@ FAMILY_OF = {
     "xlm-roberta": "roberta",
     "t5": "t5",
     "bart": "bart",
+    "mixtral": "mixtral",
+    "qwen2_moe": "qwen_moe",
+    "qwen3_moe": "qwen_moe",
+    "deepseek_v3": "deepseek",
+    "deepseek_v2": "deepseek",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -76,8 +81,23 @@ NEUTRAL: dict[str, Any] = {
     "projection_size": None,
     "decoder_layers": None,
     "activation_dropout": 0.0,
+    "experts.count": None,
+    "experts.active": None,
+    "experts.shared": None,
+    "experts.intermediate_size": None,
+    "experts.shared_intermediate_size": None,
+    "experts.normalized": None,
+    "experts.dense_layers": None,
+    "experts.groups": None,
+    "experts.active_groups": None,
+    "latent_attention.query_rank": None,
+    "latent_attention.key_value_rank": None,
+    "latent_attention.plain_size": None,
+    "latent_attention.rotary_size": None,
+    "latent_attention.value_size": None,
+    "latent_attention.interleaved": None,
 }
-"""Fields of a few model types, and what every other type has of them."""
+"""Fields of a few model types, and what every other type has of them. A dot stands between a mapping and its key."""
 
 Keys = Mapping[str, tuple[str, str]]
 """Key of a `config.json` -> field and kind."""
@@ -156,6 +176,11 @@ def hidden_size(fields: Mapping[str, Any]) -> Any:
 def as_many_layers(fields: Mapping[str, Any]) -> Any:
     """A decoder of as many blocks as the encoder."""
     return fields["layers"]
+
+
+def intermediate_size(fields: Mapping[str, Any]) -> Any:
+    """Experts as wide as the feed-forward layer that they stand for."""
+    return fields["intermediate_size"]
 
 
 # What configurations of several types say in the same way.

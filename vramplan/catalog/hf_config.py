@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vramplan.catalog import document
-from vramplan.catalog.config_classes import COUNT, COUNTS, FLAG, MODEL_TYPES, RATIO, SHARE
+from vramplan.catalog.config_classes import BLOCKS, COUNT, COUNTS, FLAG, MODEL_TYPES, RATIO, SHARE
 from vramplan.catalog.fields import Fields, Sink, nearest, shown
 from vramplan.catalog.shapes import CLASSIFIERS, KNOWN_FAMILIES, defaulted_sizes, shape_from_fields
 from vramplan.errors import InputError
@@ -89,7 +89,7 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
 def read_value(fields: Fields, key: str, kind: str) -> Any:
     """One value of the kinds of `shapes.FIELDS`; None with a note where it is wrong."""
     if kind == COUNT:
-        return fields.integer(key, minimum=0 if key in {"token_types", "sliding_window"} else 1)
+        return fields.integer(key, minimum=0 if key in {"token_types", "sliding_window", "shared"} else 1)
     if kind == COUNTS:
         return fields.integers(key)
     if kind == RATIO:
@@ -98,7 +98,18 @@ def read_value(fields: Fields, key: str, kind: str) -> Any:
         return fields.number(key, minimum=0, maximum=1)
     if kind == FLAG:
         return fields.boolean(key)
+    if kind == BLOCKS:
+        return _blocks(fields, key)
     return fields.text(key)
+
+
+def _blocks(fields: Fields, key: str) -> tuple[int, ...] | None:
+    """A list of block numbers, each once and in order."""
+    value = fields.value(key)
+    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
+        fields.problem(key, "expected a list of block numbers, from 0", hint="[0, 1, 2]")
+        return None
+    return tuple(sorted(set(value)))
 
 
 def _refuse_switches(fields: Fields, switches: tuple[str, ...]) -> None:

@@ -20,7 +20,8 @@ def _reader(kind: str) -> Read:
 
 
 _READERS: dict[str, Read] = {name: _reader(kind) for name, kind in shapes.FIELDS.items()}
-_READERS["token_types"] = lambda fields, name: fields.integer(name, minimum=0)
+for _name in ("token_types", "experts.shared"):
+    _READERS[_name] = lambda fields, name: fields.integer(name, minimum=0)
 
 FIELDS = tuple(_READERS)
 """The fields of a model profile."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.catalog.config_classes import (
+    BLOCKS,
     COUNT,
     COUNTS,
     FAMILIES,
@@ -22,6 +23,9 @@ from vramplan.catalog.config_classes import (
     ModelType,
     type_of,
 )
+from vramplan.catalog.experts import COUNTS as EXPERT_COUNTS
+from vramplan.catalog.experts import NULLABLE as LATENT_NULLABLE
+from vramplan.catalog.experts import defaulted_experts, experts_of, latent_of, wrong_experts, wrong_latent
 from vramplan.catalog.fields import nearest
 from vramplan.errors import InputError, Problem
 from vramplan.spec import ModelShape
@@ -80,14 +84,30 @@ FIELDS: dict[str, str] = {
     "projection_size": COUNT,
     "decoder_layers": COUNT,
     "activation_dropout": RATIO,
+    "experts.count": COUNT,
+    "experts.active": COUNT,
+    "experts.shared": COUNT,
+    "experts.intermediate_size": COUNT,
+    "experts.shared_intermediate_size": COUNT,
+    "experts.normalized": FLAG,
+    "experts.dense_layers": BLOCKS,
+    "experts.groups": COUNT,
+    "experts.active_groups": COUNT,
+    "latent_attention.query_rank": COUNT,
+    "latent_attention.key_value_rank": COUNT,
+    "latent_attention.plain_size": COUNT,
+    "latent_attention.rotary_size": COUNT,
+    "latent_attention.value_size": COUNT,
+    "latent_attention.interleaved": FLAG,
     "parameters": COUNT,
 }
 """Every modelled field and the kind of its value."""
 
-UNMODELLED_FIELDS: dict[str, str] = {
-    "experts": "mixtures of experts",
-}
+UNMODELLED_FIELDS: dict[str, str] = {}
 """Fields that the job format knows and the engine does not: refused unless null or false."""
+
+NULLABLE = ("sliding_window", *LATENT_NULLABLE)
+"""The fields whose default is a number and which null takes away."""
 
 SIZE_FIELDS = (
     "layers",
@@ -124,7 +144,7 @@ _KNOWN_ACTIVATIONS = ("gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_10",
 def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> ModelShape:
     """The shape of the model that `fields` describes; the keys are those of `FIELDS` and `UNMODELLED_FIELDS`.
 
-    Values have their Python types; None is the same as absent, but for `sliding_window`, where it means no window.
+    Values have their Python types; None is the same as absent, but for what is `NULLABLE`, where it means none.
     Raises InputError with a problem per field: contradictions, sizes that make no network, and what is not modelled.
     """
     problems: list[Problem] = []
@@ -153,6 +173,8 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     if task in CLASSIFIERS and fields.get("classes") == 1:
         problems.append(_not_modelled("classes", 1, "one class is a regression with another loss"))
     problems += _sizes(values, model_type, kind)
+    if not problems:
+        problems += [*wrong_experts(values), *wrong_latent(values)]
     if problems:
         raise InputError(problems)
     return ModelShape(
@@ -182,7 +204,9 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         classes=fields.get("classes") or kind.classes,
         sliding_window=values["sliding_window"],
         declared_parameters=fields.get("parameters"),
-        **{key: values[key] for key in NEUTRAL},
+        **{key: values[key] for key in NEUTRAL if "." not in key},
+        experts=experts_of(values),
+        latent_attention=latent_of(values),
     )
 
 
@@ -194,7 +218,8 @@ def defaulted_sizes(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, i
     kind = MODEL_TYPES[shape.transformers_model_type]
     told = (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, "projection_size")
     own = [key for key in told if key not in derived and key in kind.defaults]
-    return {key: getattr(shape, key) for key in own if fields.get(key) is None}
+    taken = {key: getattr(shape, key) for key in own if fields.get(key) is None}
+    return {**taken, **defaulted_experts(fields, shape, kind.defaults)}
 
 
 def _model_type(fields: Mapping[str, Any], problems: list[Problem]) -> str | None:
@@ -232,6 +257,8 @@ def _word(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = str(value)
+    if isinstance(value, tuple):
+        text = f"[{', '.join(map(str, value))}]"
     return text if len(text) <= 40 and text.isprintable() else repr(text[:40] + "...")
 
 
@@ -247,7 +274,7 @@ def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]
     values: dict[str, Any] = {}
     for key, default in kind.defaults.items():
         given = fields.get(key)
-        if given is None and not (key == "sliding_window" and key in fields):
+        if given is None and not (key in NULLABLE and key in fields):
             given = default(values) if callable(default) else default
         values[key] = given
     values.setdefault("head_size", fields.get("head_size"))
@@ -258,7 +285,7 @@ def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Pro
     """Check the sizes against each other, and fill in the head size."""
     problems = []
     others = ("max_positions", "head_size", "embedding_size", "sliding_window_pattern", "projection_size")
-    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others, "decoder_layers"):
+    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others, "decoder_layers", *EXPERT_COUNTS):
         if key in kind.fixed and not callable(kind.fixed[key]):
             continue  # nobody chose it: 0 tokens in the vocabulary of a model of images
         most = MOST.get(key, MAX_DIMENSION)
@@ -290,7 +317,7 @@ def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Pro
     if width is not None and width % vision_heads:
         message = f"{width} is not a multiple of the {vision_heads} attention heads"
         problems.append(Problem(message, "vision_hidden_size"))
-    if values["positions"] == "rope":
+    if values["positions"] == "rope" and values["latent_attention.rotary_size"] is None:
         problems += _rotary(values["head_size"], values["partial_rotary_factor"])
     return problems
 

@@ -104,6 +104,10 @@ def _job(
             help="With selective-op: keep only the first, third, ... product of a block's linear layers.",
         ),
     ] = None,
+    expert_imbalance: Annotated[
+        str | None,
+        _option("--expert-imbalance", metavar="X", help="Tokens of the most loaded expert over the mean."),
+    ] = None,
     loss: Annotated[
         str | None,
         _option("--loss", metavar="NAME", help="standard, fp32-logits, chunked:N, fused, classification."),

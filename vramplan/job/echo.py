@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.spec import Adapter, AnyJob, Gpu, ModelShape, TextbookJob, TextbookModel
+from vramplan.spec import Adapter, AnyJob, Experts, Gpu, ModelShape, TextbookJob, TextbookModel
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "activation_checkpointing": job.activation_checkpointing,
         "every_second_matmul": job.every_second_matmul,
         "attention": job.attention if job.model.attention_heads else None,
+        "expert_imbalance": job.expert_imbalance,
         "loss": job.loss,
         "compile": False,
         "dropout": job.dropout,
@@ -137,7 +138,8 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "max_positions": model.max_positions or None,
         "tied_embeddings": model.tied_embeddings,
         "parameters": model.declared_parameters,
-        "experts": None,
+        "experts": None if model.experts is None else _experts_to_dict(model.experts),
+        "latent_attention": None if model.latent_attention is None else model.latent_attention._asdict(),
         "qkv_bias": model.qkv_bias,
         "output_bias": model.output_bias,
         "mlp_bias": model.mlp_bias,
@@ -176,6 +178,11 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "vision_attention_dropout": model.vision_attention_dropout,
         "projection_size": model.projection_size,
     }
+
+
+def _experts_to_dict(experts: Experts) -> dict[str, Any]:
+    values = experts._asdict()
+    return {"count": values.pop("routed"), **values, "dense_layers": list(experts.dense_layers)}
 
 
 def gpu_to_dict(gpu: Gpu) -> dict[str, Any]:

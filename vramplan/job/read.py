@@ -39,6 +39,7 @@ class RawJob:
     ema: bool | None = None
     activation_checkpointing: str | None = None
     every_second_matmul: bool | None = None
+    expert_imbalance: float | None = None
     attention: str | None = None
     loss: str | None = None
     dropout: float | None = None
@@ -95,6 +96,8 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.ema = fields.boolean("ema")
     raw.activation_checkpointing = _checkpointing(fields)
     raw.every_second_matmul = fields.boolean("every_second_matmul")
+    imbalance = fields.number("expert_imbalance", minimum=1, maximum=MAX_COUNT)
+    raw.expert_imbalance = None if imbalance is None else float(imbalance)
     raw.attention = fields.word("attention", words.ATTENTIONS)
     raw.loss = _pattern(fields, "loss", words.LOSSES)
     dropout = fields.number("dropout", minimum=0, below=1)
@@ -147,11 +150,15 @@ def _count_of_parameters(fields: Fields, key: str) -> int | None:
 
 def read_model_mapping(fields: Fields) -> dict[str, Any]:
     """The typed values of an inline model. Explicit nulls stay as None."""
-    fields.reject_unknown(("name", *shapes.FIELDS, *shapes.UNMODELLED_FIELDS))
+    plain = [key for key in shapes.FIELDS if "." not in key]
+    nested = {key.partition(".")[0]: None for key in shapes.FIELDS if "." in key}
+    fields.reject_unknown(("name", *plain, *nested, *shapes.UNMODELLED_FIELDS))
     values: dict[str, Any] = {}
     for key in fields.names:
         if not fields.given(key):
             values[key] = None
+        elif key in nested:
+            values |= _nested(fields, key)
         elif key in shapes.FIELDS:
             values[key] = read_value(fields, key, shapes.FIELDS[key])
         elif key == "name":
@@ -159,6 +166,20 @@ def read_model_mapping(fields: Fields) -> dict[str, Any]:
         elif key in shapes.UNMODELLED_FIELDS:
             values[key] = fields.value(key)
     return values
+
+
+def _nested(fields: Fields, key: str) -> dict[str, Any]:
+    """The keys of a mapping inside the model, each by its full name."""
+    inside = fields.fields(key)
+    if inside is None:
+        return {}
+    known = {name.partition(".")[2]: name for name in shapes.FIELDS if name.startswith(f"{key}.")}
+    inside.reject_unknown(known)
+    return {
+        known[name]: read_value(inside, name, shapes.FIELDS[known[name]]) if inside.given(name) else None
+        for name in inside.names
+        if name in known
+    }
 
 
 def _name(fields: Fields, *, required: bool) -> str | None:

@@ -10,11 +10,18 @@ from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import Cells, check_scaler, compose
+from vramplan.job.experts import expert_imbalance
 from vramplan.job.images import image_size_of, no_tokens
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.job.targets import target_length
-from vramplan.models import has_equal_blocks, is_selective, no_checkpointing, no_flash_attention, no_fused_attention
+from vramplan.models import (
+    blocks_are_alike,
+    is_selective,
+    no_checkpointing,
+    no_flash_attention,
+    no_fused_attention,
+)
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Adapter, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
@@ -62,6 +69,7 @@ class Resolver:
         self._checkpointing(model)
         loss = self._loss(model, gpu, runtime, precision)
         frozen, adapter = self._trained(model, precision, loss)
+        imbalance = expert_imbalance(raw, model, self.assumptions, self.warnings)
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
             self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
@@ -108,6 +116,7 @@ class Resolver:
             fp32_gradients=cells.fp32_gradients,
             fp32_states=cells.fp32_states,
             every_second_matmul=bool(raw.every_second_matmul),
+            expert_imbalance=imbalance,
             loss=loss,
             image_size=image_size,
             target_length=None if target == sequence_length else target,
@@ -384,8 +393,8 @@ class Resolver:
             return
         if given in ("selective", "selective-op") and not is_selective(model.family):
             self.fields.refuse(key, f"{given} is not modelled for {model.family}", hint="use sqrt, full or every:K")
-        if given == words.OPTIMAL and not has_equal_blocks(model.family):
-            message = f"{given} is not modelled for {model.family}, whose blocks are not alike"
+        if given == words.OPTIMAL and not blocks_are_alike(model):
+            message = f"{given} is not modelled for {model.name}, whose blocks are not all alike"
             self.fields.refuse(key, message, hint="use sqrt, full or every:K")
         if given.startswith("layers:"):
             end = -1
@@ -512,6 +521,9 @@ def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -
         return f"{model.name}: {no_flash_attention(model.family)}"
     if model is not None and model.head_size > LARGEST_FLASH_HEAD:
         return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {model.head_size}"
+    latent = None if model is None else model.latent_attention
+    if model is not None and latent is not None and latent.value_size != model.head_size:
+        return f"its queries, keys and values are equally long, not {model.head_size} and {latent.value_size} elements"
     return None
 
 

@@ -47,6 +47,7 @@ _MEANINGLESS = (
     _Meaningless("ema", (False,)),
     _Meaningless("every_second_matmul", (False,)),
     _Meaningless("target_length", ()),
+    _Meaningless("expert_imbalance", ()),
     _Meaningless("loss", ("standard",)),
     _Meaningless("dropout", ()),
     _Meaningless("hold_outputs", (False,)),
@@ -133,6 +134,9 @@ class _TextbookResolver(Resolver):
         shape = self._model()
         if shape is None or self.fields.sink.problems:
             return None
+        if shape.experts is not None and self.raw.activation_model is not None:
+            message = f"{self.raw.activation_model} has no place for the experts of {shape.name}"
+            self.fields.refuse("activation_model", message, hint="activation_bytes takes a quoted figure")
         counted = parameters_of(shape)
         declared, inline = shape.declared_parameters, isinstance(given, dict)
         if declared is not None and declared != counted:
@@ -171,7 +175,7 @@ class _TextbookResolver(Resolver):
             return None
         if self.raw.activation_model is not None:
             for key in _OTHER_SHAPES:
-                if values.get(key) is not None:
+                if any(values[name] is not None for name in values if name.partition(".")[0] == key):
                     message = f"has no place in activation_model {self.raw.activation_model}, a plain stack of blocks"
                     inside.refuse(key, message, hint="activation_bytes takes a quoted figure")
         return TextbookModel(

@@ -9,7 +9,7 @@ JOB_KEYS = (
     *("name", "model", "gpu", "sequence_length", "target_length", "image_size"),
     *("micro_batch_size", "global_batch_size"),
     *("gradient_accumulation_steps", "precision", "optimizer", "optimizer_implementation", "optimizer_in_backward"),
-    *("max_gradient_norm", "grad_scaler", "ema"),
+    *("max_gradient_norm", "grad_scaler", "ema", "expert_imbalance"),
     *("activation_checkpointing", "every_second_matmul", "attention", "loss", "compile", "dropout", "hold_outputs"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),

@@ -53,3 +53,9 @@ def block_kinds(shape: ModelShape) -> tuple[object, ...]:
 def holds_outputs(name: str) -> bool:
     """Whether the loop keeps all that a block returned until the next has returned: `holds_outputs = True`."""
     return getattr(family(name), "holds_outputs", False) is True
+
+
+def blocks_are_alike(shape: ModelShape) -> bool:
+    """Whether all blocks of a model are made of the same modules and hold the same shared tensors."""
+    dense = () if shape.experts is None else shape.experts.dense_layers
+    return has_equal_blocks(shape.family) and len(dense) in (0, shape.layers)

@@ -163,6 +163,7 @@ def run_blocks(
     hidden: list[Tensor],
     *,
     kind: Callable[[int], object] | None = None,
+    make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
     start: int = 0,
     carries: bool = False,
@@ -177,6 +178,7 @@ def run_blocks(
     hidden: Carried,
     *,
     kind: Callable[[int], object] | None = None,
+    make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
     start: int = 0,
     carries: bool = False,
@@ -190,6 +192,7 @@ def run_blocks(
     hidden: Any,
     *,
     kind: Callable[[int], object] | None = None,
+    make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
     start: int = 0,
     carries: bool = False,
@@ -198,7 +201,8 @@ def run_blocks(
 
     `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
     that its parameters are counted for all of them. Blocks may be of several kinds, `kind(i)`, which differ only in the
-    tensors that they share with all of their kind. Blocks may return a tuple that begins with the hidden state; where
+    tensors that they share with all of their kind, or of several make-ups, `make_up(i)`, which differ in their modules
+    and share nothing that the others do not. Blocks may return a tuple that begins with the hidden state; where
     the original keeps it in a variable until the next block has returned, `outputs` is that variable.
 
     `start` is the number of the first block in the answer, where other blocks ran before. With `carries` a block is
@@ -211,6 +215,9 @@ def run_blocks(
         hidden = hidden.pop()
     apart: Sequence[int] = () if kind is None else first_of_each(segments, kind)
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
+    if make_up is not None:
+        layers = sum(times * size for times, size, _, _ in segments)
+        apart = [*apart, *(i for i in range(1, layers) if make_up(i) != make_up(i - 1))]
     if tape.trained is not None:
         from vramplan.models.trained import blocks_apart, in_its_part  # only who trains less than all pays for it
 

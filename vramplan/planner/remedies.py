@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vramplan.memory.budget import Footprint
-from vramplan.models import has_equal_blocks, no_fused_attention
+from vramplan.models import blocks_are_alike, no_fused_attention
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
@@ -102,7 +102,7 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
     for name in (*strategies_of(judge.job), OPTIMAL):
         if rung.strategy in (name, OPTIMAL):  # nothing is smaller than the smallest peak
             continue
-        if name == OPTIMAL and not (has_equal_blocks(judge.job.model.family) and trains_all(judge.job)):
+        if name == OPTIMAL and not (blocks_are_alike(judge.job.model) and trains_all(judge.job)):
             continue
         settled = _settled(judge, name, rung.schedule)
         if settled is None or settled[0].device >= rung.peak.device:

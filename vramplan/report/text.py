@@ -162,6 +162,8 @@ def _run(result: FitResult, width: int) -> list[Line]:
     parameters = f"{result.total_parameters:,}"
     if result.trainable_parameters != result.total_parameters:
         parameters += f", {result.trainable_parameters:,} trainable"
+    if result.active_parameters is not None:
+        parameters += f", {result.active_parameters:,} active for each token"
     count, largest = len(result.checkpoints), recommended.largest_micro_batch_size
     segments = f"{count} {'segment' if count == 1 else 'segments'}, {_segments(result)}" if count else "none"
     in_backward = ", stepped in backward" if job.get("optimizer_in_backward") else ""

@@ -105,6 +105,7 @@ class FitResult(NamedTuple):
     remedies: tuple[Remedy, ...]
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
+    active_parameters: int | None = None  # that one token passes; None: all of them, as there are no experts
     advice: Advice | None = None  # on batch size and learning rate, where the job names what it comes from
 
     def to_dict(self, *, strict: bool = False) -> dict[str, Any]:

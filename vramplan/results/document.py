@@ -28,7 +28,11 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
         "usable_bytes": result.usable_bytes,
         "headroom_bytes": result.headroom_bytes,
         "utilization": result.utilization,
-        "parameters": {"total": result.total_parameters, "trainable": result.trainable_parameters},
+        "parameters": {
+            "total": result.total_parameters,
+            "trainable": result.trainable_parameters,
+            "active": result.active_parameters,
+        },
         "peak": {
             "allocated_bytes": peak.allocated_bytes,
             "reserved_bytes": peak.reserved_bytes,

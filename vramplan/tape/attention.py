@@ -137,6 +137,7 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     tape = q.tape
     batch, heads, length, width = q.shape
     kv_length = k.shape[2]
+    value_width = v.shape[3]  # values may be narrower or wider than queries and keys
     per_sample = batch // tape.batch
 
     parts = (heads * round_up(length, EFFICIENT_ROWS) * width * 4, heads * length * 4)
@@ -147,7 +148,7 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        tape.work(10 * batch * heads * length * kv_length * width)
+        tape.work(2 * batch * heads * length * kv_length * (3 * width + 2 * value_width))
         grads = tuple(stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
@@ -156,8 +157,8 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)
-    tape.work(4 * batch * heads * length * kv_length * width)
-    out = stored_by_position(tape, "efficient_attention", q, node)
+    tape.work(2 * batch * heads * length * kv_length * (width + value_width))
+    out = stored_by_position(tape, "efficient_attention", q, node, value_width)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
@@ -175,8 +176,10 @@ def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
     return out
 
 
-def stored_by_position(tape: Tape, operator: str, x: Tensor, node: object = None) -> Tensor:
-    """[B, a, S, d] stored as [B, S, a, d]."""
-    _, heads, length, width = x.shape
-    strides = normalised(x.shape, (length * heads * width, width, heads * width, 1))
-    return tape.new(operator, x.shape, x.dtype, x.batched, strides, node)
+def stored_by_position(tape: Tape, operator: str, x: Tensor, node: object = None, width: int | None = None) -> Tensor:
+    """[B, a, S, d] stored as [B, S, a, d]; d is that of x unless said otherwise."""
+    batch, heads, length, own = x.shape
+    width = width or own
+    shape = (batch, heads, length, width)
+    strides = normalised(shape, (length * heads * width, width, heads * width, 1))
+    return tape.new(operator, shape, x.dtype, x.batched, strides, node)

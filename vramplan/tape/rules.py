@@ -25,6 +25,8 @@ ROOMS = (
     "vramplan.tape.contrastive",
     "vramplan.tape.biased",
     "vramplan.tape.fused_loss",
+    "vramplan.tape.experts",
+    "vramplan.tape.latent",
     "vramplan.tape.views",
     "vramplan.tape.engine",
     "vramplan.memory.optimizers",

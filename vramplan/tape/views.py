@@ -217,7 +217,7 @@ def split(x: Tensor, size: int, dim: int = -1) -> list[Tensor]:
 
 
 def cat(tensors: list[Tensor], dim: int) -> Tensor:
-    """`torch.cat`: new, contiguous, nothing saved.
+    """`torch.cat`: new, contiguous, of the widest dtype, nothing saved.
 
     Backward: nothing new; each input gets a view of the gradient.
     Source: tools/autograd/derivatives.yaml, cat; torch/csrc/autograd/FunctionsManual.cpp, cat_tensors_backward.
@@ -230,7 +230,7 @@ def cat(tensors: list[Tensor], dim: int) -> Tensor:
         shapes = [(*grad.shape[:dim], size, *grad.shape[dim + 1 :]) for size in sizes]
         return tuple(grad.alias(shape, normalised(shape, strides), None) for shape in shapes)
 
-    first = tensors[0]
+    first = max(tensors, key=lambda x: x.dtype.itemsize)
     shape = (*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :])
     node = first.tape.record("cat", tensors, backward)
     return first.tape.new("cat", shape, first.dtype, any(x.batched for x in tensors), None, node)

@@ -1,0 +1,104 @@
+"""The mixture of experts and the latent attention of a model, from its fields: `experts.routed`, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vramplan.errors import Problem
+from vramplan.spec import Experts, LatentAttention, ModelShape
+
+COUNTS = (
+    "experts.count",
+    "experts.active",
+    "experts.intermediate_size",
+    "experts.shared_intermediate_size",
+    "experts.groups",
+    "experts.active_groups",
+    "latent_attention.query_rank",
+    "latent_attention.key_value_rank",
+    "latent_attention.plain_size",
+    "latent_attention.rotary_size",
+    "latent_attention.value_size",
+)
+"""The fields that are counts of at least one, where a model type has them."""
+
+NULLABLE = ("latent_attention.query_rank",)
+"""Of them, those whose default is a number and which null takes away."""
+
+ALIGNMENT = 8
+"""Elements: rows of grouped products begin at multiples of 16 bytes, or PyTorch refuses them
+(aten/src/ATen/native/GroupedMMUtils.h, check_valid_strides_and_return_transposed)."""
+
+
+def experts_of(values: Mapping[str, Any]) -> Experts | None:
+    """The experts that the fields describe; None for a model without."""
+    if values["experts.count"] is None:
+        return None
+    given = {key: values[f"experts.{key}"] for key in Experts._fields if key != "routed"}
+    return Experts(routed=values["experts.count"], **{**given, "dense_layers": given["dense_layers"] or ()})
+
+
+def defaulted_experts(fields: Mapping[str, Any], shape: ModelShape, defaults: Mapping[str, Any]) -> dict[str, int]:
+    """The counts that `fields` left to the configuration class, with the values that `shape` has for them."""
+    found: dict[str, int] = {}
+    for name in (*COUNTS, "experts.shared"):
+        group, _, key = name.partition(".")
+        given = name in fields if name in NULLABLE else fields.get(name) is not None
+        if name in defaults and not given:
+            value = getattr(getattr(shape, group), {"count": "routed"}.get(key, key))
+            if value is not None:
+                found[name] = value
+    return found
+
+
+def wrong_experts(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of them makes no network, or none that PyTorch can run."""
+    experts = experts_of(values)
+    if experts is None:
+        return
+    if experts.active is None:
+        yield Problem("required key is missing: the configuration class has no default", "experts.active")
+        return
+    if experts.active > experts.routed:
+        message = f"{experts.active} experts for each token, but there are {experts.routed}"
+        yield Problem(message, "experts.active")
+    layers = values["layers"]
+    if any(block >= layers for block in experts.dense_layers):
+        message = f"there is no block {experts.dense_layers[-1]}; the {layers} blocks are numbered from 0"
+        yield Problem(message, "experts.dense_layers")
+    for key in ("hidden_size", "experts.intermediate_size"):
+        if values[key] % ALIGNMENT:
+            message = f"{values[key]} is no multiple of {ALIGNMENT}, which PyTorch's grouped products of experts need"
+            yield Problem(message, key)
+    if experts.groups is not None and (experts.routed % experts.groups or experts.routed < 2 * experts.groups):
+        message = f"{experts.routed} experts do not make {experts.groups} groups of two or more"
+        yield Problem(message, "experts.groups")
+    elif experts.groups is not None and not 1 <= (experts.active_groups or 0) <= experts.groups:
+        message = f"{experts.active_groups} of {experts.groups} groups"
+        yield Problem(message, "experts.active_groups", f"1 to {experts.groups}")
+
+
+def latent_of(values: Mapping[str, Any]) -> LatentAttention | None:
+    """The latent attention that the fields describe; None for a model without."""
+    if values["latent_attention.key_value_rank"] is None:
+        return None
+    return LatentAttention(**{key: values[f"latent_attention.{key}"] for key in LatentAttention._fields})
+
+
+def wrong_latent(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of it makes no network."""
+    latent = latent_of(values)
+    if latent is not None and latent.rotary_size % 2:
+        message = f"rotary positions turn pairs, so an even size, not {latent.rotary_size}"
+        yield Problem(message, "latent_attention.rotary_size")
+
+
+def query_size(fields: Mapping[str, Any]) -> Any:
+    """Elements of a query and of a key: those without positions and those with."""
+    return fields["latent_attention.plain_size"] + fields["latent_attention.rotary_size"]
+
+
+def all_shared(fields: Mapping[str, Any]) -> Any:
+    """The width of all shared experts together."""
+    return fields["experts.shared"] * fields["experts.intermediate_size"]

@@ -1,0 +1,139 @@
+"""DeepSeek-V2 and DeepSeek-V3 (models/deepseek_v2 and deepseek_v3, configuration_<type>.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.catalog.config_classes import COUNT, FLAG, Keys, ModelType, same_heads
+from vramplan.catalog.experts import all_shared, query_size
+from vramplan.catalog.families.llama import FIXED, KEYS
+from vramplan.catalog.families.mixtral import EXPERT_KEYS, router_losses
+from vramplan.catalog.fields import Fields, shown
+
+_KEYS: Keys = {
+    **{key: value for key, value in KEYS.items() if key != "head_dim"},
+    **EXPERT_KEYS,
+    "attention_bias": ("qkv_bias", FLAG),
+    "n_routed_experts": ("experts.count", COUNT),
+    "n_shared_experts": ("experts.shared", COUNT),
+    "moe_intermediate_size": ("experts.intermediate_size", COUNT),
+    "q_lora_rank": ("latent_attention.query_rank", COUNT),
+    "kv_lora_rank": ("latent_attention.key_value_rank", COUNT),
+    "qk_nope_head_dim": ("latent_attention.plain_size", COUNT),
+    "qk_rope_head_dim": ("latent_attention.rotary_size", COUNT),
+    "v_head_dim": ("latent_attention.value_size", COUNT),
+}
+_DEFAULTS: dict[str, Any] = {
+    "activation": "silu",
+    "tied_embeddings": False,
+    "qkv_bias": False,
+    "output_bias": False,
+    "attention_dropout": 0.0,
+    "latent_attention.query_rank": 1536,
+    "latent_attention.key_value_rank": 512,
+    "latent_attention.plain_size": 128,
+    "latent_attention.rotary_size": 64,
+    "latent_attention.value_size": 128,
+}
+_FIXED: dict[str, Any] = {
+    **FIXED,
+    "head_size": query_size,
+    "sliding_window": None,
+    "experts.shared_intermediate_size": all_shared,
+}
+
+
+def _deepseek(fields: Fields, values: dict[str, Any], dense: int) -> None:
+    """What both say: the first blocks are dense, and one key is the bias of three projections."""
+    router_losses(fields, values)
+    values["output_bias"] = values.get("qkv_bias")
+    if fields.present("q_lora_rank") and not fields.given("q_lora_rank"):
+        values["latent_attention.query_rank"] = None
+    if fields.given("first_k_dense_replace"):
+        dense = fields.integer("first_k_dense_replace", minimum=0) or 0
+    values["experts.dense_layers"] = tuple(range(min(dense, values.get("layers") or dense)))
+    if (fields.integer("pretraining_tp") or 1) > 1:
+        fields.refuse("pretraining_tp", "sliced projections are not modelled", hint="set it to 1: it trains the same")
+    if (fields.integer("moe_layer_freq") or 1) > 1:
+        fields.refuse("moe_layer_freq", "is not known to the code of Transformers")
+
+
+def _groups(fields: Fields, values: dict[str, Any]) -> None:
+    for key, field in (("n_group", "groups"), ("topk_group", "active_groups")):
+        if fields.given(key):
+            values[f"experts.{field}"] = fields.integer(key)
+
+
+def _v3(fields: Fields, values: dict[str, Any]) -> None:
+    _deepseek(fields, values, 3)
+    _groups(fields, values)
+    if fields.given("rope_interleave"):
+        values["latent_attention.interleaved"] = fields.boolean("rope_interleave")
+
+
+def _v2(fields: Fields, values: dict[str, Any]) -> None:
+    _deepseek(fields, values, 0)
+    method = fields.text("topk_method") or "greedy"
+    if method == "group_limited_greedy":
+        _groups(fields, values)
+    elif method != "greedy":
+        fields.refuse("topk_method", f"{shown(method)} is not modelled (modelled: greedy, group_limited_greedy)")
+
+
+TYPES = {
+    "deepseek_v3": ModelType(
+        config="DeepseekV3Config",
+        family="deepseek",
+        tasks=("lm",),
+        defaults={
+            **_DEFAULTS,
+            "vocabulary_size": 129280,
+            "hidden_size": 7168,
+            "intermediate_size": 18432,
+            "layers": 61,
+            "attention_heads": 128,
+            "key_value_heads": same_heads,
+            "max_positions": 4096,
+            "experts.count": 256,
+            "experts.active": 8,
+            "experts.shared": 1,
+            "experts.intermediate_size": 2048,
+            "experts.normalized": True,
+            "experts.dense_layers": (0, 1, 2),
+            "experts.groups": 8,
+            "experts.active_groups": 4,
+            "latent_attention.interleaved": True,
+        },
+        fixed={**_FIXED, "mlp_bias": False},
+        keys={**_KEYS, "norm_topk_prob": ("experts.normalized", FLAG)},
+        adjust=_v3,
+        own_head_size=True,
+    ),
+    "deepseek_v2": ModelType(
+        config="DeepseekV2Config",
+        family="deepseek",
+        tasks=("lm",),
+        defaults={
+            **_DEFAULTS,
+            "vocabulary_size": 102400,
+            "hidden_size": 4096,
+            "intermediate_size": 11008,
+            "layers": 32,
+            "attention_heads": 32,
+            "key_value_heads": same_heads,
+            "max_positions": 2048,
+            "mlp_bias": False,
+            "experts.count": 64,
+            "experts.active": None,
+            "experts.shared": 2,
+            "experts.intermediate_size": 1407,
+            "experts.dense_layers": (),
+            "experts.groups": None,
+            "experts.active_groups": None,
+        },
+        fixed={**_FIXED, "experts.normalized": False, "latent_attention.interleaved": True},
+        keys={**_KEYS, "mlp_bias": ("mlp_bias", FLAG)},
+        adjust=_v2,
+        own_head_size=True,
+    ),
+}
