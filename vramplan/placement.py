@@ -41,7 +41,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     obstacle = no_checkpointing(job.model.family)
     if obstacle is not None:
         raise UsageError(f"{job.model.name} has nothing to place: {obstacle}", key="model")
-    if not blocks_are_alike(job.model):
+    if not blocks_are_alike(job.model, job.sequence_length, job.attention):
         message = f"placements are not modelled for {job.model.name}, whose blocks are not all alike"
         raise UsageError(message, key="model")
     if not trains_all(job):

@@ -119,6 +119,10 @@ class ModelShape(NamedTuple):
 
     experts: Experts | None = None  # mixtures of experts
     latent_attention: LatentAttention | None = None  # DeepSeek
+    sliding_window_start: int | None = None  # Qwen2, Qwen3: the first block with a window
+    new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
+    rope_scaling: str | None = None  # dynamic | longrope; the other kinds are made of the same tensors as none
+    parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other
 
 
 class Gpu(NamedTuple):

@@ -118,6 +118,20 @@ def test_sliding_windows(write) -> None:
     assert window(model_type="qwen2", sliding_window=131072, use_sliding_window=False) is None
     assert window(model_type="qwen2", sliding_window=131072, use_sliding_window=True) == 131072
     assert window(model_type="qwen2", use_sliding_window=True) == 4096
+    assert window(model_type="qwen3", use_sliding_window=True) == 4096
+    assert window(model_type="qwen3", use_sliding_window=True, sliding_window=None) is None
+
+
+def test_the_first_block_with_a_window(write) -> None:
+    def start(**config: Any) -> int | None:
+        return read_hf_config(write({"model_type": "qwen3", "use_sliding_window": True, **config}))[
+            0
+        ].sliding_window_start
+
+    assert start() == 28
+    assert start(max_window_layers=0) == 0
+    assert start(num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "sliding_attention"]) == 1
+    assert start(num_hidden_layers=2, layer_types=["full_attention"] * 2, max_window_layers=1) == 2
 
 
 def test_bert_heads(write) -> None:
@@ -153,7 +167,15 @@ def test_bert_heads(write) -> None:
         ({**GPT2_XL, "attn_pdrop": 1.5}, "attn_pdrop: 1.5 is too large"),
         ({**GPT2_XL, "activation_function": "tanh"}, "activation_function: tanh is not modelled"),
         ({**LLAMA, "pretraining_tp": 2}, "pretraining_tp"),
-        ({"model_type": "qwen3", "use_sliding_window": True}, "use_sliding_window: true is not modelled"),
+        (
+            {"model_type": "qwen3", "use_sliding_window": True, "layer_types": ["sliding_attention", "full_attention"]},
+            "layer_types: only blocks of full_attention before those of sliding_attention are modelled",
+        ),
+        (
+            {"model_type": "qwen2", "num_hidden_layers": 3, "layer_types": ["full_attention"] * 2},
+            "layer_types: 2 entries for 3 blocks",
+        ),
+        ({"model_type": "qwen2", "layer_types": ["sliding_attention"]}, "layer_types: sliding_attention without use_"),
         ({"model_type": "gpt_neox", "rotary_pct": 0.01}, "rotary_pct: 0.01 of a head of 96 elements is 0"),
         ({"model_type": "gpt_neox", "rotary_pct": 1.5}, "rotary_pct: 1.5 is too large"),
         ({"model_type": "opt", "enable_bias": False}, "enable_bias: false is not modelled"),
@@ -166,6 +188,13 @@ def test_bert_heads(write) -> None:
         ({"model_type": "gemma3_text", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types: only"),
         ({"model_type": "gemma3_text", "sliding_window": None}, "sliding_window: null is not modelled"),
         ({"model_type": "gemma3"}, "'gemma3' is not modelled"),
+        ({"model_type": "gemma3_text", "rope_scaling": {"rope_type": "dynamic"}}, "rope_scaling: dynamic is not mod"),
+        ({"model_type": "falcon", "num_attention_heads": 1, "multi_query": False}, "multi_query: false is not mod"),
+        ({"model_type": "falcon", "num_ln_in_parallel_attn": 2}, "num_ln_in_parallel_attn: 2 is not modelled (it is 1"),
+        (
+            {"model_type": "falcon", "new_decoder_architecture": True, "parallel_attn": False},
+            "parallel_attn: false contradicts new_decoder_architecture",
+        ),
         ({"model_type": "bloom", "apply_residual_connection_post_layernorm": True}, "post_layernorm: true is not"),
         ({"model_type": "bloom", "pretraining_tp": 4, "slow_but_exact": True}, "slow_but_exact: sliced projections"),
         ({"model_type": "mpt", "attn_config": {"clip_qkv": 6}}, "attn_config.clip_qkv: clipped queries"),
@@ -187,6 +216,40 @@ def test_what_is_refused_names_the_key_of_the_file(write, config: dict[str, Any]
     assert message in refused(write(config))
 
 
+CHATGLM: dict[str, Any] = {
+    "model_type": "chatglm",
+    "architectures": ["ChatGLMModel"],
+    "num_layers": 28,
+    "padded_vocab_size": 65024,
+    "kv_channels": 128,
+    "multi_query_attention": True,
+    "multi_query_group_num": 2,
+    "add_qkv_bias": True,
+    "seq_length": 8192,
+    "rmsnorm": True,
+    "post_layer_norm": True,
+    "pre_seq_len": None,
+    "quantization_bit": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"padded_vocab_size": 151552}, "padded_vocab_size: the code that came with GLM-4 is not modelled"),
+        ({"position_encoding_2d": True}, "model_type: the first ChatGLM is not modelled"),
+        ({"multi_query_attention": False}, "multi_query_attention: only true is modelled"),
+        ({"rmsnorm": False}, "rmsnorm: false is not modelled"),
+        ({"add_bias_linear": True}, "add_bias_linear: true is not modelled"),
+        ({"pre_seq_len": 128}, "pre_seq_len: prefixes are not modelled (set it to null)"),
+        ({"quantization_bit": 4}, "quantization_bit: quantised weights are not modelled (set it to 0)"),
+        ({"kv_channels": 126}, "kv_channels: half of a head of 126 elements is no whole number of pairs"),
+    ],
+)
+def test_what_is_refused_of_chatglm(write, keys: dict[str, Any], message: str) -> None:
+    assert message in refused(write({**CHATGLM, **keys}))
+
+
 # keys of published configurations, in the spelling of each class, and the shape that they are
 CONFIGURATIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
@@ -206,6 +269,59 @@ CONFIGURATIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"embedding_size": 512, "pre_norm": False, "intermediate_size": 4096, "activation": "relu"},
     ),
     ({"model_type": "opt", "hidden_size": 1536}, {"embedding_size": 1536, "pre_norm": True}),
+    (
+        {"model_type": "falcon", "alibi": False, "multi_query": True, "parallel_attn": True, "bias": False},
+        {"key_value_heads": 1, "positions": "rope", "parallel_residual": True, "parallel_norms": 1, "mlp_bias": False},
+    ),
+    (
+        {
+            "model_type": "falcon",
+            "hidden_size": 8192,
+            "num_attention_heads": 128,
+            "num_kv_heads": 8,
+            "new_decoder_architecture": True,
+            "multi_query": True,
+        },
+        {"key_value_heads": 8, "new_decoder_architecture": True, "parallel_norms": 2, "intermediate_size": 32768},
+    ),
+    (
+        {
+            "model_type": "falcon",
+            "hidden_size": 2048,
+            "num_attention_heads": 32,
+            "alibi": True,
+            "bias": True,
+            "multi_query": False,
+            "parallel_attn": False,
+        },
+        {"key_value_heads": 32, "positions": "alibi", "parallel_residual": False, "output_bias": True},
+    ),
+    (
+        {
+            "model_type": "falcon",
+            "hidden_size": 4096,
+            "num_attention_heads": 32,
+            "num_kv_heads": 8,
+            "new_decoder_architecture": True,
+            "num_ln_in_parallel_attn": 1,
+            "ffn_hidden_size": 16384,
+        },
+        {"key_value_heads": 8, "parallel_norms": 1, "intermediate_size": 16384},
+    ),
+    (
+        {"model_type": "glm", "num_key_value_heads": 4, "attention_bias": True},
+        {"family": "glm", "key_value_heads": 4, "partial_rotary_factor": 0.5, "qkv_bias": True, "output_bias": False},
+    ),
+    (
+        CHATGLM,
+        {"family": "chatglm", "key_value_heads": 2, "qkv_bias": True, "max_positions": 8192, "tied_embeddings": False},
+    ),
+    ({"model_type": "glm4", "rope_parameters": {"partial_rotary_factor": 1.0}}, {"partial_rotary_factor": 1.0}),
+    ({**LLAMA, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, {"rope_scaling": "dynamic"}),
+    ({**LLAMA, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, {"rope_scaling": None}),
+    ({**LLAMA, "rope_scaling": None}, {"rope_scaling": None}),
+    ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, {"rope_scaling": "longrope"}),
+    ({"model_type": "qwen3", "rope_parameters": {"rope_type": "longrope"}}, {"rope_scaling": "longrope"}),
     (
         {"model_type": "phi", "partial_rotary_factor": 0.4, "hidden_size": 2560, "resid_pdrop": 0.1},
         {"partial_rotary_factor": 0.4, "hidden_dropout": 0.1, "head_size": 80},

@@ -226,7 +226,7 @@ def test_listing_reads_every_shipped_profile() -> None:
         assert model.name == Path(model.file).stem
         kind = MODEL_TYPES[model.shape().transformers_model_type]
         chosen = kind.defaults
-        optional = {"classes", "sliding_window"} | (set(NEUTRAL) - set(chosen))
+        optional = {"classes", "sliding_window", "sliding_window_start", "rope_scaling"} | (set(NEUTRAL) - set(chosen))
         if kind.tasks == ("image",):
             optional |= {"vocabulary_size", "tied_embeddings", "token_types"}
         if kind.fixed.get("attention_heads") == 0:

@@ -14,6 +14,7 @@ from vramplan.models import (
     has_equal_blocks,
     is_selective,
     no_checkpointing,
+    no_eager_attention,
     no_flash_attention,
     no_fused_attention,
 )
@@ -115,7 +116,7 @@ def models(
         "hidden_size": hidden,
         "attention_heads": heads,
         "vocabulary_size": draw(st.sampled_from([64, 1000, 50257])),
-        "max_positions": 1024,
+        "max_positions": draw(st.sampled_from([100, 1024])) if "rope_scaling" in kind.defaults else 1024,
         "intermediate_size": draw(st.sampled_from([3, 4])) * hidden,
         "tied_embeddings": draw(st.booleans()) or model_type == "bert",
     }
@@ -141,6 +142,7 @@ def models(
         "channels": [1, 3],
         "vision_layers": [1, 2, 5],
         "projection_size": [16, 100],
+        "rope_scaling": [None, None, "dynamic", "longrope"],
     }
     if "depths" in kind.defaults:
         stages = draw(st.integers(1, 4))
@@ -161,6 +163,12 @@ def models(
         fields["hidden_size"] = draw(st.sampled_from([96, 160])) if multiple == 1 else hidden
     if model_type.startswith("deepseek"):
         fields |= draw(latent_attention(multiple))
+    if "sliding_window" in kind.defaults:
+        fields["sliding_window"] = draw(st.sampled_from([None, 1, 64, 128]))
+    if "sliding_window_start" in kind.defaults:
+        fields["sliding_window_start"] = 0 if equal else draw(st.integers(0, layers))
+    if model_type == "falcon":
+        fields |= draw(falcons(heads))
     fields = {key: value for key, value in fields.items() if key not in kind.fixed}
     return shape_from_fields(fields)
 
@@ -202,6 +210,20 @@ def latent_attention(draw: st.DrawFn, multiple: int) -> dict[str, Any]:
 
 
 @st.composite
+def falcons(draw: st.DrawFn, heads: int) -> dict[str, object]:
+    """The three designs of Falcon, with rotary positions or ALiBi."""
+    new = draw(st.booleans())
+    groups = [n for n in range(1, heads + 1) if heads % n == 0] if new else [1, heads]
+    return {
+        "new_decoder_architecture": new,
+        "key_value_heads": draw(st.sampled_from(groups)),
+        "positions": draw(st.sampled_from(["rope", "alibi"])),
+        "parallel_residual": new or draw(st.booleans()),
+        "parallel_norms": draw(st.sampled_from([1, 2])) if new else 1,
+    }
+
+
+@st.composite
 def strategies(draw: st.DrawFn, layers: int, selective: bool = True) -> str:
     """A checkpointing strategy for so many blocks, explicit segments included."""
     known = ["none", "full", "sqrt", "every", "layers", "selective-layer"]
@@ -228,10 +250,13 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
     latent = model.latent_attention
     flash = no_flash_attention(model.family) is None and (latent is None or latent.value_size == model.head_size)
     kernels = ["flash", "efficient"] if flash else ["efficient"]
-    attention = draw(st.sampled_from(["eager", *kernels] if fused else ["eager"]))
+    eager = ["eager"] if no_eager_attention(model.family) is None else []
+    attention = draw(st.sampled_from([*eager, *kernels] if fused else eager))
     selective = is_selective(model.family)
     strategy = draw(strategies(model.blocks, selective)) if no_checkpointing(model.family) is None else "none"
-    lengths = st.integers(1, 8).map(lambda n: n * multiple) if multiple > 1 else st.integers(1, 700)
+    # 3 and more for chatglm: with 2, [S, B] and [B, S] of the representative batch could not be told apart
+    shortest = 3 if model.family == "chatglm" else 1
+    lengths = st.integers(1, 8).map(lambda n: n * multiple) if multiple > 1 else st.integers(shortest, 700)
     target = st.none() if model.decoder_layers is None else st.none() | lengths
     mixed = precision.startswith("mixed-")
     in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))

@@ -136,9 +136,7 @@ def test_the_sequence_length_of_a_long_model_is_2048() -> None:
 def test_warnings() -> None:
     assert "more than the max_positions 2048" in job(model=LLAMA, sequence_length=4096).warnings[0]
     windowed = {**LLAMA, "sliding_window": 128}
-    with pytest.raises(InputError, match="sliding window of 128"):
-        job(model=windowed, sequence_length=128)
-    assert job(model=windowed, sequence_length=128, attention="eager").warnings == ()
+    assert job(model=windowed, sequence_length=128).warnings == ()
     assert job(model=windowed, sequence_length=127).warnings == ()
     assert "communication buffers" in job(parallel={"data": 8}).warnings[0]
     assert job().warnings == ()

@@ -38,7 +38,7 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
     """An inline model of a type that takes no time."""
     sizes: dict[str, Any] = {"layers": 3, "hidden_size": 64, "attention_heads": 4, "vocabulary_size": 100}
     sizes = {key: value for key, value in sizes.items() if key not in MODEL_TYPES[model_type].fixed}
-    if MODEL_TYPES[model_type].grouped:
+    if MODEL_TYPES[model_type].grouped and model_type != "falcon":
         sizes["key_value_heads"] = 2
     if model_type == "deepseek_v2":  # whose configuration class has no working defaults of these
         sizes["experts"] = {"active": 2, "intermediate_size": 64}
@@ -50,7 +50,7 @@ def test_these_families_are_particular() -> None:
     assert STORED == ["resnet"]
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
-    assert unequal == ["resnet", "clip", "t5", "bart"]
+    assert unequal == ["resnet", "clip", "t5", "bart", "falcon"]
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)
@@ -120,10 +120,113 @@ def test_an_optimal_placement_where_all_blocks_have_experts_or_none() -> None:
             assert "optimal is not modelled" in refused(model, activation_checkpointing="optimal")
 
 
-def test_the_window_of_gemma_3_wants_eager_attention() -> None:
-    assert "reach the sliding window of 64" in refused(small("gemma3_text", sliding_window=64))
-    assert job(small("gemma3_text", sliding_window=65)).attention == "flash"
-    assert job(small("gemma3_text", sliding_window=64), attention="eager").sequence_length == 64
+def attention_of(model: Any, **keys: Any) -> tuple[str, str]:
+    """The attention of a job, and what is said about it."""
+    built = job(model, **keys)
+    (why,) = (one.why for one in built.assumptions if one.key == "attention")
+    return built.attention, why
+
+
+def test_a_window_in_every_block_leaves_flash_nothing_to_run() -> None:
+    model = small("mistral", sliding_window=64)
+    attention, why = attention_of(model)
+    assert attention == "efficient"
+    assert why == "sdpa: 64 tokens reach the sliding window of 64, whose mask flash does not take"
+    message = refused(model, attention="flash")
+    assert "attention: flash cannot run: 64 tokens reach the sliding window of 64" in message
+    assert message.endswith("(use efficient)")
+    assert job(small("mistral", sliding_window=65), attention="flash").attention == "flash"
+    for given in ("eager", "efficient"):
+        assert job(model, attention=given).attention == given
+
+
+@pytest.mark.parametrize(
+    ("model", "windows"),
+    [
+        (small("gemma3_text", layers=7, sliding_window=64, sliding_window_pattern=3), 5),
+        (small("qwen2", layers=7, sliding_window=64, sliding_window_start=5), 2),
+        (small("qwen3", layers=7, sliding_window=64, sliding_window_start=1), 6),
+    ],
+)
+@pytest.mark.parametrize("given", ["sdpa", "flash"])
+def test_flash_runs_in_the_blocks_without_a_window(model: Any, windows: int, given: str) -> None:
+    attention, why = attention_of(model, attention=given)
+    assert attention == "flash"
+    assert why.startswith(f"but efficient in {windows} of 7 blocks: 64 tokens reach the sliding window of 64")
+
+
+def test_a_window_that_no_block_has_changes_nothing() -> None:
+    attention, why = attention_of(small("qwen2", sliding_window=8, sliding_window_start=3))
+    assert attention == "flash"
+    assert "window" not in why
+
+
+def test_blocks_of_which_some_have_a_window_are_not_alike() -> None:
+    message = refused(small("qwen2", sliding_window=8, sliding_window_start=1), activation_checkpointing="optimal")
+    assert "activation_checkpointing: optimal is not modelled" in message
+    alike = small("qwen2", sliding_window=8, sliding_window_start=0)
+    assert job(alike, activation_checkpointing="optimal").model.sliding_window_start == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "kernel", "why"),
+    [
+        ({}, "math", "one key-value head"),
+        ({"new_decoder_architecture": True, "key_value_heads": 1}, "efficient", "always makes a mask"),
+        ({"key_value_heads": 4, "positions": "alibi"}, "efficient", "always makes a mask"),
+    ],
+)
+def test_the_code_of_falcon_leaves_one_kernel_to_choose(fields: dict[str, Any], kernel: str, why: str) -> None:
+    model = small("falcon", **fields)
+    attention, said = attention_of(model)
+    assert attention == kernel
+    assert said.startswith("sdpa: falcon's code")
+    assert why in said
+    assert job(model, attention=kernel).attention == kernel
+    assert job(model, attention="eager").attention == "eager"
+    for other in {"flash", "efficient", "math"} - {kernel}:
+        message = refused(model, attention=other)
+        assert f"attention: {other} cannot run for inline falcon" in message
+        assert message.endswith(f"(use {kernel})")
+
+
+def test_no_remedy_names_a_kernel_that_falcon_cannot_run() -> None:
+    tiny = {"name": "tiny", "memory": "1 GiB"}
+    for fields, expected in (({}, set()), ({"key_value_heads": 4}, {"efficient"})):
+        model = small("falcon", **fields)
+        found = answer(job(model, gpu=tiny, attention="eager", micro_batch_size=512, sequence_length=512))
+        assert found.verdict == "does-not-fit"
+        assert {one.change.get("attention") for one in found.remedies} - {None} <= expected
+
+
+def test_the_code_of_chatglm_calls_fused_attention_alone() -> None:
+    message = refused(small("chatglm"), attention="eager")
+    assert "attention: eager cannot run for chatglm: its code calls fused attention alone" in message
+    assert job(small("chatglm")).attention == "flash"
+    assert job(small("chatglm"), attention="efficient").attention == "efficient"
+    message = refused(small("chatglm", max_positions=32))
+    assert "64 is more than the 32 positions that inline chatglm has a bias for" not in message
+    assert "64 is more than the 32 positions that inline chatglm has" in message
+
+
+def test_math_is_for_those_that_have_nothing_else() -> None:
+    message = refused(small("llama"), attention="math")
+    assert "attention: math is modelled only where nothing else can run" in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"key_value_heads": 2}, "key_value_heads: 2 needs new_decoder_architecture: without it it is 1 or 4"),
+        ({"parallel_norms": 2}, "parallel_norms: 2 is not modelled (it is 1 without new_decoder_architecture)"),
+        ({"new_decoder_architecture": True, "parallel_norms": 3}, "parallel_norms: 3 is not modelled (it is 1 or 2)"),
+        ({"new_decoder_architecture": True, "parallel_residual": False}, "parallel_residual: false contradicts"),
+        ({"positions": "learned"}, "positions: learned is not modelled (modelled: rope, alibi)"),
+        ({"rope_scaling": "yarn"}, "rope_scaling: yarn is not modelled (modelled: dynamic, longrope; every other kind"),
+    ],
+)
+def test_what_makes_no_falcon(fields: dict[str, Any], message: str) -> None:
+    assert message in refused(small("falcon", **fields))
 
 
 def test_the_bias_of_mpt_ends_at_its_positions_and_that_of_bloom_nowhere() -> None:

@@ -22,7 +22,9 @@ The traced figure is comparable with `torch.cuda.max_memory_allocated()`.
 The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.json` random small configurations,
 `families.json` both of further model types,
 `optimizers.json` the same with other optimizers, steps in backward, clipping and averages of the weights,
-`selective.json` such ones under selective checkpointing, `losses.json` such ones with chunked, fused and fp32 losses.
+`selective.json` such ones under selective checkpointing, `losses.json` such ones with chunked, fused and fp32 losses,
+`attention.json` sliding windows, masks, scaled rotary positions, and the types glm, glm4, falcon and chatglm.
+The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.
 The optimizers of bitsandbytes 0.50.2 are its own Python code; their kernels, which work in place, are left out.
 No constant of the program was fitted to a row; every deviation was followed to the tensor that explains it.
 

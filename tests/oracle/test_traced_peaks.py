@@ -50,7 +50,7 @@ def test_the_rows_cover_what_is_modelled() -> None:
     assert {job.precision for job in jobs} == {
         *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
     }
-    assert {job.attention for job in jobs} == {"eager", "flash", "efficient"}
+    assert {job.attention for job in jobs} == {"eager", "flash", "efficient", "math"}
     assert {(job.optimizer, job.optimizer_implementation) for job in jobs} >= {
         ("adamw", "foreach"),
         ("adamw", "fused"),
@@ -147,3 +147,20 @@ def test_the_rows_of_experts_cover_what_is_modelled() -> None:
     latent = [job.model.latent_attention for job in jobs if job.model.latent_attention is not None]
     assert {one.query_rank is None for one in latent} == {one.interleaved for one in latent} == {True, False}
     assert {job.attention for job in jobs if job.model.family == "deepseek"} == {"eager", "efficient", "flash"}
+
+
+def test_the_rows_of_windows_and_masks_cover_what_is_modelled() -> None:
+    jobs = [row.job for row in rows("attention")]
+    windowed = [job for job in jobs if job.model.sliding_window and job.sequence_length >= job.model.sliding_window]
+    assert sum(job.attention != "eager" for job in windowed) >= 30
+    assert {job.model.transformers_model_type for job in windowed} == {
+        *("mistral", "phi3", "gemma3_text", "qwen2", "qwen3"),
+    }
+    assert {job.sequence_length % 8 == 0 for job in windowed} == {True, False}  # rows of masks are padded to 8
+    falcons = [job.model for job in jobs if job.model.family == "falcon"]
+    designs = {(shape.new_decoder_architecture, shape.key_value_heads == 1, shape.positions) for shape in falcons}
+    assert designs >= {(new, one, where) for new in (False, True) for one in (False, True) for where in ("rope",)}
+    assert {shape.parallel_residual for shape in falcons} == {shape.qkv_bias for shape in falcons} == {True, False}
+    assert any(shape.positions == "alibi" for shape in falcons)
+    scaled = {(job.model.rope_scaling, job.sequence_length > job.model.max_positions) for job in jobs}
+    assert scaled >= {("dynamic", True), ("dynamic", False), ("longrope", True), ("longrope", False)}

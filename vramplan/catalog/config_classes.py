@@ -49,6 +49,10 @@ FAMILY_OF = {
     "qwen3_moe": "qwen_moe",
     "deepseek_v3": "deepseek",
     "deepseek_v2": "deepseek",
+    "glm": "glm",
+    "glm4": "glm4",
+    "falcon": "falcon",
+    "chatglm": "chatglm",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -96,6 +100,10 @@ NEUTRAL: dict[str, Any] = {
     "latent_attention.rotary_size": None,
     "latent_attention.value_size": None,
     "latent_attention.interleaved": None,
+    "sliding_window_start": None,
+    "new_decoder_architecture": False,
+    "parallel_norms": None,
+    "rope_scaling": None,
 }
 """Fields of a few model types, and what every other type has of them. A dot stands between a mapping and its key."""
 
@@ -117,6 +125,7 @@ class ModelType(NamedTuple):
     grouped: bool = False  # may have fewer key-value heads than heads
     own_head_size: bool = False  # may have heads of another size than hidden_size / attention_heads
     classes: int = 2  # where nothing says how many: PreTrainedConfig.num_labels, or those of the data that all train on
+    contradictions: Callable[[Mapping[str, Any]], list[tuple[str, str]]] | None = None  # fields, and what is wrong
 
     def fixed_fields(self) -> dict[str, Any]:
         """What cannot be chosen, the neutral fields included."""
@@ -184,6 +193,10 @@ def intermediate_size(fields: Mapping[str, Any]) -> Any:
 
 
 # What configurations of several types say in the same way.
+
+
+ROPE_SCALINGS = ("dynamic", "longrope")
+"""Kinds of scaled rotary positions that keep tensors of their own; the others only have other numbers in the same."""
 
 
 def rotary_parameters(fields: Fields, values: dict[str, Any]) -> None:

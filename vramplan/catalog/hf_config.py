@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vramplan.catalog import document
-from vramplan.catalog.config_classes import BLOCKS, COUNT, COUNTS, FLAG, MODEL_TYPES, RATIO, SHARE
+from vramplan.catalog.config_classes import BLOCKS, COUNT, COUNTS, FLAG, MODEL_TYPES, RATIO, ROPE_SCALINGS, SHARE
 from vramplan.catalog.fields import Fields, Sink, nearest, shown
 from vramplan.catalog.shapes import CLASSIFIERS, KNOWN_FAMILIES, defaulted_sizes, shape_from_fields
 from vramplan.errors import InputError
@@ -25,6 +25,8 @@ _HEADS = {
     "ForCausalLM": "lm",
     "Model": "",
 }
+
+_FROM_ZERO = ("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared")
 
 
 def read_hf_config(path: Path | str) -> tuple[ModelShape, tuple[Assumption, ...]]:
@@ -63,6 +65,11 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
         values["key_value_heads"] = values.get("attention_heads") or kind.defaults["attention_heads"]
     if kind.adjust is not None:
         kind.adjust(fields, values)
+    scaling = _rope_scaling(fields, model_type)
+    if "rope_scaling" in kind.defaults:
+        values["rope_scaling"] = scaling
+    elif scaling is not None and kind.fixed.get("positions") == "rope":
+        fields.refuse("rope_scaling", f"{scaling} is not modelled for {model_type}")
     values["task"], assumptions = _task(fields, model_type)
     if values["task"] in CLASSIFIERS:
         values["classes"] = _classes(fields)
@@ -89,7 +96,7 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
 def read_value(fields: Fields, key: str, kind: str) -> Any:
     """One value of the kinds of `shapes.FIELDS`; None with a note where it is wrong."""
     if kind == COUNT:
-        return fields.integer(key, minimum=0 if key in {"token_types", "sliding_window", "shared"} else 1)
+        return fields.integer(key, minimum=0 if key in _FROM_ZERO else 1)
     if kind == COUNTS:
         return fields.integers(key)
     if kind == RATIO:
@@ -110,6 +117,21 @@ def _blocks(fields: Fields, key: str) -> tuple[int, ...] | None:
         fields.problem(key, "expected a list of block numbers, from 0", hint="[0, 1, 2]")
         return None
     return tuple(sorted(set(value)))
+
+
+def _rope_scaling(fields: Fields, model_type: str) -> str | None:
+    """The kind of scaled rotary positions, where it is one that keeps tensors of its own."""
+    for key in ("rope_parameters", "rope_scaling"):
+        inside = fields.fields(key) if fields.given(key) else None
+        if inside is None:
+            continue
+        named = "rope_type" if inside.given("rope_type") else "type"
+        kind = inside.text(named) if inside.given(named) else None
+        if model_type == "phi3" and kind in {"su", "yarn"}:
+            return "longrope"  # Phi3Config reads both as that
+        if kind in ROPE_SCALINGS:
+            return kind
+    return None
 
 
 def _refuse_switches(fields: Fields, switches: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ from vramplan.catalog.config_classes import (
     MODEL_TYPES,
     NEUTRAL,
     RATIO,
+    ROPE_SCALINGS,
     SHARE,
     TEXT,
     ModelType,
@@ -99,6 +100,10 @@ FIELDS: dict[str, str] = {
     "latent_attention.rotary_size": COUNT,
     "latent_attention.value_size": COUNT,
     "latent_attention.interleaved": FLAG,
+    "sliding_window_start": COUNT,
+    "new_decoder_architecture": FLAG,
+    "parallel_norms": COUNT,
+    "rope_scaling": TEXT,
     "parameters": COUNT,
 }
 """Every modelled field and the kind of its value."""
@@ -125,6 +130,8 @@ VISION_FIELDS = ("vision_layers", "vision_hidden_size", "vision_attention_heads"
 
 STACKS = ("layers", "vision_layers", "decoder_layers")
 MOST = {**dict.fromkeys(STACKS, MAX_LAYERS), **dict.fromkeys(IMAGE_FIELDS, MAX_PIXELS)}
+
+WINDOW_FIELDS = ("sliding_window_pattern", "sliding_window_start")
 
 KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
@@ -166,6 +173,10 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
             known = (*ACTIVATIONS, *_KNOWN_ACTIVATIONS)
             hint = None if activation in known else nearest(activation, known)
             problems.append(_not_modelled(key, activation, f"modelled: {', '.join(ACTIVATIONS)}", hint))
+    scaling = values["rope_scaling"]
+    if scaling is not None and "rope_scaling" in kind.defaults and scaling not in ROPE_SCALINGS:
+        why = f"modelled: {', '.join(ROPE_SCALINGS)}; every other kind is made of the same tensors as none"
+        problems.append(_not_modelled("rope_scaling", scaling, why, "leave it out"))
     task = fields.get("task") or kind.tasks[0]
     if task not in kind.tasks:
         hint = nearest(task, TASKS) if task not in TASKS else None
@@ -284,13 +295,14 @@ def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]
 def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Problem]:
     """Check the sizes against each other, and fill in the head size."""
     problems = []
-    others = ("max_positions", "head_size", "embedding_size", "sliding_window_pattern", "projection_size")
-    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others, "decoder_layers", *EXPERT_COUNTS):
+    others = ("max_positions", "head_size", "embedding_size", "projection_size", "decoder_layers", *WINDOW_FIELDS)
+    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others, *EXPERT_COUNTS):
         if key in kind.fixed and not callable(kind.fixed[key]):
             continue  # nobody chose it: 0 tokens in the vocabulary of a model of images
+        least = 0 if key == "sliding_window_start" else 1
         most = MOST.get(key, MAX_DIMENSION)
-        if values[key] is not None and not 1 <= values[key] <= most:
-            problems.append(Problem(f"{values[key]} is out of range, 1 to {most}", key))
+        if values[key] is not None and not least <= values[key] <= most:
+            problems.append(Problem(f"{values[key]} is out of range, {least} to {most}", key))
     if (values["patch_size"] or 0) > (values["image_size"] or 0):
         message = f"{values['image_size']} is less than the patch_size {values['patch_size']}"
         problems.append(Problem(message, "image_size"))
@@ -319,6 +331,8 @@ def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Pro
         problems.append(Problem(message, "vision_hidden_size"))
     if values["positions"] == "rope" and values["latent_attention.rotary_size"] is None:
         problems += _rotary(values["head_size"], values["partial_rotary_factor"])
+    if kind.contradictions is not None:
+        problems += [Problem(message, key) for key, message in kind.contradictions(values)]
     return problems
 
 

@@ -113,7 +113,7 @@ def _job(
         _option("--loss", metavar="NAME", help="standard, fp32-logits, chunked:N, fused, classification."),
     ] = None,
     attention: Annotated[
-        str | None, _option("--attention", metavar="NAME", help="sdpa, flash, efficient, eager.")
+        str | None, _option("--attention", metavar="NAME", help="sdpa, flash, efficient, math, eager.")
     ] = None,
     dropout: Annotated[
         str | None, _option("--dropout", metavar="P", help="Overrides every dropout of the model.")

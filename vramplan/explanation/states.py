@@ -6,6 +6,7 @@ from vramplan.explanation.trace import Trace, full_name, group_name
 from vramplan.memory.iteration import gradient_bytes
 from vramplan.memory.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.memory.precision import precision_of
+from vramplan.models.rope import keeps
 from vramplan.results.explain import Shape, State, StateTensor
 from vramplan.tape.tape import rounded
 from vramplan.tape.tensors import FP32, Parameter
@@ -89,6 +90,8 @@ def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
         return [*books, *(_of_the_scaler() if setup.grad_scaler else ())]
     if component == "ema" and setup.ema:
         sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "buffers"]
+        if keeps(setup.model, setup.sequence_length):
+            sizes.pop()  # the last is no buffer of the module, and so not copied
         return [StateTensor(f"buffer.{number}.ema", (), "", 1, size, size) for number, size in enumerate(sizes)]
     return []
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from vramplan.explanation.copies import Copies, neighbour_of
 from vramplan.memory.iteration import Setup, replay
+from vramplan.models import is_sequence_first
 from vramplan.results.explain import Blocks, Shape
 from vramplan.tape.notes import Birth, Ref, Step, Weight
 from vramplan.tape.record import Record
@@ -22,6 +23,7 @@ class Trace:
 
     def __init__(self, setup: Setup, batch: int, *, direct: bool = False) -> None:
         self.setup, self.batch = setup, batch
+        self.sequence_first = is_sequence_first(setup.model.family)
         self.tape = TracedTape(batch if direct else min(batch, 2), direct=direct)
         self.record: Record = replay(setup, tape=self.tape)
         self.sizes = self.record.sizes(self.batch)
@@ -39,11 +41,13 @@ class Trace:
         return self.sizes[birth.index] // birth.copies
 
     def shape_at(self, shape: Shape, batched: int) -> Shape:
-        """A shape of the representative batch at the real one: the first dimension is what scales, or all do."""
+        """A shape of the representative batch at the real one: the first dimension scales, or the second, or all do."""
         if not batched or not shape:
             return shape
         if batched == SQUARED:
             return tuple(n * self.batch // self.tape.batch for n in shape)
+        if self.sequence_first and shape[:2] == (self.setup.sequence_length, self.tape.batch):
+            return (shape[0], self.batch, *shape[2:])
         return (shape[0] * self.batch // self.tape.batch, *shape[1:])
 
     def component(self, birth: Birth) -> str:

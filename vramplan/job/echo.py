@@ -177,6 +177,10 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "vision_activation": model.vision_activation,
         "vision_attention_dropout": model.vision_attention_dropout,
         "projection_size": model.projection_size,
+        "sliding_window_start": model.sliding_window_start,
+        "new_decoder_architecture": model.new_decoder_architecture,
+        "parallel_norms": model.parallel_norms,
+        "rope_scaling": model.rope_scaling,
     }
 
 

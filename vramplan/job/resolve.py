@@ -19,8 +19,10 @@ from vramplan.models import (
     blocks_are_alike,
     is_selective,
     no_checkpointing,
+    no_eager_attention,
     no_flash_attention,
     no_fused_attention,
+    only_kernel_of,
 )
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Adapter, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
@@ -28,7 +30,7 @@ from vramplan.units import format_gib
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
 ENCODERS = ("bert", "roberta", "xlm-roberta")  # that may have a classification head
-BOUNDED_FAMILIES = ("mpt",)  # their positions are no weights, but a tensor of max_positions all the same
+BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
@@ -64,9 +66,9 @@ class Resolver:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
         attention = self._attention(model, gpu, precision)
         sequence_length, image_size = self._sequence_length(model), image_size_of(self, model)
+        attention = self._window(model, sequence_length, attention)
         target = target_length(raw.target_length, model, self.fields)
-        self._window(model, sequence_length, attention)
-        self._checkpointing(model)
+        self._checkpointing(model, sequence_length, attention)
         loss = self._loss(model, gpu, runtime, precision)
         frozen, adapter = self._trained(model, precision, loss)
         imbalance = expert_imbalance(raw, model, self.assumptions, self.warnings)
@@ -342,6 +344,20 @@ class Resolver:
                 message = f"{given} cannot run for {model.family}: {obstacle}"
                 self.fields.refuse("attention", message, hint="use eager")
             return "eager"
+        only = None if model is None else only_kernel_of(model)
+        if model is not None and only is not None:
+            from vramplan.job.kernels import only_kernel  # only these models pay for it
+
+            return only_kernel(self.fields, given, model, *only, self.assumptions)
+        if given == "math":
+            message = "math is modelled only where nothing else can run: falcon with one key-value head"
+            self.fields.refuse("attention", message, hint="use efficient")
+            return given
+        if given == "eager" and model is not None:
+            obstacle = no_eager_attention(model.family)
+            if obstacle is not None:
+                message = f"eager cannot run for {model.family}: {obstacle}"
+                self.fields.refuse("attention", message, hint="use sdpa, or the type glm")
         if given in {"eager", "efficient"}:
             assert given is not None
             return given
@@ -371,12 +387,12 @@ class Resolver:
             return length
         bounded = model.positions == "learned" or model.family in BOUNDED_FAMILIES
         if given > model.max_positions and bounded:
-            has = "has learned" if model.positions == "learned" else "has a bias for"
+            has = {"learned": "has learned", "alibi": "has a bias for"}.get(model.positions, "has")
             message = f"{given} is more than the {model.max_positions} positions that {model.name} {has}"
             self.fields.refuse("sequence_length", message, hint=f"use at most {model.max_positions}")
         return given
 
-    def _checkpointing(self, model: ModelShape | None) -> None:
+    def _checkpointing(self, model: ModelShape | None, sequence_length: int, attention: str) -> None:
         key, given = "activation_checkpointing", self.raw.activation_checkpointing
         if self.raw.every_second_matmul and given != "selective-op":
             message = "true belongs to activation_checkpointing selective-op"
@@ -393,7 +409,7 @@ class Resolver:
             return
         if given in ("selective", "selective-op") and not is_selective(model.family):
             self.fields.refuse(key, f"{given} is not modelled for {model.family}", hint="use sqrt, full or every:K")
-        if given == words.OPTIMAL and not blocks_are_alike(model):
+        if given == words.OPTIMAL and not blocks_are_alike(model, sequence_length, attention):
             message = f"{given} is not modelled for {model.name}, whose blocks are not all alike"
             self.fields.refuse(key, message, hint="use sqrt, full or every:K")
         if given.startswith("layers:"):
@@ -472,13 +488,14 @@ class Resolver:
         self._assume("global_batch_size", DEFAULT_GLOBAL_BATCH_SIZE, "the default")
         return DEFAULT_GLOBAL_BATCH_SIZE, False
 
-    def _window(self, model: ModelShape | None, sequence_length: int, attention: str) -> None:
-        """A window that is shorter than the sequence makes a mask, which fused attention then keeps in each block."""
+    def _window(self, model: ModelShape | None, sequence_length: int, attention: str) -> str:
+        """The attention, where the sequence reaches a sliding window: it makes a mask, which flash does not take."""
         window = None if model is None else model.sliding_window
-        if window is not None and sequence_length >= window and attention != "eager":
-            message = f"{sequence_length} tokens reach the sliding window of {window}, whose mask is not modelled"
-            hint = f"use less than {window}, or attention eager"
-            self.fields.refuse("sequence_length", f"{message} with attention {attention}", hint=hint)
+        if model is None or window is None or sequence_length < window or attention != "flash":
+            return attention
+        from vramplan.job.kernels import with_windows  # only these jobs pay for it
+
+        return with_windows(self.fields, self.raw.attention, model, sequence_length, self.assumptions)
 
     def _warn(self, model: ModelShape, sequence_length: int, attention: str) -> None:
         length, most = f"sequence_length {sequence_length}", model.max_positions

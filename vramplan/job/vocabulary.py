@@ -58,7 +58,7 @@ CHECKPOINTINGS = (
     *("selective", "selective-op", "selective-layer:K"),
 )
 
-ATTENTIONS = ("eager", "flash", "efficient", "sdpa")
+ATTENTIONS = ("eager", "flash", "efficient", "math", "sdpa")
 LM_LOSSES = ("chunked:N", "fused")  # over a causal language model's head
 MODELLED_LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification")
 LOSSES = (*MODELLED_LOSSES, "vocab-parallel")

@@ -151,6 +151,8 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         states += gradient_states(tape.parameters, setup.fp32_gradients)
     states += inputs
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
+    if setup.model.rope_scaling is not None:
+        states += [State("buffers", rounded(size), 0) for size in model.kept()]
     record = Record(tape, states, saved_at, managed_bytes(tape.parameters, optimizer, wide))
     for parameter in tape.parameters:
         parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it

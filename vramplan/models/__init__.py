@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramplan.spec import ModelShape
 
 from vramplan.spec import ModelShape
 
@@ -34,9 +37,27 @@ def no_flash_attention(name: str) -> str | None:
     return reason
 
 
+def no_eager_attention(name: str) -> str | None:
+    """Why the family's code has no attention of its own; None where it has."""
+    reason: str | None = getattr(family(name), "no_eager_attention", None)
+    return reason
+
+
+def only_kernel_of(shape: ModelShape) -> tuple[str, str] | None:
+    """The one kernel that `scaled_dot_product_attention` can run as a model's code calls it, and why; None: any."""
+    only = getattr(family(shape.family), "only_kernel", None)
+    found: tuple[str, str] | None = None if only is None else only(shape)
+    return found
+
+
 def is_selective(name: str) -> bool:
     """Whether the family's attention can be recomputed alone and its head have other losses: `selective = True`."""
     return getattr(family(name), "selective", False) is True
+
+
+def is_sequence_first(name: str) -> bool:
+    """Whether the family's hidden states are [S, B, H] instead of [B, S, H]: `sequence_first = True`."""
+    return getattr(family(name), "sequence_first", False) is True
 
 
 def has_equal_blocks(name: str) -> bool:
@@ -55,7 +76,18 @@ def holds_outputs(name: str) -> bool:
     return getattr(family(name), "holds_outputs", False) is True
 
 
-def blocks_are_alike(shape: ModelShape) -> bool:
-    """Whether all blocks of a model are made of the same modules and hold the same shared tensors."""
+def blocks_are_alike(shape: ModelShape, sequence_length: int, attention: str) -> bool:
+    """Whether all blocks of a model are made of the same modules, and compute the same.
+
+    They do not where some have experts and others none, where some of Qwen's have a window, and where fused attention
+    has a mask only in those whose window the sequence reaches.
+    """
     dense = () if shape.experts is None else shape.experts.dense_layers
-    return has_equal_blocks(shape.family) and len(dense) in (0, shape.layers)
+    if not has_equal_blocks(shape.family) or len(dense) not in (0, shape.layers):
+        return False
+    window = shape.sliding_window
+    if window is None or (shape.sliding_window_start is None and (attention == "eager" or sequence_length < window)):
+        return True
+    from vramplan.models.windows import equal_windows  # only these models pay for it
+
+    return equal_windows(shape)

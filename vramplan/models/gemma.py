@@ -88,6 +88,12 @@ class Gemma:
         """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
         return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2]
 
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.recipe.shape.head_size)
+
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
         logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from vramplan.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.llama import MLP, Rotary, apply_rotary, eager_attention, rotary_embedding
+from vramplan.models.llama import MLP, Rotary, apply_rotary, eager_attention, fused_attention, rotary_embedding
 from vramplan.models.modules import EMBEDDINGS, Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.models.windows import are_alike, has_window, window_mask
 from vramplan.spec import ModelShape
-from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, mul_scalar, tanh
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
@@ -52,7 +52,7 @@ class Attention:
             groups = shape.attention_heads // shape.key_value_heads
             output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
         else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+            output = fused_attention(query, key, value, mask, recipe)
             output = contiguous(transpose(output, 1, 2))
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
@@ -107,7 +107,18 @@ class Gemma3:
 
         Source: Gemma3TextConfig.__post_init__.
         """
-        return (block + 1) % (shape.sliding_window_pattern or shape.layers) == 0
+        return not has_window(shape, block)
+
+    def is_full(self, block: int) -> bool:
+        """The same of a block of this model."""
+        return self.block_kind(self.recipe.shape, block)
+
+    def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The masks of blocks without and with a window; both are always made (Gemma3TextModel.forward)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            return causal_mask(hidden), causal_mask(hidden)
+        return None, None if are_alike(recipe) else window_mask(hidden)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the scale of the embeddings, and per kind the inverse frequencies, twice, in fp32."""
@@ -128,16 +139,15 @@ class Gemma3:
         tape, recipe = self.tape, self.recipe
         _embeds = scaled_embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        eager = recipe.attention == "eager"
-        masks = {full: causal_mask(_embeds) if eager else None for full in (True, False)}
+        masks = self.masks(_embeds)
         hidden = _embeds
         rotary = {full: rotary_embedding(hidden, recipe.shape.head_size) for full in self.kinds()}
 
         def block(i: int) -> Block:
-            full = self.block_kind(recipe.shape, i)
-            return Block(tape, recipe, masks[full], position_ids, rotary[full])
+            full = self.is_full(i)
+            return Block(tape, recipe, masks[not full], position_ids, rotary[full])
 
-        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=lambda i: self.block_kind(recipe.shape, i))
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=self.is_full, alike=are_alike(recipe))
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

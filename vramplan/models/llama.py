@@ -8,7 +8,6 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
     ACTIVATIONS,
     CAUSAL_LM_FP32,
@@ -22,6 +21,7 @@ from vramplan.models.modules import (
     output_embedding,
     run_blocks,
 )
+from vramplan.models.windows import are_alike, equal_windows, has_window, masks_of
 from vramplan.tape.attention import scaled_dot_product, view_unsqueezed
 from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
@@ -90,6 +90,15 @@ def eager_attention(
     return output, weights
 
 
+def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, recipe: Recipe) -> Tensor:
+    """sdpa_attention_forward up to the kernel: with a mask it repeats keys and values for their query heads itself
+    (integrations/sdpa_attention.py, use_gqa_in_sdpa)."""
+    if mask is not None:
+        groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
+        key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    return scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
+
+
 class Attention:
     """LlamaAttention: grouped-query, rotary; Qwen3Attention normalises each head of queries and keys before."""
 
@@ -132,7 +141,7 @@ class Attention:
         if recipe.attention == "eager":
             groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
             return eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
-        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+        output = fused_attention(query, key, value, mask, recipe)
         return contiguous(transpose(output, 1, 2)), None
 
     def context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, _positions: Tensor) -> Tensor:
@@ -196,6 +205,12 @@ class Llama:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
         return [4 * (self.recipe.shape.head_size // 2)] * 2
 
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.recipe.shape.head_size)
+
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
@@ -212,10 +227,20 @@ class Llama:
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        masks = masks_of(_embeds, recipe)
         hidden = _embeds
         rotary = rotary_embedding(hidden, recipe.shape.head_size)
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+
+        shape = recipe.shape
+
+        def kind(i: int) -> bool:
+            return has_window(shape, i)
+
+        def block(i: int) -> Block:
+            return Block(tape, recipe, masks[kind(i)], position_ids, rotary)
+
+        kinds = None if equal_windows(shape) else kind
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kinds, alike=are_alike(recipe))
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

@@ -163,6 +163,7 @@ def run_blocks(
     hidden: list[Tensor],
     *,
     kind: Callable[[int], object] | None = None,
+    alike: bool = True,
     make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
     start: int = 0,
@@ -178,6 +179,7 @@ def run_blocks(
     hidden: Carried,
     *,
     kind: Callable[[int], object] | None = None,
+    alike: bool = True,
     make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
     start: int = 0,
@@ -193,6 +195,7 @@ def run_blocks(
     *,
     kind: Callable[[int], object] | None = None,
     make_up: Callable[[int], object] | None = None,
+    alike: bool = True,
     outputs: list[Any] | None = None,
     start: int = 0,
     carries: bool = False,
@@ -201,9 +204,10 @@ def run_blocks(
 
     `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
     that its parameters are counted for all of them. Blocks may be of several kinds, `kind(i)`, which differ only in the
-    tensors that they share with all of their kind, or of several make-ups, `make_up(i)`, which differ in their modules
-    and share nothing that the others do not. Blocks may return a tuple that begins with the hidden state; where
-    the original keeps it in a variable until the next block has returned, `outputs` is that variable.
+    tensors that they share with all of their kind, or, if they are not `alike`, in what they compute too; or of several
+    make-ups, `make_up(i)`, which differ in their modules and share nothing that the others do not. Blocks may return a
+    tuple that begins with the hidden state; where the original keeps it in a variable until the next block has
+    returned, `outputs` is that variable.
 
     `start` is the number of the first block in the answer, where other blocks ran before. With `carries` a block is
     given all that the block before it returned, and so is the caller: the hidden state is a tuple then.
@@ -213,15 +217,17 @@ def run_blocks(
     """
     if type(hidden) is list:
         hidden = hidden.pop()
-    apart: Sequence[int] = () if kind is None else first_of_each(segments, kind)
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
+    firsts = [] if kind is None else first_of_each(segments, kind)
+    breaks = [] if kind is None or alike else changes(segments, kind)
     if make_up is not None:
-        layers = sum(times * size for times, size, _, _ in segments)
-        apart = [*apart, *(i for i in range(1, layers) if make_up(i) != make_up(i - 1))]
+        firsts += changes(segments, make_up)
     if tape.trained is not None:
         from vramplan.models.trained import blocks_apart, in_its_part  # only who trains less than all pays for it
 
-        make, apart = in_its_part(tape, make), (*apart, *blocks_apart(segments, tape.trained.block, kind))
+        make = in_its_part(tape, make)
+        firsts += blocks_apart(segments, tape.trained.block, kind)
+    apart = firsts + breaks
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed:
@@ -235,7 +241,9 @@ def run_blocks(
             # unless the loop keeps what a single block returned
             opens = outputs is not None or i == 0 or not segments[i - 1].checkpointed
             closes = outputs is not None or i + 1 == len(segments) or not segments[i + 1].checkpointed
-            holders = [(one - at) // size for one in apart]
+            holders = [(one - at) // size for one in firsts]
+            if kind is not None and not alike:
+                holders += unlike_the_one_before(times, size, at, kind)
             run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
             for first, _ in run:
                 segment = segment_of(tape, size, make, at + first * size, apart, carries=carries)
@@ -263,6 +271,18 @@ def first_of_each(segments: Sequence[Segment], kind: Callable[[int], object]) ->
             found.setdefault((kind(i), checkpointed), i)
         at += times * size
     return list(found.values())
+
+
+def changes(segments: Sequence[Segment], kind: Callable[[int], object]) -> list[int]:
+    """The blocks whose kind is not that of the block before."""
+    count = sum(times * size for times, size, _, _ in segments)
+    return [i for i in range(1, count) if kind(i) != kind(i - 1)]
+
+
+def unlike_the_one_before(times: int, size: int, at: int, kind: Callable[[int], object]) -> list[int]:
+    """The checkpoints of a run whose blocks are of other kinds than those of the checkpoint before."""
+    kinds = [[kind(at + i * size + k) for k in range(size)] for i in range(times)]
+    return [i for i in range(1, times) if kinds[i] != kinds[i - 1]]
 
 
 def segment_of(

@@ -132,6 +132,12 @@ class NeoX:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
         return [4 * (self.rotated // 2)] * 2
 
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.rotated)
+
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.gpt_neox(input_ids)
         logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_in))

@@ -125,6 +125,12 @@ class Phi:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
         return [4 * (self.rotated // 2)] * 2
 
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.rotated)
+
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)

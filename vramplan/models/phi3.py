@@ -7,8 +7,7 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.gpt2 import causal_mask
-from vramplan.models.llama import Rotary, eager_attention, rotary_embedding, rotate_half
+from vramplan.models.llama import Rotary, eager_attention, fused_attention, rotary_embedding, rotate_half
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
@@ -20,7 +19,7 @@ from vramplan.models.modules import (
     output_embedding,
     run_blocks,
 )
-from vramplan.tape.attention import scaled_dot_product
+from vramplan.models.windows import masks_of
 from vramplan.tape.operators import add, dropout, embedding, mul
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
@@ -71,7 +70,7 @@ class Attention:
             groups = shape.attention_heads // shape.key_value_heads
             output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
         else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+            output = fused_attention(query, key, value, mask, recipe)
             output = contiguous(transpose(output, 1, 2))
         output = contiguous(view(output, (batch, length, self.query_width)))
         output = self.o_proj(output)
@@ -136,6 +135,12 @@ class Phi3:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
         return [4 * (self.rotated // 2)] * 2
 
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.rotated)
+
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
         logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
@@ -147,7 +152,7 @@ class Phi3:
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        mask = masks_of(_embeds, recipe)[recipe.shape.sliding_window is not None]
         hidden = _embeds
         rotary = rotary_embedding(hidden, self.rotated)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)

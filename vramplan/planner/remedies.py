@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vramplan.memory.budget import Footprint
-from vramplan.models import blocks_are_alike, no_fused_attention
+from vramplan.models import blocks_are_alike, no_fused_attention, only_kernel_of
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
@@ -102,7 +102,7 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
     for name in (*strategies_of(judge.job), OPTIMAL):
         if rung.strategy in (name, OPTIMAL):  # nothing is smaller than the smallest peak
             continue
-        if name == OPTIMAL and not (blocks_are_alike(judge.job.model) and trains_all(judge.job)):
+        if name == OPTIMAL and not _can_be_placed(judge.job):
             continue
         settled = _settled(judge, name, rung.schedule)
         if settled is None or settled[0].device >= rung.peak.device:
@@ -117,13 +117,18 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
         return
 
 
+def _can_be_placed(job: Job) -> bool:
+    """Whether checkpoints can be placed by size: where blocks are alike and all are trained."""
+    return blocks_are_alike(job.model, job.sequence_length, job.attention) and trains_all(job)
+
+
 def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
     """Fused optimizer steps and fused attention: less memory for nothing."""
     if base.optimizer_implementation == "foreach" and base.optimizer in ("adamw", "adam"):
         job = base._replace(optimizer_implementation="fused")
         yield {"optimizer_implementation": "fused"}, "none: same arithmetic in one kernel", job, schedule
-    window = base.model.sliding_window
-    fused = no_fused_attention(base.model.family) is None and (window is None or base.sequence_length < window)
+    only = only_kernel_of(base.model)
+    fused = no_fused_attention(base.model.family) is None and (only is None or only[0] == "efficient")
     if base.attention == "eager" and fused and base.model.attention_heads:
         job = base._replace(attention="efficient")
         yield {"attention": "efficient"}, "none: faster, no attention weights to look at", job, schedule

@@ -15,16 +15,24 @@ FLASH_HEAD_MULTIPLE = 8  # sdp_utils.cpp / attention.cu: heads are padded to a m
 EFFICIENT_ROWS, EFFICIENT_LSE = 64, 32  # mem_eff_attention kernel_backward.h; attention.cu: logsumexp padded to 32
 
 
-def scaled_dot_product(q: Tensor, k: Tensor, v: Tensor, backend: str, dropout_p: float) -> Tensor:
-    """`F.scaled_dot_product_attention` without a mask, as the named backend runs it; [B, a, S, d].
+def scaled_dot_product(
+    q: Tensor, k: Tensor, v: Tensor, backend: str, dropout_p: float, mask: Tensor | None = None
+) -> Tensor:
+    """`F.scaled_dot_product_attention` as the named backend runs it; [B, a, S, d].
+
+    With a mask the backend is not asked: flash takes none.
 
     The scores [B, a, S, S] are never stored: fused kernels make them again in backward.
     Flash pads the head size to a multiple of 8; the memory-efficient kernel gets a copy of each key and value head for
     every query head of its group.
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention.
     """
-    del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
     q, k, v = autocast_half(q), autocast_half(k), autocast_half(v)
+    if mask is not None:
+        from vramplan.tape.masked_attention import masked_attention  # only who has a mask pays for it
+
+        return masked_attention(q, k, v, mask, dropout_p)
+    del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
     head = q.shape[3]
     if backend == "flash":
         missing = -head % FLASH_HEAD_MULTIPLE
@@ -35,7 +43,7 @@ def scaled_dot_product(q: Tensor, k: Tensor, v: Tensor, backend: str, dropout_p:
     groups = q.shape[1] // k.shape[1]
     if k.shape[1] != q.shape[1]:
         k, v = repeat_interleave(k, groups), repeat_interleave(v, groups)
-    return _efficient(q, k, v)
+    return efficient(q, k, v)
 
 
 def repeat_interleave(x: Tensor, times: int) -> Tensor:
@@ -121,12 +129,13 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
     """The memory-efficient kernel: new, [B, S, a, d] in memory; the logsumexp (rows padded to 32), seed and offset.
 
     Saves `q`: the scores are made again from q and k.
     Saves `k`: the scores are made again from q and k.
     Saves `v`: the gradient of the probabilities is the incoming one times v.
+    Saves `bias`: a mask, where there is one, is added to the scores again.
     Saves `out`: the row sums of the softmax's gradient are those of the incoming one times the output.
     Saves `lse`: it turns the scores back into probabilities.
     Saves `seed`: the dropout mask is drawn again from it.
@@ -153,7 +162,8 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
-    node = tape.record("efficient_attention", (q, k, v), backward, (q, k, v))
+    saves = (q, k, v) if bias is None else (q, k, v, bias)
+    node = tape.record("efficient_attention", (q, k, v), backward, saves)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)

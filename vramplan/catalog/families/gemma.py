@@ -43,6 +43,7 @@ TYPES = {
             "attention_dropout": 0.0,
             "max_positions": 8192,
             "tied_embeddings": True,
+            "rope_scaling": None,
         },
         fixed={**FIXED, "sliding_window": None},
         keys=KEYS,

@@ -48,6 +48,7 @@ TYPES = {
             "attention_dropout": 0.0,
             "max_positions": 8192,
             "tied_embeddings": True,
+            "rope_scaling": None,
             "sliding_window": 4096,
             "attention_softcap": True,
             "logit_softcap": True,

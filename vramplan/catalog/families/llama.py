@@ -44,7 +44,12 @@ DEFAULTS: dict[str, Any] = {
     "mlp_bias": False,
     "attention_dropout": 0.0,
     "sliding_window": None,
+    "rope_scaling": None,
 }
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+QWEN_WINDOW = 4096
+QWEN_KEYS: Keys = {"sliding_window": ("sliding_window", COUNT), "max_window_layers": ("sliding_window_start", COUNT)}
 
 
 def _llama(fields: Fields, values: dict[str, Any]) -> None:
@@ -60,14 +65,28 @@ def _mistral(fields: Fields, values: dict[str, Any]) -> None:
 
 def _qwen2(fields: Fields, values: dict[str, Any]) -> None:
     used = fields.boolean("use_sliding_window")
-    values["sliding_window"] = values.get("sliding_window", 4096) if used else None
+    null = fields.present("sliding_window") and not fields.given("sliding_window")
+    values["sliding_window"] = values.get("sliding_window", QWEN_WINDOW) if used and not null else None
+    types = fields.texts("layer_types") if fields.given("layer_types") else None
+    if types is not None:
+        _layer_types(fields, values, types)
+
+
+def _layer_types(fields: Fields, values: dict[str, Any], types: list[str]) -> None:
+    """The kinds of the blocks one by one: from some block on they have a window."""
+    start = types.index(SLIDING) if SLIDING in types else len(types)
+    if types != [FULL] * start + [SLIDING] * (len(types) - start):
+        fields.refuse("layer_types", f"only blocks of {FULL} before those of {SLIDING} are modelled")
+    elif len(types) != values.get("layers", len(types)):
+        fields.refuse("layer_types", f"{len(types)} entries for {values['layers']} blocks")
+    elif values["sliding_window"] is None and start < len(types):
+        fields.refuse("layer_types", f"{SLIDING} without use_sliding_window is not modelled")
+    values["sliding_window_start"] = start
 
 
 def _qwen3(fields: Fields, values: dict[str, Any]) -> None:
+    _qwen2(fields, values)
     values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
-    if fields.boolean("use_sliding_window"):
-        message = "true is not modelled (windows in some of the blocks)"
-        fields.refuse("use_sliding_window", message, hint="set it to false where no sequence reaches the window")
 
 
 TYPES = {
@@ -110,9 +129,10 @@ TYPES = {
             "key_value_heads": 32,
             "max_positions": 32768,
             "qkv_bias": True,
+            "sliding_window_start": 28,  # max_window_layers
         },
         fixed=FIXED,
-        keys={**KEYS, "sliding_window": ("sliding_window", COUNT)},
+        keys={**KEYS, **QWEN_KEYS},
         adjust=_qwen2,
         grouped=True,
         own_head_size=True,
@@ -128,9 +148,10 @@ TYPES = {
             "key_value_heads": 32,
             "head_size": 128,
             "max_positions": 32768,
+            "sliding_window_start": 28,  # max_window_layers
         },
-        fixed={**FIXED, "mlp_bias": False, "qk_norm": True, "sliding_window": None},
-        keys={**KEYS, "attention_bias": ("qkv_bias", FLAG)},
+        fixed={**FIXED, "mlp_bias": False, "qk_norm": True},
+        keys={**KEYS, **QWEN_KEYS, "attention_bias": ("qkv_bias", FLAG)},
         adjust=_qwen3,
         grouped=True,
         own_head_size=True,

@@ -45,6 +45,7 @@ TYPES = {
             "tied_embeddings": False,
             "partial_rotary_factor": 0.25,  # rotary_pct
             "parallel_residual": True,
+            "rope_scaling": None,
         },
         fixed={
             "positions": "rope",

@@ -23,6 +23,7 @@ TYPES = {
             "max_positions": 2048,
             "tied_embeddings": False,
             "partial_rotary_factor": 0.5,
+            "rope_scaling": None,
         },
         fixed={
             "positions": "rope",

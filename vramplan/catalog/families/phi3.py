@@ -23,6 +23,7 @@ TYPES = {
             "tied_embeddings": False,
             "sliding_window": None,
             "partial_rotary_factor": 1.0,
+            "rope_scaling": None,
         },
         fixed={
             "positions": "rope",

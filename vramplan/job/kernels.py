@@ -1,0 +1,42 @@
+"""What leaves an attention kernel no choice: masks, which flash does not take, and single key-value heads."""
+
+from __future__ import annotations
+
+from vramplan.catalog.fields import Fields
+from vramplan.models.windows import windowed_blocks
+from vramplan.spec import Assumption, ModelShape
+
+
+def only_kernel(
+    fields: Fields, given: str | None, model: ModelShape, kernel: str, why: str, assumptions: list[Assumption]
+) -> str:
+    """The attention of a model whose code leaves `sdpa` one kernel to choose; the other fused ones are refused."""
+    if given in {None, "sdpa"}:
+        assumptions.append(Assumption("attention", kernel, f"sdpa: {why}"))
+    elif given not in {"eager", kernel}:
+        fields.refuse("attention", f"{given} cannot run for {model.name}: {why}", hint=f"use {kernel}")
+    return "eager" if given == "eager" else kernel
+
+
+def with_windows(
+    fields: Fields, given: str | None, model: ModelShape, sequence_length: int, assumptions: list[Assumption]
+) -> str:
+    """The attention of a job that would run flash, whose sequence reaches the window: flash or efficient.
+
+    Where every block has a window, flash has nothing to run: `sdpa` is efficient, and flash itself is refused. Where
+    only some have one, those run the memory-efficient kernel, as PyTorch's own choice does call by call.
+    """
+    windows = windowed_blocks(model)
+    if not windows:
+        return "flash"
+    why = f"{sequence_length} tokens reach the sliding window of {model.sliding_window}, whose mask flash does not take"
+    if windows == model.layers and given == "flash":
+        fields.refuse("attention", f"flash cannot run: {why}", hint="use efficient")
+        return "flash"
+    assumptions[:] = [one for one in assumptions if one.key != "attention"]
+    if windows == model.layers:
+        assumptions.append(Assumption("attention", "efficient", f"sdpa: {why}"))
+        return "efficient"
+    where = f"but efficient in {windows} of {model.layers} blocks"
+    assumptions.append(Assumption("attention", "flash", f"{where}: {why}"))
+    return "flash"
