@@ -49,6 +49,7 @@ COMPONENTS = (
     "master",
     "optimizer",
     "ema",
+    "reference",
     "gradients",
     "activations",
     "weight_casts",
@@ -165,7 +166,12 @@ def describe(
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
-        warnings=(*job.warnings, *_warnings(job, rung, usable, own_parameters(job, record)), *_managed(record)),
+        warnings=(
+            *job.warnings,
+            *_warnings(job, rung, usable, own_parameters(job, record)),
+            *_managed(record),
+            *_beside(decision),
+        ),
         active_parameters=_active(job.model, total),
         advice=_advice(job, rung.schedule, job.model),
     )
@@ -226,18 +232,20 @@ def _components(record: Record, job: Job, rung: Rung, total: int, trainable: int
     width = precision.weights.itemsize
     gradient = FP32.itemsize if job.fp32_gradients else width
     resident = rung.schedule.accumulates or job.fp32_gradients
+    sequences = "2 sequences x " if job.loss == "dpo" else ""  # a pair of a chosen and a rejected one
     basis = {
         "weights": f"{total:,} x {width} B",
         "master": "fp32 copy of the weights",
         "optimizer": f"{job.optimizer}, {job.optimizer_implementation}" + ", fp32 states" * job.fp32_states,
         "ema": "moving average of the weights",
+        "reference": "reference model, its weights and buffers",
         "gradients": f"{trainable:,} x {gradient} B, resident" if resident else "those made so far",
-        "activations": f"micro-batch {micro} x {_sample(job)}",
+        "activations": f"micro-batch {micro} x {sequences}{_sample(job)}",
         "weight_casts": "16-bit copies that autocast keeps",
         "temporaries": f"alive in {record.operator_at(moment)}",
         "workspace": "scratch inside the kernel",
         "buffers": "of the model",
-        "inputs": " and ".join(_inputs(job)),
+        "inputs": _given(job),
     }
     if not trains_all(job):
         basis |= _basis_of_less(record, job, width, resident)
@@ -251,10 +259,16 @@ def _sample(job: Job) -> str:
     return parts[0] if len(parts) == 1 else f"({' and '.join(parts)})"
 
 
-def _inputs(job: Job) -> list[str]:
-    words = ["images"] if job.image_size is not None else []
-    words += ["token ids"] if job.sequence_length else []
-    return words if job.model.task == "contrastive" else [*words, "labels"]  # its labels are the pairs
+def _given(job: Job) -> str:
+    """What a micro-batch brings to the device."""
+    if job.loss == "dpo":
+        return "token ids and masks"
+    given = ["images"] if job.image_size is not None else []
+    given += ["token ids"] if job.sequence_length else []
+    given += ["labels"] if job.model.task != "contrastive" else []  # its labels are the pairs
+    if job.padding != "none":
+        return f"{', '.join(given)} and a mask"
+    return " and ".join(given)
 
 
 def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict[str, str]:
@@ -381,6 +395,17 @@ def _active(model: ModelShape, total: int) -> int | None:
     from vramplan.models.experts import active_parameters  # only models with experts pay for it
 
     return active_parameters(model, total)
+
+
+def _beside(decision: Decision) -> list[str]:
+    """Evaluation and generation that need more than training."""
+    job = decision.job
+    if job.eval_batch_size is None and job.generation_batch_size is None:
+        return []
+    from vramplan.planner.beside import exceeding  # only jobs that ask pay for it
+
+    rung = decision.choice.rung
+    return exceeding(job, decision.judge, decision.setup, decision.record, rung.peak)
 
 
 def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:

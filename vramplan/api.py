@@ -42,9 +42,15 @@ class JobKeys(TypedDict, total=False):
     expert_imbalance: float | None
     attention: str | None
     loss: str | None
+    label_smoothing: float | None
+    dpo_reference: str | None
     compile: bool | None
     dropout: float | None
     hold_outputs: bool | None
+    padding: str | None
+    eval_batch_size: int | None
+    generation_batch_size: int | None
+    generation_length: int | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
     frozen: Sequence[str] | None
@@ -99,9 +105,15 @@ class Job:
     expert_imbalance: float | None
     attention: str | None
     loss: str | None
+    label_smoothing: float | None
+    dpo_reference: str | None
     compile: bool | None
     dropout: float | None
     hold_outputs: bool | None
+    padding: str | None
+    eval_batch_size: int | None
+    generation_batch_size: int | None
+    generation_length: int | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
     frozen: tuple[str, ...] | None

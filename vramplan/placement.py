@@ -9,6 +9,7 @@ from vramplan.errors import UsageError
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
 from vramplan.models import blocks_are_alike, no_checkpointing
+from vramplan.models.modules import OUTSIDE_LOSSES
 from vramplan.planner.checkpoints import (
     OPTIMAL,
     SELECTIVE,
@@ -17,6 +18,7 @@ from vramplan.planner.checkpoints import (
     checkpoint_ranges,
     spelled,
 )
+from vramplan.planner.judge import loss_of
 from vramplan.planner.optimal import (
     Placement,
     last_kept_bytes,
@@ -47,6 +49,10 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     if not trains_all(job):
         key = "adapter" if job.adapter is not None else "frozen"
         raise UsageError("placements are modelled only where every weight is trained", key=key)
+    if loss_of(job) in OUTSIDE_LOSSES:
+        what = "dpo" if job.loss == "dpo" else "smoothed labels of the Trainer"
+        message = f"placements are not modelled with {what}, whose loss is made outside of the model"
+        raise UsageError(message, key="loss", hint="vramplan fit answers with none, sqrt, full and every:K")
     decision = decide(job)
     judge, schedule = decision.judge, decision.choice.rung.schedule
     budget = judge.limits.high if budget_bytes is None else budget_bytes

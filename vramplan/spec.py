@@ -222,7 +222,13 @@ class Job(NamedTuple):
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
     every_second_matmul: bool = False  # selective-op only
     expert_imbalance: float | None = None  # tokens of the most loaded expert over the mean; None: there are no experts
-    loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused
+    loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused | dpo
+    label_smoothing: float = 0.0  # the figure itself costs nothing
+    dpo_reference: str | None = None  # of the loss dpo: model | precomputed
+    padding: str = "none"  # none | right: every token counts, or some are padding and a mask says so
+    eval_batch_size: int | None = None  # None: no evaluation is looked at
+    generation_batch_size: int | None = None  # both or neither
+    generation_length: int | None = None  # tokens of prompt and answer
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
     target_length: int | None = None  # seq2seq only: tokens of the decoder; None: sequence_length
     frozen: tuple[str, ...] = ()  # parts of the model that are not trained

@@ -39,6 +39,8 @@ TITLES = {
     "vramplan.tape.fused_loss": "Fused loss",
     "vramplan.tape.experts": "Routing and experts",
     "vramplan.tape.latent": "Latent attention",
+    "vramplan.tape.loss_parts": "Parts of losses",
+    "vramplan.tape.log_probabilities": "Log-probabilities",
     "vramplan.tape.views": "Casts and views",
     "vramplan.tape.indexing": "Slices with a step, stacks and lists of indices",
     "vramplan.tape.plain_products": "Products with a transposed weight",

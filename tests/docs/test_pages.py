@@ -41,7 +41,10 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = tuple(
     DOCS / name
-    for name in ("index.md", "job-format.md", "exit-codes.md", "profiles.md", "timeline.md", "textbook.md", "batch.md")
+    for name in (
+        *("index.md", "job-format.md", "exit-codes.md", "profiles.md", "timeline.md", "textbook.md", "batch.md"),
+        "losses.md",
+    )
 )
 
 BLOCK = re.compile(

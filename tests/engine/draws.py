@@ -12,11 +12,13 @@ from vramplan.catalog.shapes import shape_from_fields
 from vramplan.memory.iteration import Setup
 from vramplan.models import (
     has_equal_blocks,
+    head_losses,
     is_selective,
     no_checkpointing,
     no_eager_attention,
     no_flash_attention,
     no_fused_attention,
+    takes_padding,
 )
 from vramplan.models.modules import Segment
 from vramplan.planner.stacks import segments_in
@@ -240,6 +242,17 @@ def strategies(draw: st.DrawFn, layers: int, selective: bool = True) -> str:
 
 
 @st.composite
+def losses(draw: st.DrawFn, model: ModelShape, *, inside: bool = False) -> str:
+    """A loss that the model's head can have; with `inside` one that is made in the model."""
+    smoothed = ("smoothed",) if inside else ("label-smoother", "smoothed")
+    if model.task != "lm":
+        return draw(st.sampled_from((*LOSSES, *smoothed)))
+    able = {word.partition(":")[0] for word in ("causal-lm-fp32", *head_losses(model.family))}
+    own = [loss for loss in LM_LOSSES if loss.partition(":")[0].partition("-before")[0] in able]
+    return draw(st.sampled_from([*own, *smoothed] if head_losses(model.family) else own))
+
+
+@st.composite
 def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_type: str | None = None) -> Setup:
     """An iteration. With `multiple`, hidden size and sequence length are multiples of it; `equal` is that of models."""
     layers = draw(st.integers(1, 14))
@@ -279,7 +292,8 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
         half_weights=precision.startswith("amp-") and draw(st.sampled_from([False, False, True])),
         wide_embeddings=draw(st.booleans()),
         hold_outputs=draw(st.booleans()),
-        loss=draw(st.sampled_from(LOSSES if model.task != "lm" else LM_LOSSES if selective else LOSSES[:1])),
+        loss=draw(losses(model, inside=equal)),
+        padded=takes_padding(model.family) and attention != "flash" and draw(st.sampled_from([False, False, True])),
     )
 
 

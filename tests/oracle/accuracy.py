@@ -23,6 +23,9 @@ The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.jso
 `families.json` both of further model types,
 `optimizers.json` the same with other optimizers, steps in backward, clipping and averages of the weights,
 `selective.json` such ones under selective checkpointing, `losses.json` such ones with chunked, fused and fp32 losses,
+`heads.json` with chunked and fused losses of further model types,
+`smoothing.json` with smoothed labels, `preference.json` preference training with TRL 1.16.0,
+`padding.json` with padded sequences.
 `attention.json` sliding windows, masks, scaled rotary positions, and the types glm, glm4, falcon and chatglm.
 The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.
 The optimizers of bitsandbytes 0.50.2 are its own Python code; their kernels, which work in place, are left out.

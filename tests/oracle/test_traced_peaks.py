@@ -9,7 +9,7 @@ import pytest
 from tests.oracle.compare import FIGURES, FILES, ROWS, rows, setup_of
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.memory.iteration import replay
-from vramplan.models import no_checkpointing
+from vramplan.models import head_losses, no_checkpointing
 
 pytestmark = pytest.mark.truth
 
@@ -36,6 +36,10 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "selective",
         "losses",
         "adapters",
+        "heads",
+        "smoothing",
+        "preference",
+        "padding",
     )
 
 
@@ -124,6 +128,21 @@ def test_the_rows_of_two_stacks_cover_what_is_modelled() -> None:
 def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
     jobs = [row.job for file in ("selective", "losses") for row in rows(file)]
     assert {job.every_second_matmul for job in jobs if job.activation_checkpointing == "selective-op"} == {True, False}
+    others = [row.job for file in ("heads", "preference") for row in rows(file)]
+    heads = {(job.model.family, job.loss.partition(":")[0]) for job in others}
+    of_families = {name for kind in MODEL_TYPES.values() for name in [kind.family] if head_losses(name)}
+    traced = heads | {(job.model.family, job.loss.partition(":")[0]) for job in jobs}
+    assert traced >= {(name, word.partition(":")[0]) for name in of_families for word in head_losses(name)}
+    padded = [row.job for row in rows("padding")]
+    assert {job.padding for job in padded} == {"right"}
+    assert {(job.model.family, job.attention) for job in padded} == {
+        (name, attention) for name in ("gpt2", "llama", "bert") for attention in ("eager", "efficient")
+    }
+    assert {job.dpo_reference for job in others if job.loss == "dpo"} == {"model", "precomputed"}
+    smoothed = [row.job for row in rows("smoothing")]
+    assert {(job.runtime.name, job.model.task) for job in smoothed} >= {
+        (runtime, task) for runtime in ("transformers", "pytorch") for task in ("lm", "mlm", "cls")
+    }
     assert {"selective", "selective-op", "selective-layer:2"} <= {job.activation_checkpointing for job in jobs}
     assert {job.loss for job in jobs} >= {"standard", "fp32-logits", "chunked:1", "chunked:8", "fused"}
     assert any(job.loss == "chunked:8" and job.sequence_length < 8 for job in jobs)

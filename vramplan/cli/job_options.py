@@ -110,7 +110,13 @@ def _job(
     ] = None,
     loss: Annotated[
         str | None,
-        _option("--loss", metavar="NAME", help="standard, fp32-logits, chunked:N, fused, classification."),
+        _option("--loss", metavar="NAME", help="standard, fp32-logits, chunked:N, fused, classification, dpo."),
+    ] = None,
+    label_smoothing: Annotated[
+        str | None, _option("--label-smoothing", metavar="X", help="Smooth the labels, as in 0.1; 0 is none.")
+    ] = None,
+    dpo_reference: Annotated[
+        str | None, _option("--dpo-reference", metavar="NAME", help="Of the loss dpo: model, precomputed.")
     ] = None,
     attention: Annotated[
         str | None, _option("--attention", metavar="NAME", help="sdpa, flash, efficient, math, eager.")
@@ -121,6 +127,20 @@ def _job(
     hold_outputs: Annotated[
         bool | None,
         typer.Option("--hold-outputs/--no-hold-outputs", help="The loop keeps the logits through backward."),
+    ] = None,
+    padding: Annotated[
+        str | None, _option("--padding", metavar="NAME", help="none, or right: padded sequences need a mask.")
+    ] = None,
+    eval_batch_size: Annotated[
+        str | None,
+        _option("--eval-batch-size", metavar="N", help="Warn where an evaluation of N sequences exceeds training."),
+    ] = None,
+    generation_batch_size: Annotated[
+        str | None,
+        _option("--generation-batch-size", metavar="N", help="Warn where generating N sequences exceeds training."),
+    ] = None,
+    generation_length: Annotated[
+        str | None, _option("--generation-length", metavar="N", help="Tokens of a generated sequence and its prompt.")
     ] = None,
     runtime: Annotated[
         str | None, _option("--runtime", metavar="NAME", help="transformers, pytorch, textbook.")

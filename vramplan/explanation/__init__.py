@@ -22,6 +22,7 @@ from vramplan.spec import Job
 from vramplan.tape.rules import ROOMS, name_of, read, read_model, rules_of
 
 STATES_RULE = "optimizers.optimizer_states"
+RESIDENT = "model"  # a reference model beside the one that trains
 
 
 def explain(job: Job, *, block: int | None = None, tensor: str | None = None) -> Explanation:
@@ -32,6 +33,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     """
     if sys.flags.optimize > 1:
         raise UsageError("the rules are read from docstrings, which Python -OO drops", hint="run it without -OO")
+    if job.dpo_reference == RESIDENT:
+        message = "a reference model is not derived: only the model that trains is"
+        raise UsageError(message, key="dpo_reference", hint="precomputed; fit counts the reference")
     decision = decide(job)
     layers = job.model.blocks
     if block is not None and not 0 <= block < layers:

@@ -42,6 +42,12 @@ class RawJob:
     expert_imbalance: float | None = None
     attention: str | None = None
     loss: str | None = None
+    label_smoothing: float | None = None
+    dpo_reference: str | None = None
+    padding: str | None = None
+    eval_batch_size: int | None = None
+    generation_batch_size: int | None = None
+    generation_length: int | None = None
     dropout: float | None = None
     hold_outputs: bool | None = None
     data_parallel_size: int = 1
@@ -100,6 +106,12 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.expert_imbalance = None if imbalance is None else float(imbalance)
     raw.attention = fields.word("attention", words.ATTENTIONS)
     raw.loss = _pattern(fields, "loss", words.LOSSES)
+    smoothing = fields.number("label_smoothing", minimum=0, below=1)
+    for key in ("eval_batch_size", "generation_batch_size", "generation_length"):
+        setattr(raw, key, fields.integer(key, maximum=MAX_COUNT))
+    raw.padding = fields.word("padding", words.PADDINGS)
+    raw.dpo_reference = fields.word("dpo_reference", words.DPO_REFERENCES)
+    raw.label_smoothing = None if smoothing is None else float(smoothing)
     dropout = fields.number("dropout", minimum=0, below=1)
     raw.dropout = None if dropout is None else float(dropout)
     raw.hold_outputs = fields.boolean("hold_outputs")

@@ -70,6 +70,23 @@ class Resolver:
         target = target_length(raw.target_length, model, self.fields)
         self._checkpointing(model, sequence_length, attention)
         loss = self._loss(model, gpu, runtime, precision)
+        if raw.label_smoothing and model is not None:
+            from vramplan.job.losses import check_smoothing  # only these jobs pay for it
+
+            check_smoothing(self, loss, model)
+        reference = None
+        if loss == "dpo" or raw.dpo_reference is not None:
+            from vramplan.job.losses import reference_of  # only these jobs pay for it
+
+            reference = reference_of(self, loss)
+        if raw.eval_batch_size or raw.generation_batch_size or raw.generation_length:
+            from vramplan.job.losses import check_beside  # only these jobs pay for it
+
+            check_beside(self, loss, model)
+        if raw.padding == "right" and model is not None:
+            from vramplan.job.losses import check_padding  # only these jobs pay for it
+
+            check_padding(self, loss, model, sequence_length)
         frozen, adapter = self._trained(model, precision, loss)
         imbalance = expert_imbalance(raw, model, self.assumptions, self.warnings)
         global_batch, given = self._batch()
@@ -79,6 +96,7 @@ class Resolver:
             return None
         if (
             not self.fields.present("dropout")
+            and raw.dropout is None
             and max(model.embedding_dropout, model.attention_dropout, model.hidden_dropout) > 0
         ):
             shares = (model.embedding_dropout, model.attention_dropout, model.hidden_dropout)
@@ -125,6 +143,12 @@ class Resolver:
             frozen=frozen,
             adapter=adapter,
             quantization=raw.quantization,
+            label_smoothing=raw.label_smoothing or 0.0,
+            dpo_reference=reference,
+            padding=raw.padding or "none",
+            eval_batch_size=raw.eval_batch_size,
+            generation_batch_size=raw.generation_batch_size,
+            generation_length=raw.generation_length,
         )
 
     def _trained(self, model: ModelShape | None, precision: str, loss: str) -> tuple[tuple[str, ...], Adapter | None]:
@@ -139,6 +163,8 @@ class Resolver:
 
     def _assume(self, key: str, value: Any, why: str) -> None:
         self.assumptions.append(Assumption(key, value, why))
+
+    assume = _assume  # for the checks of a key that have a file of their own
 
     def _runtime(self) -> Runtime | None:
         runtime = self.raw.runtime
@@ -362,6 +388,8 @@ class Resolver:
             assert given is not None
             return given
         obstacle = _flash_obstacle(model, gpu, precision)
+        if self.raw.padding == "right":
+            obstacle = obstacle or "it takes no mask, which padded sequences need"
         if given == "flash":
             if obstacle is not None:
                 self.fields.refuse("attention", f"flash cannot run: {obstacle}", hint="use efficient")
@@ -440,13 +468,9 @@ class Resolver:
             return "standard" if precision == "fp32" or (upcasts and model.task == "lm") else loss
         word = words.pattern_word(loss)
         if word in words.LM_LOSSES:
-            if not is_selective(model.family):
-                self.fields.refuse("loss", f"{loss} is not modelled for {model.family}", hint="use standard")
-            elif model.task != "lm":
-                message = f"{loss} is modelled for causal language models, not for the task {model.task}"
-                self.fields.refuse("loss", message, hint="use standard")
-            elif loss == "fused" and gpu is not None:
-                self._fused(gpu)
+            from vramplan.job.losses import check_head_loss  # only these jobs pay for it
+
+            check_head_loss(self, loss, model, gpu)
             return loss
         if loss == "classification":
             message = f"{loss} needs a model with a classification head, and the task of {model.name} is {model.task}"
@@ -454,16 +478,6 @@ class Resolver:
         else:
             self.fields.refuse("loss", f"{loss} is not modelled (modelled: {', '.join(words.MODELLED_LOSSES)})")
         return "standard"
-
-    def _fused(self, gpu: Gpu) -> None:
-        """Liger's loss depends on the GPU."""
-        from vramplan.models.losses import fused_on  # only these jobs pay for it
-
-        if fused_on(gpu) is None:
-            self.fields.refuse("loss", f"fused is not modelled on AMD GPUs, such as {gpu.name}", hint="use standard")
-        elif gpu.compute_capability is None:
-            why = f"unknown for {gpu.name}, which counts as recent"
-            self._assume("gpu.compute_capability", "8.0 or above", why)
 
     def _cells(self, precision: str, gpu: Gpu | None) -> Cells:
         """The precision with the element types that the job has of its own."""

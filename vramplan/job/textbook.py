@@ -49,6 +49,12 @@ _MEANINGLESS = (
     _Meaningless("target_length", ()),
     _Meaningless("expert_imbalance", ()),
     _Meaningless("loss", ("standard",)),
+    _Meaningless("label_smoothing", (0, 0.0)),
+    _Meaningless("dpo_reference", ()),
+    _Meaningless("padding", ("none",)),
+    _Meaningless("eval_batch_size", ()),
+    _Meaningless("generation_batch_size", ()),
+    _Meaningless("generation_length", ()),
     _Meaningless("dropout", ()),
     _Meaningless("hold_outputs", (False,)),
 )

@@ -10,7 +10,9 @@ JOB_KEYS = (
     *("micro_batch_size", "global_batch_size"),
     *("gradient_accumulation_steps", "precision", "optimizer", "optimizer_implementation", "optimizer_in_backward"),
     *("max_gradient_norm", "grad_scaler", "ema", "expert_imbalance"),
-    *("activation_checkpointing", "every_second_matmul", "attention", "loss", "compile", "dropout", "hold_outputs"),
+    *("activation_checkpointing", "every_second_matmul", "attention", "loss", "label_smoothing", "dpo_reference"),
+    *("padding", "compile", "dropout", "hold_outputs"),
+    *("eval_batch_size", "generation_batch_size", "generation_length"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
     *("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters"),
@@ -59,9 +61,12 @@ CHECKPOINTINGS = (
 )
 
 ATTENTIONS = ("eager", "flash", "efficient", "math", "sdpa")
-LM_LOSSES = ("chunked:N", "fused")  # over a causal language model's head
+LM_LOSSES = ("chunked:N", "fused", "dpo")  # over a causal language model's head
 MODELLED_LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification")
 LOSSES = (*MODELLED_LOSSES, "vocab-parallel")
+
+PADDINGS = ("none", "right")
+DPO_REFERENCES = ("model", "precomputed", "adapter-off")
 
 RUNTIMES = ("transformers", "pytorch", "textbook")
 KNOWN_RUNTIMES = (

@@ -26,7 +26,8 @@ def inputs_of(model: Any, recipe: Recipe) -> tuple[Input, ...]:
         return found
     length = recipe.sequence_length
     labels = () if recipe.shape.task == "cls" else (length,)
-    return Input("input_ids", (length,), INT64), Input("labels", labels, INT64)
+    given = (Input("input_ids", (length,), INT64), Input("labels", labels, INT64))
+    return (*given, Input("attention_mask", (length,), INT64)) if recipe.padded else given
 
 
 def make_inputs(tape: Tape, inputs: tuple[Input, ...]) -> tuple[list[Tensor], list[State]]:

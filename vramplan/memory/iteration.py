@@ -15,7 +15,7 @@ from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
-from vramplan.models.modules import CORE, Recipe, Segment
+from vramplan.models.modules import CORE, DPO, DPO_PRECOMPUTED, OUTSIDE_LOSSES, Recipe, Segment
 from vramplan.spec import Adapter, ModelShape
 from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
@@ -39,6 +39,7 @@ class Setup(NamedTuple):
     dropout: float | None = None
     persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
     loss: str = "causal-lm-fp32"  # which loss the runtime computes
+    padded: bool = False  # sequences are padded, and a mask says so
     optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
     max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
     ema: bool = False  # an exponential moving average of the weights beside them
@@ -78,17 +79,30 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         tape.asks_inputs = every_block_is_checkpointed(setup.segments)
     model = family(setup.model.family)(tape, recipe)
     tape.gradients_resident = setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
-    arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
+    if setup.loss in (DPO, DPO_PRECOMPUTED):
+        from vramplan.memory.preference import make_pairs  # only preference training pays for it
+
+        arguments, inputs = make_pairs(tape, recipe, scored=setup.loss == DPO_PRECOMPUTED)
+    else:
+        arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
 
     tape.phase("forward")
     tape.autocast = tape.compute_dtype = precision.autocast
-    output = model(*arguments)
+    if setup.loss in OUTSIDE_LOSSES:
+        from vramplan.memory.objectives import forward_and_loss  # only jobs with such a loss pay for it
+
+        output = forward_and_loss(setup, tape, model, recipe, arguments, inputs)
+    else:
+        output = model(*arguments)
+    assert output.loss is not None
     loss = mul_scalar(output.loss) if setup.accumulating else output.loss
     if setup.grad_scaler:
         from vramplan.memory.scaling import scale_loss  # only jobs that scale their loss pay for it
 
         tape.autocast = None
         loss = scale_loss(loss)
+    if setup.loss in OUTSIDE_LOSSES:
+        output = output._replace(loss=None)  # it is no part of what the model gave
     tape.autocast = None
     tape.casts.clear()
     held = output if setup.hold_outputs else None
@@ -208,11 +222,12 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         vision_attention_dropout=model.vision_attention_dropout if p is None else p,
         attention=setup.attention,
         segments=setup.segments,
-        loss=setup.loss,
+        loss=OUTSIDE_LOSSES.get(setup.loss, setup.loss),
         embedding_dropout=model.embedding_dropout if p is None else p,
         attention_dropout=model.attention_dropout if p is None else p,
         hidden_dropout=model.hidden_dropout if p is None else p,
         recomputes_core=any(segment.selects == CORE for segment in setup.segments),
         activation_dropout=model.activation_dropout if p is None else p,
         target_length=setup.target_length,
+        padded=setup.padded,
     )

@@ -51,13 +51,24 @@ def only_kernel_of(shape: ModelShape) -> tuple[str, str] | None:
 
 
 def is_selective(name: str) -> bool:
-    """Whether the family's attention can be recomputed alone and its head have other losses: `selective = True`."""
+    """Whether the family's attention can be recomputed alone: `selective = True`."""
     return getattr(family(name), "selective", False) is True
 
 
 def is_sequence_first(name: str) -> bool:
     """Whether the family's hidden states are [S, B, H] instead of [B, S, H]: `sequence_first = True`."""
     return getattr(family(name), "sequence_first", False) is True
+
+
+def head_losses(name: str) -> tuple[str, ...]:
+    """The losses that the family's head can have instead of its own: `head_losses`, else none."""
+    words: tuple[str, ...] = getattr(family(name), "head_losses", ())
+    return words
+
+
+def takes_padding(name: str) -> bool:
+    """Whether the family was traced with a padding mask: `takes_padding = True`."""
+    return getattr(family(name), "takes_padding", False) is True
 
 
 def has_equal_blocks(name: str) -> bool:

@@ -12,6 +12,8 @@ from vramplan.models.modules import (
     EMBEDDINGS,
     FP32_LOGITS,
     HEAD,
+    LOGITS,
+    SMOOTHED,
     LayerNorm,
     Linear,
     Output,
@@ -27,9 +29,11 @@ from vramplan.tape.tensors import FP32, INT64, Tensor
 from vramplan.tape.views import contiguous, select, to, transpose, view
 
 
-def eager_attention(query: Tensor, key: Tensor, value: Tensor, p: float) -> tuple[Tensor, Tensor]:
+def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> tuple[Tensor, Tensor]:
     """eager_attention_forward; no mask without padding."""
     weights = mul_scalar(matmul(query, transpose(key, 2, 3)))
+    if mask is not None:
+        weights = add(weights, mask)
     weights = softmax(weights)
     weights = dropout(weights, p)
     output = matmul(weights, value)
@@ -47,7 +51,7 @@ class SelfAttention:
         self.key = Linear(tape, "attention.self.key", width, width, dtype, bias=True)
         self.value = Linear(tape, "attention.self.value", width, width, dtype, bias=True)
 
-    def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, width = hidden.shape
@@ -57,23 +61,23 @@ class SelfAttention:
         value = transpose(view(self.value(hidden), heads), 1, 2)
         weights = None
         if recipe.recomputes_core:
-            output = checkpoint(query.tape, self.context, query, key, value)
+            output = checkpoint(query.tape, self.context, query, key, value, mask)
         else:
-            output, weights = self.core(query, key, value)
+            output, weights = self.core(query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
         return output, weights
 
-    def core(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor | None]:
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
         recipe = self.recipe
         if recipe.attention == "eager":
-            return eager_attention(query, key, value, recipe.attention_dropout)
-        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+            return eager_attention(query, key, value, mask, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
         return contiguous(transpose(output, 1, 2)), None
 
-    def context(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """The attention core without its weights, as a checkpoint runs it."""
-        return self.core(query, key, value)[0]
+        return self.core(query, key, value, mask)[0]
 
 
 class AddAndNorm:
@@ -95,8 +99,9 @@ class AddAndNorm:
 class Block:
     """BertLayer: post-norm."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None) -> None:
         shape = recipe.shape
+        self.mask = mask
         self.attention = SelfAttention(tape, recipe)
         self.attention_output = AddAndNorm(tape, recipe, "attention.output", shape.hidden_size)
         self.intermediate = Linear(
@@ -111,7 +116,7 @@ class Block:
 
     def attend(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         """BertAttention.forward."""
-        output, weights = self.attention(hidden)
+        output, weights = self.attention(hidden, self.mask)
         output = self.attention_output(output, hidden)
         return output, weights
 
@@ -131,7 +136,8 @@ class Block:
 class Bert:
     """BertForMaskedLM or BertForSequenceClassification, with its loss."""
 
-    selective = True  # traced with selective checkpoints and with chunked and fused losses
+    selective = True  # traced with selective checkpoints
+    takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -149,7 +155,7 @@ class Bert:
         """Bytes of the buffers: position ids and token type ids, int64."""
         return [8 * self.recipe.shape.max_positions] * 2
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
         return self.classify(input_ids, labels) if self.recipe.shape.task == "cls" else self.fill(input_ids, labels)
 
     def fill(self, input_ids: Tensor, labels: Tensor) -> Output:
@@ -158,6 +164,8 @@ class Bert:
         batch, length = input_ids.shape
         _sequence = self.encode(input_ids)
         scores = self.predict(_sequence)
+        if self.recipe.loss == LOGITS:
+            return Output(None, scores)
         rows = view(scores, (batch * length, shape.vocabulary_size))
         loss = self.loss(rows, view(labels, (batch * length,)))
         return Output(loss, scores)
@@ -196,11 +204,17 @@ class Bert:
         with tape.building(HEAD):
             classifier = Linear(tape, "classifier", shape.hidden_size, shape.classes, dtype, bias=True)
         logits = classifier(pooled)
+        if recipe.loss == LOGITS:
+            return Output(None, logits)
         loss = self.loss(logits, labels)
         return Output(loss, logits)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """nn.CrossEntropyLoss, over logits in fp32 if the job asks for that."""
+        """nn.CrossEntropyLoss, over logits in fp32 or smoothed if the job asks for that."""
+        if self.recipe.loss == SMOOTHED:
+            from vramplan.models.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
+
+            return smoothed_cross_entropy(logits, labels)
         return cross_entropy(to(logits, FP32) if self.recipe.loss == FP32_LOGITS else logits, labels)
 
     def encode_and_pool(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,7 +239,12 @@ class Bert:
     def encoder(self, embedded: Tensor) -> Tensor:
         """BertEncoder.forward."""
         tape, recipe = self.tape, self.recipe
-        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe), embedded)
+        mask = None
+        if recipe.padded:
+            from vramplan.models.padding import padded_mask  # only who pads pays for it
+
+            mask = padded_mask(embedded, causal=False, additive=recipe.attention == "eager")
+        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), embedded)
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """BertEmbeddings.forward: words, token types and positions."""

@@ -12,16 +12,16 @@ from typing import Any
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
     EMBEDDINGS,
+    HEAD_LOSSES_WITHOUT_MASK,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
 from vramplan.tape.operators import add, baddbmm, bloom_gelu, dropout, embedding, matmul, softmax
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT32, INT64, Tensor
 from vramplan.tape.views import select, to, transpose, view
@@ -116,6 +116,7 @@ class Bloom:
 
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
+    head_losses = HEAD_LOSSES_WITHOUT_MASK
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -132,9 +133,8 @@ class Bloom:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.transformer(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.word_embeddings))
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.word_embeddings)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def transformer(self, input_ids: Tensor) -> Tensor:
         """BloomModel.forward."""

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import MLP, Attention, Rotary, rotary_embedding
-from vramplan.models.modules import EMBEDDINGS, NORMS, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.models.modules import (
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    NORMS,
+    Output,
+    Recipe,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
 from vramplan.tape.operators import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
 from vramplan.tape.views import to
@@ -78,6 +86,8 @@ class Block:
 class Gemma:
     """GemmaForCausalLM, with its loss."""
 
+    head_losses = HEAD_LOSSES
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
@@ -96,9 +106,8 @@ class Gemma:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """GemmaModel.forward."""

@@ -13,10 +13,18 @@ from __future__ import annotations
 from vramplan.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import MLP, Rotary, apply_rotary, repeat_kv, rotary_embedding
-from vramplan.models.modules import EMBEDDINGS, Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.models.modules import (
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    Linear,
+    Output,
+    Recipe,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
 from vramplan.spec import ModelShape
 from vramplan.tape.operators import add, dropout, matmul, mul_scalar, softmax, tanh
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, Tensor
 from vramplan.tape.views import contiguous, to, transpose, view
@@ -100,6 +108,7 @@ class Gemma2:
     """Gemma2ForCausalLM, with its loss."""
 
     no_fused_attention = "its code has none"
+    head_losses = HEAD_LOSSES
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -124,13 +133,8 @@ class Gemma2:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
-        if self.recipe.shape.logit_softcap:
-            logits = mul_scalar(logits)
-            logits = tanh(logits)
-            logits = mul_scalar(logits)
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Gemma2Model.forward."""

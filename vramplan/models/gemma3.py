@@ -10,11 +10,19 @@ from __future__ import annotations
 from vramplan.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import MLP, Rotary, apply_rotary, eager_attention, fused_attention, rotary_embedding
-from vramplan.models.modules import EMBEDDINGS, Linear, Output, Recipe, causal_lm_loss, output_embedding, run_blocks
+from vramplan.models.modules import (
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    Linear,
+    Output,
+    Recipe,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
 from vramplan.models.windows import are_alike, has_window, window_mask
 from vramplan.spec import ModelShape
-from vramplan.tape.operators import add, mul_scalar, tanh
-from vramplan.tape.operators import linear as linear_operator
+from vramplan.tape.operators import add
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
 from vramplan.tape.views import contiguous, transpose, view
@@ -90,6 +98,8 @@ class Block:
 class Gemma3:
     """Gemma3ForCausalLM, with its loss."""
 
+    head_losses = HEAD_LOSSES
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
@@ -126,13 +136,8 @@ class Gemma3:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
-        if self.recipe.shape.logit_softcap:
-            logits = mul_scalar(logits)
-            logits = tanh(logits)
-            logits = mul_scalar(logits)
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Gemma3TextModel.forward."""

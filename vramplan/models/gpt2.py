@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from vramplan.models.modules import (
     ACTIVATIONS,
-    CAUSAL_LM_FP32,
     EMBEDDINGS,
+    HEAD_LOSSES,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, dropout, embedding, matmul, mul_scalar, softmax
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import BOOL, INT64, Tensor
 from vramplan.tape.views import contiguous, split, to, transpose, view
@@ -64,7 +63,7 @@ class Attention:
         recipe = self.recipe
         if recipe.attention == "eager":
             return eager_attention(query, key, value, mask, recipe.attention_dropout)
-        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
         return contiguous(transpose(output, 1, 2)), None
 
     def context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -133,7 +132,9 @@ class Block:
 class GPT2:
     """GPT2LMHeadModel, with its loss."""
 
-    selective = True  # traced with selective checkpoints and with chunked and fused losses
+    selective = True  # traced with selective checkpoints
+    head_losses = HEAD_LOSSES
+    takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -146,16 +147,10 @@ class GPT2:
         """Bytes of the buffers of the module."""
         return []
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
         hidden = self.transformer(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.wte)
-        if self.recipe.loss != CAUSAL_LM_FP32:
-            from vramplan.models.losses import head_and_loss  # only who asks for it pays for it
-
-            return head_and_loss(hidden, weight, labels, self.recipe.loss)
-        logits = linear_operator(hidden, weight)
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def transformer(self, input_ids: Tensor) -> Tensor:
         """GPT2Model.forward."""
@@ -164,13 +159,22 @@ class GPT2:
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         _position_embeds = embedding(position_ids, self.wpe)
         hidden = add(_embeds, _position_embeds)
-        mask = causal_mask(hidden) if recipe.attention == "eager" else None
+        mask = mask_of(hidden, recipe)
         hidden = dropout(hidden, recipe.embedding_dropout)
         state = [hidden]
         del hidden  # the original's loop has no other name for it
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), state)
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
+
+
+def mask_of(hidden: Tensor, recipe: Recipe) -> Tensor | None:
+    """The mask of a batch: none for fused attention where nothing is padded (masking_utils.py)."""
+    if recipe.padded:
+        from vramplan.models.padding import padded_mask  # only who pads pays for it
+
+        return padded_mask(hidden, causal=True, additive=recipe.attention == "eager")
+    return causal_mask(hidden) if recipe.attention == "eager" else None
 
 
 def causal_mask(hidden: Tensor) -> Tensor:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from vramplan.models.modules import (
     ACTIVATIONS,
-    CAUSAL_LM_FP32,
     EMBEDDINGS,
+    HEAD_LOSSES,
     Linear,
     Output,
     Recipe,
     RMSNorm,
     as_is,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
@@ -25,7 +25,6 @@ from vramplan.models.windows import are_alike, equal_windows, has_window, masks_
 from vramplan.tape.attention import scaled_dot_product, view_unsqueezed
 from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, Tensor, contiguous_strides
 from vramplan.tape.views import cat, contiguous, expand, narrow, to, transpose, view
@@ -191,7 +190,9 @@ class Block:
 class Llama:
     """LlamaForCausalLM, with its loss."""
 
-    selective = True  # traced with selective checkpoints and with chunked and fused losses
+    selective = True  # traced with selective checkpoints
+    head_losses = HEAD_LOSSES
+    takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -211,16 +212,10 @@ class Llama:
 
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
-        if self.recipe.loss != CAUSAL_LM_FP32:
-            from vramplan.models.losses import head_and_loss  # only who asks for it pays for it
-
-            return head_and_loss(hidden, weight, labels, self.recipe.loss)
-        logits = linear_operator(hidden, weight)
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """LlamaModel.forward."""

@@ -5,10 +5,20 @@ Names that start with an underscore are locals of the original which outlive the
 
 from __future__ import annotations
 
-from vramplan.models.modules import Output, next_tokens
+from vramplan.models.modules import (
+    ALL_SCORES,
+    LOGITS,
+    SCORES,
+    SMOOTHED,
+    Output,
+    Recipe,
+    causal_lm_loss,
+    next_tokens,
+    project,
+)
 from vramplan.spec import Gpu
 from vramplan.tape.fused_loss import fused_linear_cross_entropy
-from vramplan.tape.operators import add_in_place, add_scalar, cross_entropy, div_by, linear
+from vramplan.tape.operators import add_in_place, add_scalar, cross_entropy, div_by
 from vramplan.tape.tensors import BOOL, FP32, INT64, Parameter, Tensor
 from vramplan.tape.views import contiguous, split, to, view
 
@@ -28,25 +38,41 @@ def fused_on(gpu: Gpu) -> str | None:
     return FUSED_BEFORE_AMPERE if major.isdigit() and int(major) < 8 else FUSED
 
 
-def head_and_loss(hidden: Tensor, weight: Parameter, labels: Tensor, loss: str) -> Output:
-    """The head of a causal language model with one of the losses `chunked:N` and `fused`."""
+def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
+    """The head of a causal language model with another loss than its own."""
+    loss = recipe.loss
+    if loss == LOGITS:
+        return Output(None, project(hidden, weight, bias, recipe))
+    if loss in (SCORES, ALL_SCORES):
+        from vramplan.models.preference import fused_lm_head  # only who asks for it pays for it
+
+        return fused_lm_head(hidden, weight, bias, labels, with_others=loss == ALL_SCORES)
+    if loss == SMOOTHED:
+        from vramplan.models.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
+
+        logits = project(hidden, weight, bias, recipe)
+        return Output(causal_lm_loss(logits, labels, recipe, smoothed_cross_entropy), logits)
     if loss in (FUSED, FUSED_BEFORE_AMPERE):
+        assert bias is None  # FUSED_NEEDS_NO_BIAS
         return fused_loss(hidden, weight, labels, accumulates=loss == FUSED)
-    return chunked_loss(hidden, weight, labels, int(loss.removeprefix(CHUNKED)))
+    return chunked_loss(hidden, weight, bias, labels, recipe)
 
 
-def chunked_loss(hidden: Tensor, weight: Parameter, labels: Tensor, chunks: int) -> Output:
+def chunked_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
     """torchtune's head in chunks of the sequence (torchtune/modules/transformer.py, chunked_output), and its loss.
 
     `x.chunk(n)` is a split into parts of the rounded-up length, and so into fewer than n where that does not divide.
     """
-    size = -(-hidden.shape[1] // chunks)
-    logits = [linear(chunk, weight) for chunk in split(hidden, size, 1)]
+    size = -(-hidden.shape[1] // int(recipe.loss.removeprefix(CHUNKED)))
+    logits = [project(chunk, weight, bias, recipe) for chunk in split(hidden, size, 1)]
     return Output(chunked_cross_entropy(logits, contiguous(next_tokens(labels)), size), logits)
 
 
 def fused_loss(hidden: Tensor, weight: Parameter, labels: Tensor, *, accumulates: bool) -> Output:
-    """LigerForCausalLMLoss (liger-kernel 0.8.5, transformers/model/loss_utils.py): there are no logits to return."""
+    """LigerForCausalLMLoss (liger-kernel 0.8.5, transformers/model/loss_utils.py): there are no logits to return.
+
+    A bound on the logits is applied inside its kernel, and costs nothing.
+    """
     batch, length, width = hidden.shape
     _labels = next_tokens(labels)
     _targets = contiguous(_labels)

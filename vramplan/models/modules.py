@@ -35,6 +35,18 @@ EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"  # par
 
 CAUSAL_LM_FP32 = "causal-lm-fp32"  # the model's own loss; that of a causal language model casts its logits to fp32
 FP32_LOGITS = "fp32-logits"  # the losses of the other tasks do so too
+LOGITS = "logits"  # no loss: the caller makes it of the logits
+SCORES = "scores"  # no loss: TRL's head gives the log-probabilities of the labels
+ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they are the likeliest
+SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
+LABEL_SMOOTHER = "label-smoother"
+DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
+OUTSIDE_LOSSES = {LABEL_SMOOTHER: LOGITS, DPO: ALL_SCORES, DPO_PRECOMPUTED: ALL_SCORES}
+"""Losses that the training loop makes when the model has returned, and what the model is asked for."""
+
+HEAD_LOSSES = ("chunked:N", "fused", "dpo")  # instead of a causal language model's own
+HEAD_LOSSES_WITH_BIAS = ("chunked:N", "dpo")  # of a head with a bias, which LigerForCausalLMLoss does not take
+HEAD_LOSSES_WITHOUT_MASK = ("chunked:N", "fused")  # of models whose positions depend on the attention mask of pairs
 
 
 class Segment(NamedTuple):
@@ -58,7 +70,7 @@ class Recipe(NamedTuple):
     sequence_length: int
     attention: str  # eager | flash | efficient
     segments: tuple[Segment, ...]
-    loss: str  # CAUSAL_LM_FP32 | FP32_LOGITS | chunked:N | fused
+    loss: str  # CAUSAL_LM_FP32 | FP32_LOGITS | LOGITS | SMOOTHED | chunked:N | fused
     embedding_dropout: float
     attention_dropout: float
     hidden_dropout: float
@@ -67,12 +79,13 @@ class Recipe(NamedTuple):
     vision_attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
+    padded: bool = False  # sequences are padded, and a mask says so
 
 
 class Output(NamedTuple):
     """What a model returns: the caller decides how long the logits live, and what is returned with them."""
 
-    loss: Tensor
+    loss: Tensor | None  # None: the caller makes it
     logits: object
 
 
@@ -326,10 +339,33 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
         return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
 
-def causal_lm_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
+def causal_lm_output(
+    hidden: Tensor, weight: Parameter, labels: Tensor, recipe: Recipe, bias: Parameter | None = None
+) -> Output:
+    """The head of a causal language model, and the loss that the job asks for."""
+    if recipe.loss != CAUSAL_LM_FP32:
+        from vramplan.models.losses import head_and_loss  # only who asks for it pays for it
+
+        return head_and_loss(hidden, weight, bias, labels, recipe)
+    logits = project(hidden, weight, bias, recipe)
+    loss = causal_lm_loss(logits, labels, recipe)
+    return Output(loss, logits)
+
+
+def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:
+    """The logits of hidden states, bounded where the model bounds them."""
+    logits = linear(hidden, weight, bias)
+    if recipe.shape.logit_softcap:
+        logits = mul_scalar(logits)
+        logits = tanh(logits)
+        logits = mul_scalar(logits)
+    return logits
+
+
+def causal_lm_loss(
+    logits: Tensor, labels: Tensor, recipe: Recipe, entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+) -> Tensor:
     """Transformers' ForCausalLMLoss: fp32 logits, labels padded by one and shifted (loss/loss_utils.py)."""
-    if recipe.loss != CAUSAL_LM_FP32:  # pragma: no cover - the catalogue admits no other
-        raise ValueError(f"no such loss: {recipe.loss}")
     vocabulary = recipe.shape.vocabulary_size
     logits = to(logits, FP32)
     batch, length = labels.shape
@@ -337,7 +373,7 @@ def causal_lm_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
     targets = contiguous(labels)
     logits = view(logits, (batch * length, vocabulary))
     targets = view(targets, (batch * length,))
-    return cross_entropy(logits, targets)
+    return entropy(logits, targets)
 
 
 def next_tokens(labels: Tensor) -> Tensor:

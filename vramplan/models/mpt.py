@@ -13,16 +13,16 @@ from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
+    HEAD_LOSSES_WITHOUT_MASK,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
 from vramplan.tape.operators import add, dropout, embedding, masked_fill, matmul, mul_scalar, softmax
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import BOOL, FP32, INT32, INT64, Tensor, contiguous_strides, normalised
 from vramplan.tape.views import contiguous, split, to, transpose, view
@@ -120,6 +120,7 @@ class MPT:
 
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
+    head_losses = HEAD_LOSSES_WITHOUT_MASK
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -133,9 +134,8 @@ class MPT:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.transformer(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.wte))
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.wte)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def transformer(self, input_ids: Tensor) -> Tensor:
         """MptModel.forward."""

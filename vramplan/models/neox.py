@@ -12,17 +12,17 @@ from vramplan.models.llama import Rotary, eager_attention, rotary_embedding, rot
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
+    HEAD_LOSSES,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, dropout, embedding, mul
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
 from vramplan.tape.views import cat, contiguous, narrow, split, transpose, view
@@ -119,6 +119,8 @@ class Block:
 class NeoX:
     """GPTNeoXForCausalLM, with its loss."""
 
+    head_losses = HEAD_LOSSES
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
@@ -140,9 +142,8 @@ class NeoX:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.gpt_neox(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_in))
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.embed_in)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def gpt_neox(self, input_ids: Tensor) -> Tensor:
         """GPTNeoXModel.forward."""

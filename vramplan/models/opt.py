@@ -13,17 +13,17 @@ from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD,
+    HEAD_LOSSES_WITHOUT_MASK,
     LayerNorm,
     Linear,
     Output,
     Recipe,
     as_is,
-    causal_lm_loss,
+    causal_lm_output,
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, add_scalar, dropout, embedding, mul, mul_scalar
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, Tensor
 from vramplan.tape.views import contiguous, to, transpose, view
@@ -106,6 +106,8 @@ class Block:
 class OPT:
     """OPTForCausalLM, with its loss."""
 
+    head_losses = HEAD_LOSSES_WITHOUT_MASK
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         width = shape.hidden_size
@@ -132,9 +134,7 @@ class OPT:
         if not self.recipe.shape.tied_embeddings:
             with self.tape.building(HEAD):
                 head = self.tape.parameter("lm_head.weight", head.shape, head.dtype)
-        logits = contiguous(linear_operator(hidden, head))
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        return causal_lm_output(hidden, head, labels, self.recipe)
 
     def decoder(self, input_ids: Tensor) -> Tensor:
         """OPTDecoder.forward."""

@@ -13,17 +13,17 @@ from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD,
+    HEAD_LOSSES_WITH_BIAS,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, dropout, embedding
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
 from vramplan.tape.views import cat, contiguous, narrow, transpose, view
@@ -112,6 +112,8 @@ class Block:
 class Phi:
     """PhiForCausalLM, with its loss."""
 
+    head_losses = HEAD_LOSSES_WITH_BIAS
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
@@ -136,9 +138,7 @@ class Phi:
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         with self.tape.building(HEAD):
             bias = self.tape.parameter("lm_head.bias", (self.recipe.shape.vocabulary_size,), self.recipe.weight_dtype)
-        logits = linear_operator(hidden, weight, bias)
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        return causal_lm_output(hidden, weight, labels, self.recipe, bias)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """PhiModel.forward."""

@@ -11,17 +11,17 @@ from vramplan.models.llama import Rotary, eager_attention, fused_attention, rota
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
+    HEAD_LOSSES,
     Linear,
     Output,
     Recipe,
     RMSNorm,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
 from vramplan.models.windows import masks_of
 from vramplan.tape.operators import add, dropout, embedding, mul
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
 from vramplan.tape.views import cat, contiguous, narrow, split, transpose, view
@@ -122,6 +122,8 @@ class Block:
 class Phi3:
     """Phi3ForCausalLM, with its loss."""
 
+    head_losses = HEAD_LOSSES
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
@@ -143,9 +145,8 @@ class Phi3:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Phi3Model.forward."""

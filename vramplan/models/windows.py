@@ -6,7 +6,7 @@ the same size anyway, fused attention then has one where it had none.
 
 from __future__ import annotations
 
-from vramplan.models.gpt2 import causal_mask
+from vramplan.models.gpt2 import causal_mask, mask_of
 from vramplan.models.modules import Recipe
 from vramplan.spec import ModelShape
 from vramplan.tape.tensors import BOOL, Tensor, normalised
@@ -51,6 +51,9 @@ def masks_of(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | No
     The mask that all blocks share is made only if there are such blocks, but for Qwen2 and Qwen3, whose code always
     makes the one without a window (modeling_qwen2.py, Qwen2Model.forward).
     """
+    if recipe.padded:  # which no job has that reaches a window
+        padded = mask_of(hidden, recipe)
+        return padded, padded
     shape = recipe.shape
     windows = windowed_blocks(shape)
     alone = windows == shape.layers and shape.sliding_window_start is None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from vramplan.memory.budget import HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
-from vramplan.models.modules import Segment
+from vramplan.models.modules import DPO, DPO_PRECOMPUTED, LABEL_SMOOTHER, SMOOTHED, Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -118,6 +118,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         accumulating=accumulates,
         persistent_gradients=job.runtime.gradients == "persistent",
         loss=loss_of(job),
+        padded=job.padding == "right",
         hold_outputs=job.hold_outputs,
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
@@ -137,6 +138,10 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
 
 def loss_of(job: Job) -> str:
     """The loss that the job's iteration computes."""
+    if job.label_smoothing:
+        return LABEL_SMOOTHER if job.runtime.name == "transformers" else SMOOTHED
+    if job.loss == "dpo":
+        return DPO if job.dpo_reference == "model" else DPO_PRECOMPUTED
     if job.loss == "standard":
         return job.runtime.loss
     if job.loss != "fused":

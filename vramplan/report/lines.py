@@ -42,6 +42,7 @@ STYLES = {
     "master": "color(74)",
     "optimizer": "color(61)",
     "ema": "color(110)",
+    "reference": "color(67)",
     "gradients": "color(37)",
     "activations": "color(172)",
     "weight_casts": "color(143)",

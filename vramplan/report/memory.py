@@ -14,6 +14,7 @@ _LETTERS = {
     "master": "M",
     "optimizer": "O",
     "ema": "E",
+    "reference": "R",
     "gradients": "G",
     "activations": "A",
     "weight_casts": "C",

@@ -31,6 +31,7 @@ COLOURS = {
     "master": "#332288",
     "optimizer": "#56b4e9",
     "ema": "#88ccee",
+    "reference": "#44aa99",
     "gradients": "#009e73",
     "weight_casts": "#f0e442",
     "activations": "#e69f00",

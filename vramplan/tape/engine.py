@@ -152,14 +152,16 @@ def _validate(tape: Tape, node: Node, results: list[Tensor | None]) -> None:
 def _sum(tape: Tape, buffers: list[Tensor | None], i: int, other: Tensor) -> Tensor:
     """Two gradients that meet are added: in place if nobody else holds the first, else out of place.
 
-    Dropping the first before allocating the sum is the same in both cases.
+    Dropping the first before allocating the sum is the same in both cases, unless it is an expanded view, which is
+    smaller than the sum.
     Source: torch/csrc/autograd/input_buffer.cpp, InputBuffer::accumulate.
     """
     old = buffers[i]
     assert old is not None
     shape, strides, dtype, batched = old.shape, old.strides, old.dtype, old.batched
     buffers[i] = None
-    del old
+    if strides is None or 0 not in strides:
+        del old
     return tape.new("add", shape, dtype, batched, None if strides is None else dense_like(shape, strides))
 
 

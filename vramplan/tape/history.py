@@ -16,6 +16,7 @@ LONG_TO_SHORT = (
     "master",
     "optimizer",
     "ema",
+    "reference",
     "buffers",
     "inputs",
     "gradients",

@@ -22,10 +22,11 @@ def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout_p: f
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention; cuda/sdp_utils.cpp,
     check_for_attn_mask and check_batch_size_and_num_heads_dense.
     """
-    mask = additive_mask(autocast_half(mask), q.dtype)
+    scores = (*q.shape[:3], k.shape[2])
     if k.shape[1] != q.shape[1]:
-        return unfused_attention(q, k, v, mask, dropout_p)
-    return efficient(q, k, v, aligned_mask(mask, (*q.shape[:3], k.shape[2])))
+        return unfused_attention(q, k, v, additive_mask(autocast_half(mask), q.dtype), dropout_p)
+    # no name for the mask of numbers: where its rows are padded, it goes before the kernel runs
+    return efficient(q, k, v, aligned_mask(additive_mask(autocast_half(mask), q.dtype), scores))
 
 
 def additive_mask(mask: Tensor, dtype: DType) -> Tensor:

@@ -69,9 +69,9 @@ def add_scalar(x: Tensor) -> Tensor:
 
 
 def add_in_place(a: Tensor, b: Tensor) -> Tensor:
-    """a += b of one shape and dtype: the storage of a, nothing saved.
+    """a += b of one dtype, and of one shape or a bias: the storage of a, nothing saved.
 
-    Backward: nothing new; both inputs get the same gradient tensor.
+    Backward: nothing new; both inputs get the same gradient tensor, which the engine sums to a bias.
     Source: tools/autograd/derivatives.yaml, add.Tensor.
     """
 
@@ -326,6 +326,8 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         w = autocast_half(weight)
         x = autocast_half(x)
         if x.strides is not None:
+            if b is not None and len(lead) > 1:  # ATen multiplies, and adds the bias in place
+                return add_in_place(linear(x, weight), b)
             x = view(x, (rows, in_features))
     need_x, need_w = x.node is not None, w.node is not None
     x_shape, w_shape, g_shape, batched = x.shape, weight.shape, (rows, out_features), x.batched

@@ -28,6 +28,8 @@ ROOMS = (
     "vramplan.tape.fused_loss",
     "vramplan.tape.experts",
     "vramplan.tape.latent",
+    "vramplan.tape.loss_parts",
+    "vramplan.tape.log_probabilities",
     "vramplan.tape.views",
     "vramplan.tape.indexing",
     "vramplan.tape.plain_products",
@@ -41,6 +43,7 @@ ROOMS = (
     "vramplan.memory.averaging",
 )
 FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
+LIBRARIES = ("torch/", "torchtune/")  # files that are named with theirs
 LABELS = ("Saves `", "Backward:", "Source:")
 
 
@@ -96,6 +99,7 @@ def read_model(module: Any, path: str) -> Rule:
     file = FILE.search(document) or FILE.search(" ".join((module.__doc__ or "").split()))
     if file is None:
         raise RuntimeError(f"{module.__name__}.{path} does not say where its original is")
+    library = "trl" if " of trl " in document else "transformers"
     return Rule(
         name=f"{module.__name__.rpartition('.')[2]}.{path}",
         where=f"{module.__name__}.{path}",
@@ -103,7 +107,7 @@ def read_model(module: Any, path: str) -> Rule:
         details=(),
         saves=(),
         backward=None,
-        source=f"transformers, {file[1]}",
+        source=file[1] if file[1].startswith(LIBRARIES) else f"{library}, {file[1]}",
     )
 
 

@@ -138,6 +138,7 @@ class Tape:
         self.category = "activations"
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
         self.recomputing: Frame | None = None
+        self.no_grad = False  # torch.no_grad(): nothing is recorded
         self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
@@ -375,6 +376,8 @@ class Tape:
             if tensor is not None and tensor.node is not None:
                 break
         else:
+            return None
+        if self.no_grad:
             return None
         if self.recomputing is not None:
             if saves:

@@ -20,7 +20,7 @@ from vramplan.tape.tensors import DType, Parameter, Shape, Tensor
 
 CLIPPING = "vramplan.memory.clipping"
 ENGINE = "vramplan.tape.engine"
-HELPERS = ("output_embedding", "next_tokens", "head_and_loss")
+HELPERS = ("output_embedding", "next_tokens", "head_and_loss", "causal_lm_output", "project")
 WALKS = ("run_blocks", "segment_of", *HELPERS)  # they lead to modules and are none of the original's code
 
 

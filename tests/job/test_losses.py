@@ -1,0 +1,157 @@
+"""What losses, evaluation and generation ask of a job, and every refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramplan.errors import InputError
+from vramplan.job import build_job
+from vramplan.job.echo import job_to_dict
+from vramplan.planner.judge import loss_of
+from vramplan.spec import Job
+
+GPU = {"name": "m", "memory": "80 GiB", "bf16": True, "flash_attention": True, "compute_capability": "8.0"}
+
+
+def job(**keys: Any) -> Job:
+    return build_job({"model": "gpt2", "gpu": GPU, **keys})
+
+
+def refused(**keys: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        job(**keys)
+    return str(caught.value)
+
+
+def told(one: Job) -> dict[str, Any]:
+    return {assumption.key: assumption.value for assumption in one.assumptions}
+
+
+@pytest.mark.parametrize(
+    "model", ["pythia-1.4b", "opt-1.3b", "phi-3-mini", "gemma-2b", "gemma-2-2b", "bloom-560m", "mpt-7b"]
+)
+def test_every_causal_family_has_the_losses_of_a_head(model: str) -> None:
+    assert job(model=model, sequence_length=128, attention="eager", loss="chunked:8").loss == "chunked:8"
+    assert job(model=model, sequence_length=128, attention="eager", loss="fused").loss == "fused"
+
+
+def test_a_head_with_a_bias_has_no_fused_loss() -> None:
+    assert "loss: fused is not modelled for phi: its head has a bias" in refused(model="phi-2", loss="fused")
+    assert job(model="phi-2", loss="chunked:8").loss == "chunked:8"
+
+
+def test_smoothed_labels_are_those_of_the_runtime() -> None:
+    assert loss_of(job(label_smoothing=0.1)) == "label-smoother"
+    assert loss_of(job(label_smoothing=0.1, runtime="pytorch")) == "smoothed"
+    assert loss_of(job(label_smoothing=0)) == "causal-lm-fp32"
+    assert job(model="bert-base-uncased", loss="classification", label_smoothing=0.1).label_smoothing == 0.1
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"loss": "fused"}, "label_smoothing: smoothed labels are modelled with the standard loss, not with fused"),
+        ({"loss": "fp32-logits"}, "label_smoothing: smoothed labels are modelled with the standard loss"),
+        ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
+        ({"activation_checkpointing": "optimal"}, "optimal is not modelled with the Trainer's smoothed labels"),
+        ({"label_smoothing": 1}, "label_smoothing: "),
+        ({"label_smoothing": -0.1}, "label_smoothing: "),
+    ],
+)
+def test_refused_smoothing(keys: dict[str, Any], message: str) -> None:
+    assert message in refused(**{"label_smoothing": 0.1, **keys})
+
+
+def test_preference_training() -> None:
+    one = job(loss="dpo")
+    assert (one.loss, one.dpo_reference, one.dropout) == ("dpo", "model", 0.0)
+    assert told(one)["dpo_reference"] == "model"
+    assert told(one)["dropout"] == 0.0
+    assert loss_of(one) == "dpo"
+    assert job(loss="dpo", dropout=0.1).dropout == 0.1
+    scored = job(loss="dpo", dpo_reference="precomputed")
+    assert "dpo_reference" not in told(scored)
+    assert loss_of(scored) == "dpo-precomputed"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"dpo_reference": "adapter-off"}, "dpo_reference: adapter-off needs an adapter"),
+        ({"dpo_reference": "models"}, "dpo_reference: 'models' is not a known value (did you mean model?)"),
+        ({"runtime": "pytorch"}, "loss: dpo is TRL's, over the Trainer of transformers"),
+        ({"model": "bert-base-uncased"}, "loss: dpo is modelled for causal language models"),
+        ({"model": "bloom-560m"}, "loss: dpo is not modelled for bloom"),
+        ({"hold_outputs": True}, "hold_outputs: true contradicts dpo"),
+        (
+            {"label_smoothing": 0.1},
+            "label_smoothing: smoothed labels are modelled with the standard loss, not with dpo",
+        ),
+        ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
+        ({"activation_checkpointing": "optimal"}, "activation_checkpointing: optimal is not modelled with dpo"),
+        ({"eval_batch_size": 8}, "eval_batch_size: an evaluation with the loss dpo is not modelled"),
+        ({"loss": "standard", "dpo_reference": "model"}, "dpo_reference: model belongs to the loss dpo"),
+    ],
+)
+def test_refused_preference_training(keys: dict[str, Any], message: str) -> None:
+    assert message in refused(**{"loss": "dpo", **keys})
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"generation_length": 128}, "generation_batch_size: is missing: generation_length alone generates nothing"),
+        ({"generation_batch_size": 8}, "generation_length: is missing: generation_batch_size alone generates nothing"),
+        ({"generation_batch_size": 8, "generation_length": 1025}, "1025 is more than the 1024 positions of gpt2"),
+        (
+            {"model": "bert-base-uncased", "generation_batch_size": 8, "generation_length": 8},
+            "generation_batch_size: a model of the task mlm generates nothing",
+        ),
+        ({"loss": "fused", "eval_batch_size": 8}, "eval_batch_size: an evaluation with the loss fused is not modelled"),
+        ({"eval_batch_size": 0}, "eval_batch_size: "),
+    ],
+)
+def test_refused_evaluation_and_generation(keys: dict[str, Any], message: str) -> None:
+    assert message in refused(**keys)
+
+
+def test_padded_sequences_need_a_mask_that_flash_does_not_take() -> None:
+    one = job(padding="right")
+    assert (one.padding, one.attention) == ("right", "efficient")
+    why = next(taken.why for taken in one.assumptions if taken.key == "attention")
+    assert why == "sdpa: it takes no mask, which padded sequences need"
+    assert (job().padding, job().attention) == ("none", "flash")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"attention": "flash"}, "attention: flash cannot run: it takes no mask"),
+        ({"model": "bloom-560m"}, "padding: right is not modelled for bloom"),
+        ({"sequence_length": 1}, "padding: right leaves nothing of sequences of 1 token"),
+        ({"padding": "left"}, "padding: 'left' is not a known value"),
+        (
+            {"model": "mistral-7b", "sequence_length": 4096, "attention": "eager"},
+            "padding: right is not modelled where 4096 tokens reach the sliding window of 4096",
+        ),
+    ],
+)
+def test_refused_padding(keys: dict[str, Any], message: str) -> None:
+    assert message in refused(**{"padding": "right", **keys})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"padding": "right"},
+        {"label_smoothing": 0.1},
+        {"loss": "dpo"},
+        {"loss": "dpo", "dpo_reference": "precomputed", "dropout": 0.1},
+        {"eval_batch_size": 8, "generation_batch_size": 2, "generation_length": 100},
+    ],
+)
+def test_an_echoed_job_is_the_same(keys: dict[str, Any]) -> None:
+    echoed = job_to_dict(job(**keys))
+    assert job_to_dict(build_job(echoed)) == echoed

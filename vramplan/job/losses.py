@@ -1,0 +1,137 @@
+"""Which of the losses that replace a causal language model's own a job can have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.job import vocabulary as words
+from vramplan.models import head_losses, takes_padding
+from vramplan.models.losses import fused_on
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
+    from vramplan.spec import Gpu, ModelShape
+
+
+DPO = "dpo"
+RESIDENT = "model"  # the reference model lies beside the one that trains
+SMOOTHED_TASKS = ("lm", "mlm", "cls")
+
+
+def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu | None) -> None:
+    """Refuse a loss over the head of a causal language model where the model or the GPU has none such."""
+    fields, word = resolver.fields, words.pattern_word(loss)
+    known = head_losses(model.family)
+    if model.task != "lm":
+        message = f"{loss} is modelled for causal language models, not for the task {model.task}"
+        fields.refuse("loss", message, hint="use standard")
+    elif word not in known:
+        why = ": its head has a bias, which Liger's loss does not take" if word == "fused" and known else ""
+        fields.refuse("loss", f"{loss} is not modelled for {model.family}{why}", hint="use standard")
+    elif word == "fused" and gpu is not None:
+        _check_fused(resolver, gpu)
+    elif word == DPO:
+        _check_preference(resolver)
+
+
+def _check_preference(resolver: Resolver) -> None:
+    """Preference training is that of TRL: over the Trainer, and without dropout unless the job asks for it."""
+    raw, fields = resolver.raw, resolver.fields
+    _check_outside(resolver, "dpo")
+    if raw.runtime not in {None, "transformers"}:
+        fields.refuse("loss", "dpo is TRL's, over the Trainer of transformers", hint="runtime: transformers")
+    if raw.sequence_length == 1:
+        fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
+    if raw.hold_outputs:
+        fields.refuse("hold_outputs", "true contradicts dpo, which makes no logits", hint="leave it out")
+    if not fields.present("dropout"):
+        raw.dropout = 0.0
+        resolver.assume("dropout", 0.0, "dpo: TRL turns dropout off")
+    resolver.assume("completion_tokens", "all", "dpo: a prompt, whose tokens are masked, needs less of the head")
+
+
+def _check_outside(resolver: Resolver, what: str) -> None:
+    """The optimal placement takes a replay apart by blocks, which a loss outside of the model does not stand."""
+    if resolver.raw.activation_checkpointing == words.OPTIMAL:
+        message = f"{words.OPTIMAL} is not modelled with {what}"
+        resolver.fields.refuse("activation_checkpointing", message, hint="use sqrt, full or every:K")
+
+
+def reference_of(resolver: Resolver, loss: str) -> str | None:
+    """Where the reference model of preference training is; None for every other loss."""
+    key, given = "dpo_reference", resolver.raw.dpo_reference
+    if loss != DPO:
+        if given is not None:
+            resolver.fields.refuse(key, f"{given} belongs to the loss dpo", hint="loss: dpo")
+        return None
+    if given is None:
+        resolver.assume(key, RESIDENT, "the default of TRL: a copy of the model on the device")
+        return RESIDENT
+    if given == "adapter-off":
+        message = "adapter-off needs an adapter, and the reference of an adapter is not modelled"
+        resolver.fields.refuse(key, message, hint="use model or precomputed")
+    return given
+
+
+def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> None:
+    """Refuse what is not modelled of evaluation and generation."""
+    raw, fields = resolver.raw, resolver.fields
+    key = "eval_batch_size"
+    if raw.eval_batch_size and words.pattern_word(loss) in ("fused", DPO):
+        message = f"an evaluation with the loss {loss} is not modelled"
+        fields.refuse(key, message, hint="leave it out; training is answered without it")
+    if raw.eval_batch_size and model is not None and model.task not in SMOOTHED_TASKS:
+        fields.refuse(key, f"an evaluation of the task {model.task} is not modelled", hint="leave it out")
+    keys = ("generation_batch_size", "generation_length")
+    given = [name for name in keys if getattr(raw, name)]
+    if len(given) == 1:
+        missing = next(name for name in keys if name not in given)
+        fields.refuse(missing, f"is missing: {given[0]} alone generates nothing", hint=f"give {missing} too")
+    if given and model is not None and model.task != "lm":
+        message = f"a model of the task {model.task} generates nothing"
+        fields.refuse(given[0], message, hint="leave it out")
+    elif raw.generation_length and model is not None and raw.generation_length > model.max_positions:
+        message = f"{raw.generation_length} is more than the {model.max_positions} positions of {model.name}"
+        fields.refuse("generation_length", message, hint=f"use at most {model.max_positions}")
+
+
+def check_padding(resolver: Resolver, loss: str, model: ModelShape, sequence_length: int) -> None:
+    """Refuse padded sequences where their mask is not modelled."""
+    fields, window = resolver.fields, model.sliding_window
+    if not takes_padding(model.family):
+        fields.refuse("padding", f"right is not modelled for {model.family}", hint="none")
+    elif sequence_length == 1:
+        fields.refuse("padding", "right leaves nothing of sequences of 1 token", hint="none")
+    elif window is not None and model.sliding_window_start is not None:
+        fields.refuse("padding", "right is not modelled where only some blocks have a window", hint="none")
+    elif window is not None and sequence_length >= window:
+        message = f"right is not modelled where {sequence_length} tokens reach the sliding window of {window}"
+        fields.refuse("padding", message, hint="none")
+
+
+def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:
+    """Refuse smoothed labels where they are not modelled: with another loss than the standard one of a head."""
+    fields = resolver.fields
+    if resolver.raw.runtime in {None, "transformers"}:
+        _check_outside(resolver, "the Trainer's smoothed labels")
+        if resolver.raw.sequence_length == 1 and model.task == "lm":
+            fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
+    if loss != "standard" or resolver.raw.loss == "fp32-logits":
+        loss = resolver.raw.loss or loss
+        message = f"smoothed labels are modelled with the standard loss, not with {loss}"
+        fields.refuse("label_smoothing", message, hint="leave one of the two out")
+    elif model.task == "lm" and not head_losses(model.family):
+        fields.refuse("label_smoothing", f"smoothed labels are not modelled for {model.family}", hint="0 for none")
+    elif model.task not in SMOOTHED_TASKS:
+        message = f"smoothed labels are not modelled for the task {model.task}"
+        fields.refuse("label_smoothing", message, hint="0 for none")
+
+
+def _check_fused(resolver: Resolver, gpu: Gpu) -> None:
+    """Liger's loss depends on the GPU."""
+    if fused_on(gpu) is None:
+        message = f"fused is not modelled on AMD GPUs, such as {gpu.name}"
+        resolver.fields.refuse("loss", message, hint="use standard")
+    elif gpu.compute_capability is None:
+        why = f"unknown for {gpu.name}, which counts as recent"
+        resolver.assume("gpu.compute_capability", "8.0 or above", why)

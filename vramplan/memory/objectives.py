@@ -1,0 +1,45 @@
+"""Losses that the training loop makes when the model has returned: outside of autocast, of what the model gave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vramplan.memory.preference import forward_and_preferences
+from vramplan.models.modules import LABEL_SMOOTHER, Output, Recipe
+from vramplan.models.smoothing import label_smoother
+from vramplan.tape.record import State
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import FP32, Tensor
+from vramplan.tape.views import to
+
+if TYPE_CHECKING:
+    from vramplan.memory.iteration import Setup
+
+
+def forward_and_loss(
+    setup: Setup, tape: Tape, model: Any, recipe: Recipe, arguments: list[Tensor], states: list[State]
+) -> Output:
+    """A forward pass, and the loss that the Trainer makes of its results (trainer.py, Trainer.compute_loss).
+
+    What it needs on the device beside the inputs is added to the states.
+    """
+    if setup.loss != LABEL_SMOOTHER:
+        return forward_and_preferences(setup, tape, model, recipe, arguments, states)
+    output = leave_autocast(tape, model(*arguments))
+    logits = output.logits
+    assert isinstance(logits, Tensor)
+    return Output(label_smoother(logits, arguments[1], shifts=setup.model.task == "lm"), logits)
+
+
+def leave_autocast(tape: Tape, output: Output) -> Output:
+    """The end of the autocast context around the model's forward pass: its casts go, and its results become fp32.
+
+    Source: accelerate 1.15, Accelerator.prepare_model and ConvertOutputsToFp32 (utils/operations.py).
+    """
+    if tape.autocast is None:
+        return output
+    tape.autocast = None
+    tape.casts.clear()
+    logits = output.logits
+    assert isinstance(logits, Tensor)
+    return Output(None, to(logits, FP32))
