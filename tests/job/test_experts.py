@@ -10,7 +10,8 @@ import pytest
 
 from vramplan.answer import answer
 from vramplan.catalog.hf_config import read_hf_config
-from vramplan.catalog.models import find_model
+from vramplan.catalog.models import find_model, find_model_profile, load_model_profile
+from vramplan.catalog.skeleton import new_profile
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.spec import Experts, Job, LatentAttention, ModelShape
@@ -234,6 +235,24 @@ def test_a_config_of_each_family_is_the_profile(tmp_path: Path) -> None:
         config(tmp_path, model_type="deepseek_v3", max_position_embeddings=131072, num_nextn_predict_layers=1),
         "deepseek-v3",
     )
+
+
+def test_a_copied_profile_has_the_same_experts(tmp_path: Path) -> None:
+    profile = find_model_profile("deepseek-v2-lite")
+    path = tmp_path / "copy.yaml"
+    path.write_text(new_profile("model", "copy", profile).text.replace("TODO ", ""), "utf-8")
+    copied = load_model_profile(path).shape()
+    assert copied._replace(name=profile.name) == profile.shape()
+    assert copied.experts == Experts(64, 6, 2, 1408, 2816, False, (0,))
+
+
+def test_a_resolved_job_gives_its_model_again() -> None:
+    for name in ("mixtral-8x22b", "qwen1.5-moe-a2.7b", "deepseek-v2-lite", "deepseek-v3"):
+        resolved = job(name)
+        again = build_job(json.loads(json.dumps(job_to_dict(resolved))))
+        assert isinstance(again, Job)
+        assert again.model == resolved.model
+        assert job_to_dict(again) == job_to_dict(resolved)
 
 
 def test_dense_blocks_of_a_qwen(tmp_path: Path) -> None:

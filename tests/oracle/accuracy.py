@@ -28,6 +28,7 @@ The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.jso
 `padding.json` with padded sequences.
 `attention.json` sliding windows, masks, scaled rotary positions, and the types glm, glm4, falcon and chatglm.
 The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.
+`moe.json` has mixtures of experts.
 The optimizers of bitsandbytes 0.50.2 are its own Python code; their kernels, which work in place, are left out.
 No constant of the program was fitted to a row; every deviation was followed to the tensor that explains it.
 

@@ -26,7 +26,7 @@ ROWS = {
     "steps": 8,
     "seq2seq": 144,
     "adapters": 231,
-    "moe": 241,
+    "moe": 245,
     "attention": 246,
     "heads": 140,
     "smoothing": 77,

@@ -144,7 +144,7 @@ def _fresh(kind: KindWord, name: str) -> Iterator[str]:
         yield f"  # {what}"
         yield f"  {key}: {{value: {TODO}{unit}, source: first}}"
     if kind == "model":
-        yield "  # What is left out has the default of the model type: head_size, activation, biases, dropouts, ..."
+        yield "  # What is left out has the default of the model type: head_size, activation, biases, experts, ..."
 
 
 def _copy(kind: KindWord, name: str, source: Profile) -> Iterator[str]:
@@ -178,6 +178,8 @@ def _parts(field: Sourced) -> Iterator[str]:
 def _value(field: Sourced) -> str:
     if field.value is None:
         return "null"
+    if isinstance(field.value, tuple):
+        return json.dumps(field.value)
     written = field.text or str(field.value)
     return written if isinstance(field.value, (bool, int, float)) else _scalar(written)
 
