@@ -41,6 +41,8 @@ TITLES = {
     "vramplan.tape.latent": "Latent attention",
     "vramplan.tape.loss_parts": "Parts of losses",
     "vramplan.tape.log_probabilities": "Log-probabilities",
+    "vramplan.tape.adapted": "Adapters",
+    "vramplan.tape.quantized": "Quantized weights",
     "vramplan.tape.views": "Casts and views",
     "vramplan.tape.indexing": "Slices with a step, stacks and lists of indices",
     "vramplan.tape.plain_products": "Products with a transposed weight",

@@ -295,10 +295,7 @@ def test_options_may_come_as_text() -> None:
         ({"loss": "vocab-parallel"}, "loss: vocab-parallel is not modelled (modelled: standard, fp32-logits"),
         ({"loss": "chunked:0"}, "is not of the form chunked:N"),
         ({"compile": True}, "compile: true is not modelled"),
-        ({"adapter": {"kind": "lora", "rank": 8, "targets": ["q_proj"]}}, "adapter: lora is not modelled"),
         ({"adapter": {"kind": "loar"}}, "adapter.kind: 'loar' is not a known value (did you mean lora"),
-        ({"quantization": "nf4"}, "quantization: nf4 is not modelled"),
-        ({"frozen": ["embeddings"]}, "frozen: frozen parts are not modelled"),
         ({"offload": ["optimizer"]}, "offload: optimizer: offloading is not modelled"),
         ({"offload": ["optimiser"]}, "did you mean optimizer"),
         (

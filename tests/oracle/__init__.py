@@ -16,6 +16,10 @@ configurations. The meta function of `_grouped_mm` takes bf16 alone; for the tra
 (aten/src/ATen/native/GroupedMMUtils.h). Gradients of `index`, `gather` and `topk` are written in place, as autograd
 does for all tensors but those of subclasses (torch/csrc/autograd/FunctionsManual.cpp).
 
+`adapters.json` holds random small configurations of every model type with frozen parts (requires_grad_(False)), with
+LoRA, DoRA, IA3 and modules to save of peft 0.21.2, and with LoRA over layers of bitsandbytes 0.50.2, whose operators
+ran as the composites of its CUDA backend (int8 without outliers), and Llama 3 8B with LoRA in the dtype of the model.
+
 Rows of `families.json` with several blocks in one checkpoint: each block has the arguments (mask, rotary positions) of
 its own kind; of a block that returns more than its hidden state, the rest lives until the next one has returned.
 """

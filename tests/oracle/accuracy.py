@@ -23,6 +23,7 @@ The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.jso
 `families.json` both of further model types,
 `optimizers.json` the same with other optimizers, steps in backward, clipping and averages of the weights,
 `selective.json` such ones under selective checkpointing, `losses.json` such ones with chunked, fused and fp32 losses,
+`adapters.json` such ones with frozen parts, adapters of peft 0.21.2 and quantized weights of bitsandbytes 0.50.2.
 `heads.json` with chunked and fused losses of further model types,
 `smoothing.json` with smoothed labels, `preference.json` preference training with TRL 1.16.0,
 `padding.json` with padded sequences.
@@ -68,6 +69,8 @@ def page() -> str:
         parts.append(table(found, "checkpointing", _checkpointing))
         if file == "losses":
             parts.append(table(found, "loss", lambda row: row.job.loss))
+        if file == "adapters":
+            parts.append(table(found, "trained", _trained))
         parts.append(table(found, "attention", lambda row: row.job.attention))
         parts.append(table(found, "optimizer", lambda row: f"{row.job.optimizer}, {row.job.optimizer_implementation}"))
     return "\n".join([*parts, CLOSING])
@@ -83,6 +86,15 @@ def _kind(row: Row) -> str:
 
 def _checkpointing(row: Row) -> str:
     return (row.job.activation_checkpointing or "none") + (", every second" if row.job.every_second_matmul else "")
+
+
+def _trained(row: Row) -> str:
+    job = row.job
+    if job.adapter is None:
+        return "frozen parts"
+    saved = ", modules to save" if job.adapter.modules_to_save else ""
+    weights = f", {job.quantization}" if job.quantization else ", 16 bits under autocast" if job.half_weights else ""
+    return job.adapter.kind + weights + saved
 
 
 def table(found: Iterable[Row], title: str, key: Callable[[Row], str]) -> str:

@@ -25,7 +25,7 @@ ROWS = {
     "precisions": 177,
     "steps": 8,
     "seq2seq": 144,
-    "adapters": 231,
+    "adapters": 305,
     "moe": 245,
     "attention": 246,
     "heads": 140,

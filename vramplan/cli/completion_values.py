@@ -89,6 +89,11 @@ def _words(name: str, runtime: str) -> tuple[str, ...]:
         "runtime": words.RUNTIMES,
         "sharding": words.TEXTBOOK_SHARDINGS if textbook else words.SHARDINGS[:1],
         "activation_model": words.ACTIVATION_MODELS,
+        "adapter": words.ADAPTERS,
+        "quantization": words.MODELLED_QUANTIZATIONS,
+        "targets": ("all-linear",),
+        "frozen": ("embeddings", "layers", "norms", "head"),
+        "adapter_dtype": ("fp32", "fp16", "bf16"),
         **dict.fromkeys(words.CELLS, words.CELL_WORDS),
     }.get(name, ())
     return tuple(word if ":" not in word else word.partition(":")[0] + ":" for word in known)  # the rest is typed

@@ -31,11 +31,12 @@ def _of_weights(trace: Trace, component: str) -> State:
     rows: dict[tuple[str, Shape], StateTensor] = {}
     taken: set[str] = set()
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
-    elements = rounding = 0
+    rounding = 0
+    elements: dict[int, int] = {}  # of each width in bytes
     for weight in trace.weights:
         parameter = weight.parameter
         trainable, dtype = weight.trainable, parameter.dtype
-        size = rounded(parameter.elements * dtype.itemsize)
+        size = parameter.stored_bytes if component == "weights" else rounded(parameter.elements * dtype.itemsize)
         if component in ("master", "optimizer"):
             if not trainable:
                 continue
@@ -66,7 +67,7 @@ def _of_weights(trace: Trace, component: str) -> State:
             name = full_name(weight.blocks, weight.name) + SUFFIXES[component]
         taken.add(name)
         rows[key] = StateTensor(name, parameter.shape, dtype.name, copies, size, size * copies)
-        elements += parameter.elements * parameter.copies
+        elements[dtype.itemsize] = elements.get(dtype.itemsize, 0) + parameter.elements * parameter.copies
         rounding += size * parameter.copies
     for row in _not_of_a_weight(trace, component):
         rows[row.name, row.shape] = row
@@ -77,6 +78,9 @@ def _of_weights(trace: Trace, component: str) -> State:
 def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
     """What an optimizer holds for all parameters together; the buffers that a moving average copies."""
     setup = trace.setup
+    if component == "weights" and trace.tape.trained is not None:
+        size = trace.tape.trained.shared_bytes()
+        return [StateTensor("quantization.code", (), FP32.name, 1, size, size)] if size else []
     if component == "optimizer":
         parameters = []
         for weight in trace.weights:
@@ -110,12 +114,12 @@ def _one(trace: Trace, parameter: Parameter) -> Parameter:
     return one
 
 
-def _formula(trace: Trace, component: str, elements: int, total: int, rows: int) -> str:
+def _formula(trace: Trace, component: str, elements: dict[int, int], total: int, rows: int) -> str:
     setup = trace.setup
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
     width = FP32.itemsize if precision.master and component in ("master", "optimizer") else precision.weights.itemsize
-    if component == "gradients" and setup.fp32_gradients:
-        width = FP32.itemsize
+    if component == "weights" and setup.quantization is not None:
+        return f"{sum(elements.values()):,}, those of linear layers in {setup.quantization}"
     if component == "ema":
         return f"a copy of the weights in their own dtype, {width} B each, and of the buffers"
     if component == "optimizer":
@@ -125,10 +129,11 @@ def _formula(trace: Trace, component: str, elements: int, total: int, rows: int)
         if setup.optimizer not in MOMENTS:
             return f"{setup.optimizer}: a row and a column factor of each matrix, all of each vector, {width} B each"
         moments = MOMENTS[setup.optimizer]
-        words, exact = f"{moments} x {elements:,} x {width} B", moments * elements * width
+        words = " + ".join(f"{moments} x {count:,} x {each} B" for each, count in elements.items())
     else:
-        words, exact = f"{elements:,} x {width} B", elements * width
-    rest = total - exact
+        moments = 1
+        words = " + ".join(f"{count:,} x {each} B" for each, count in elements.items())
+    rest = total - moments * sum(each * count for each, count in elements.items())
     return words + (f" + {rest:,} B of rounding to 512 B" + _counters(trace, component) if rest else "")
 
 

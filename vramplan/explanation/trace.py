@@ -104,7 +104,8 @@ class Trace:
     def weight_of(self, ref: Ref) -> Weight:
         """The weight that a reference names."""
         assert isinstance(ref, str)
-        return self.tape.weights[int(ref[1:])]
+        number = int(ref[1:])
+        return self.tape.weights.get(number) or self.tape.leaf_notes[number]
 
     def ref_name(self, ref: Ref, block: int, taken_by: Blocks | None = None) -> str:
         """The name of what an operator in a block takes: a storage, a weight, or an input."""

@@ -57,6 +57,9 @@ _MEANINGLESS = (
     _Meaningless("generation_length", ()),
     _Meaningless("dropout", ()),
     _Meaningless("hold_outputs", (False,)),
+    _Meaningless("frozen", ((),)),
+    _Meaningless("adapter", ()),
+    _Meaningless("quantization", ()),
 )
 
 

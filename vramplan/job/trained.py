@@ -50,6 +50,9 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
         _quantization(raw, model, precision, told)
     if model is None:
         return (), None, told
+    if raw.activation_checkpointing == words.OPTIMAL:
+        message = f"{words.OPTIMAL} is modelled only where every weight is trained"
+        fields.refuse("activation_checkpointing", message, hint="use sqrt, full or every:K")
     names = names_of(model)
     if raw.adapter is None:
         _frozen(raw, model, names, loss)
@@ -241,6 +244,8 @@ class _Adapter:
         fields, precision = self.fields, self.precision
         own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
         mixed = precision.startswith("mixed-")
+        if precision.startswith("amp-") and self.raw.cells.get("weight_dtype") == precision.rpartition("-")[2]:
+            own = precision.rpartition("-")[2]  # autocast over a model in 16 bits
         known = (own,) if mixed or own == "fp32" else ("fp32", own)
         given = fields.word("dtype", words.CELL_WORDS)
         if given is None:

@@ -44,8 +44,9 @@ class Adapted:
             return True
         if not self.is_saved(tape, name):
             return False
-        original = Parameter(tape, name, shape, dtype, tape.copies, trainable=False)
-        tape.parameters.append(original)
+        tape.trained = None
+        tape.parameter(name, shape, dtype, trainable=False)  # the original, which stays beside the copy
+        tape.trained = self
         return True
 
     def is_saved(self, tape: Tape, name: str) -> bool:
@@ -252,7 +253,7 @@ class IA3:
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
         dtype = x.dtype
-        scaling = mul_scalar(view(self.ia3_l, (prod(self.ia3_l.shape),)))
+        scaling = view(mul_scalar(self.ia3_l), (prod(self.ia3_l.shape),))
         if self.feedforward:
             x = to(x, self.ia3_l.dtype)
             scaled = to(mul(x, scaling), dtype)

@@ -15,6 +15,10 @@ QUANTIZATION = "nf4"
 
 def lighter_training(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
     """Single changes that train something else, each with its cost and the job that it makes."""
+    if base.adapter is not None and base.precision.startswith("amp-") and not base.half_weights:
+        half = base.precision.rpartition("-")[2]
+        cost = "the frozen weights in 16 bits, autocast over them"
+        yield {"weight_dtype": half}, cost, base._replace(half_weights=True)
     cls = base.model.task == "cls"
     mixed = base.precision.startswith("mixed-")
     if trains_all(base):
@@ -23,9 +27,13 @@ def lighter_training(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
         dtype = base.precision.rpartition("-")[2] if mixed else "fp32"
         saved = CLASSIFIERS if cls else ()
         adapter = Adapter("lora", RANK, (ALL_LINEAR,), modules_to_save=saved, dtype=dtype)
-        change = {"kind": "lora", "rank": RANK, "targets": [ALL_LINEAR]}
+        change: dict[str, Any] = {"adapter": {"kind": "lora", "rank": RANK, "targets": [ALL_LINEAR]}}
         cost = "another training: small matrices beside a frozen model"
-        yield {"adapter": change}, cost, base._replace(adapter=adapter)
+        amp = base.precision.startswith("amp-")
+        if amp:
+            change["weight_dtype"] = base.precision.rpartition("-")[2]
+            cost += " in 16 bits"
+        yield change, cost, base._replace(adapter=adapter, half_weights=amp)
     elif base.adapter is not None and base.adapter.kind == "lora" and base.quantization is None:
         if cls or mixed or base.ema or base.adapter.modules_to_save:
             return

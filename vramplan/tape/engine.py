@@ -81,8 +81,9 @@ def backward(tape: Tape, loss: Tensor) -> None:
     tape.enter(())
     for kept in tape.held:
         if type(kept) is Parameter:
-            kept.node = kept.grad = None  # it is its own accumulator: a cycle
+            kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
     tape.held.clear()
+    tape.input_table = None
 
 
 def _run(tape: Tape, node: Node) -> None:

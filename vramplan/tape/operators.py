@@ -378,7 +378,6 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     batch, heads, m, k = a.shape
     n = b.shape[3]
     a3, b3 = view(a, (batch * heads, m, k)), view(b, (batch * heads, k, n))
-    del a, b
     tape = a3.tape
     need_a, need_b = a3.node is not None, b3.node is not None
     a_shape, b_shape, batched = a3.shape, b3.shape, a3.batched

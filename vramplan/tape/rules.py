@@ -30,6 +30,8 @@ ROOMS = (
     "vramplan.tape.latent",
     "vramplan.tape.loss_parts",
     "vramplan.tape.log_probabilities",
+    "vramplan.tape.adapted",
+    "vramplan.tape.quantized",
     "vramplan.tape.views",
     "vramplan.tape.indexing",
     "vramplan.tape.plain_products",

@@ -57,6 +57,7 @@ class TracedTape(Tape):
         self._running: Step | None = None  # the node that backward runs
         self._nodes: dict[int, Step] = {}
         self._slots: dict[tuple[int, int], Step] = {}  # who owns a slot of a checkpoint
+        self.leaf_notes: dict[int, Weight] = {}  # no weights, but inputs that need a gradient
         self._roles: dict[int, list[str]] | None = None
 
     # --------------------------------------------------------------------------------------------------- births
@@ -97,6 +98,13 @@ class TracedTape(Tape):
         parameter = super().parameter(name, shape, dtype, trainable=trainable)
         self.weights[id(parameter)] = Weight(parameter, self.blocks(self.path))
         return parameter
+
+    def looked_up(self, tensor: Tensor, table: Parameter) -> Tensor:
+        """What a table gave, which may become a leaf of the graph."""
+        found = super().looked_up(tensor, table)
+        if type(found.node) is Parameter:
+            self.leaf_notes[id(found.node)] = Weight(found.node, None)
+        return found
 
     def born(self, index: int, position: int) -> None:
         """Note the birth of a storage."""

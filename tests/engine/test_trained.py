@@ -1,0 +1,90 @@
+"""CLOSED FORM and invariants of iterations that train less than every weight."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.trained_draws import frozen_words, trained_setups
+from vramplan.memory.iteration import Setup, every_block_is_checkpointed, replay
+from vramplan.memory.trained import names_of
+from vramplan.models.quantized import stored_bytes_4bit
+from vramplan.models.trained import matches
+from vramplan.tape.envelope import Envelope
+
+pytestmark = pytest.mark.closed_form
+
+BATCHES = st.sampled_from([1, 2, 3, 4, 7])
+DRAWS = settings(max_examples=40, deadline=None)
+
+
+@DRAWS
+@given(trained_setups(), BATCHES)
+def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
+    """Phase peaks, what forward saves, and every component at the peak, to the byte; and nothing leaks."""
+    short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
+    assert short.peaks(batch) == literal.peaks(batch)
+    assert short.saved_bytes(batch) == literal.saved_bytes(batch)
+    assert (short.parameters, short.trainable_parameters) == (literal.parameters, literal.trainable_parameters)
+    phase, moment = short.worst(batch)
+    literal_phase, literal_moment = literal.worst(batch)
+    assert phase == literal_phase
+    components = short.components(batch, phase, moment)
+    assert components == literal.components(batch, literal_phase, literal_moment)
+    assert sum(components.values()) == short.peak_bytes(batch)
+    for record in (short, literal):
+        assert record.end_bytes(batch) == record.static_bytes(batch)
+
+
+@DRAWS
+@given(trained_setups(), st.sampled_from([2, 3, 8]))
+def test_the_affine_peak_never_exceeds_the_exact_one(setup: Setup, batch: int) -> None:
+    assert Envelope(replay(setup)).peak_bytes(batch) <= replay(setup, batch=batch, direct=True).peak_bytes(batch)
+
+
+@DRAWS
+@given(st.data(), trained_setups(only_frozen=True), BATCHES)
+def test_a_further_frozen_part_never_needs_more(data: st.DataObject, setup: Setup, batch: int) -> None:
+    """Weights that are not trained have no gradients and no states, and less is saved for them.
+
+    Where Transformers' switch checkpoints every block it asks a frozen table for gradients of what is looked up: that
+    is memory which training the table does not need. And autocast keeps one cast of a trained weight, where one that is
+    frozen is cast for each chunk of the loss.
+    """
+    if every_block_is_checkpointed(setup.segments) or (setup.precision.startswith("amp") and ":" in setup.loss):
+        return
+    names = names_of(setup.model)
+    words = (*setup.frozen, *data.draw(frozen_words(setup.model, names)))
+    if all(any(matches(word, path) for word in words) for path in names.paths):
+        return
+    chain = [setup._replace(frozen=()), setup, setup._replace(frozen=words)]
+    peaks = [replay(one, batch=min(batch, 2)).peak_bytes(batch) for one in chain]
+    assert peaks == sorted(peaks, reverse=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(trained_setups(), BATCHES)
+def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
+    """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""
+    replay(setup, batch=batch, direct=True)  # imports and caches of the first time
+    gc.collect()
+    gc.disable()
+    try:
+        replay(setup, batch=batch, direct=True)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(("elements", "double"), [(4096 * 4096, False), (4096 * 11008, True), (65, False), (65, True)])
+def test_the_bits_of_a_quantized_weight(elements: int, double: bool) -> None:
+    """QLoRA (arXiv:2305.14314, section 3): 4 bits and 32 / 64 of one; 8 / 64 + 32 / (64 * 256) if double.
+
+    The rest are codes, an offset and blocks that are not full.
+    """
+    bits = 4 + (8 / 64 + 32 / (64 * 256) if double else 32 / 64)
+    full = elements * bits / 8
+    assert full <= sum(stored_bytes_4bit(elements, nested=double)) <= full + 16 * 4 + double * (256 * 4 + 4) + 8

@@ -1,0 +1,66 @@
+"""Random iterations that train less than every weight: frozen parts, adapters, quantized weights."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tests.engine.draws import setups
+from vramplan.memory.iteration import Setup
+from vramplan.memory.trained import Names, names_of
+from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
+from vramplan.models.trained import matches
+from vramplan.spec import Adapter, ModelShape
+
+
+@st.composite
+def frozen_words(draw: st.DrawFn, model: ModelShape, names: Names) -> tuple[str, ...]:
+    """Words that leave something to train."""
+    first = draw(st.integers(0, model.layers - 1))
+    blocks = f"layers.{first}-{draw(st.integers(first, model.layers - 1))}"
+    known = [*names.parts(model.layers), blocks, f"layers.{first}", f"{blocks}.norms"]
+    words: list[str] = []
+    for word in draw(st.lists(st.sampled_from(known), min_size=1, max_size=4, unique=True)):
+        if not all(any(matches(one, path) for one in (*words, word)) for path in names.paths):
+            words.append(word)
+    return tuple(words)
+
+
+@st.composite
+def adapters(draw: st.DrawFn, model: ModelShape, names: Names, precision: str, kinds: list[str]) -> Adapter:
+    """An adapter over some of the model's layers."""
+    kind = draw(st.sampled_from(kinds))
+    known = [ALL_LINEAR, *(name for name in names.linears if name not in CLASSIFIERS)]
+    targets = tuple(draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)))
+    own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
+    saved = draw(st.lists(st.sampled_from(["norm", "ln_f"]), max_size=1))
+    if not model.tied_embeddings:
+        saved += draw(st.lists(st.sampled_from([names.table[-1], "lm_head"]), max_size=2, unique=True))
+    if model.task == "cls":
+        saved += CLASSIFIERS
+    ia3 = kind == "ia3"
+    return Adapter(
+        kind=kind,
+        rank=0 if ia3 else draw(st.sampled_from([1, 4, 7])),
+        targets=targets,
+        feedforward_targets=tuple(draw(st.lists(st.sampled_from(targets), max_size=1))) if ia3 else (),
+        modules_to_save=tuple(saved),
+        dropout=0.0 if ia3 else draw(st.sampled_from([0.0, 0.1])),
+        dtype=own if precision.startswith("mixed-") else draw(st.sampled_from(["fp32", own])),
+    )
+
+
+@st.composite
+def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool = False) -> Setup:
+    """An iteration with frozen parts, or with an adapter over a model that may be quantized."""
+    setup = draw(setups())
+    if setup.loss.startswith("fused"):
+        setup = setup._replace(loss="chunked:3")
+    names = names_of(setup.model)
+    if only_frozen or not (adapted or draw(st.booleans())):
+        return setup._replace(frozen=draw(frozen_words(setup.model, names)))
+    quantizable = setup.model.task != "cls" and not setup.precision.startswith("mixed-") and not setup.ema
+    quantization = draw(st.sampled_from([None, "nf4", "nf4-double", "int8"])) if quantizable else None
+    kinds = ["lora", "dora", "ia3"] if quantization is None else ["lora"]
+    adapter = draw(adapters(setup.model, names, setup.precision, kinds))
+    half = setup.precision.startswith("amp-") and draw(st.booleans())
+    return setup._replace(adapter=adapter, quantization=quantization, half_weights=half)

@@ -1,0 +1,127 @@
+"""What a job trains: defaults, checks of names, and the round trip of the resolved job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.errors import InputError
+from vramplan.job import build_job, job_to_dict
+from vramplan.job.trained import IA3_TARGETS, LORA_TARGETS
+from vramplan.spec import Job
+
+UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
+LORA = {"kind": "lora"}
+
+
+def job(**keys: Any) -> Job:
+    return build_job({"model": "gpt2", "gpu": "a100", **keys})
+
+
+def refused(**keys: Any) -> str:
+    with pytest.raises(InputError) as error:
+        job(**keys)
+    return str(error.value)
+
+
+def assumed(found: Job) -> dict[str, Any]:
+    return {one.key: one.value for one in found.assumptions}
+
+
+def test_an_adapter_has_the_defaults_of_peft() -> None:
+    found = job(adapter=LORA)
+    assert found.adapter is not None
+    assert (found.adapter.rank, found.adapter.targets, found.adapter.dtype) == (8, ("c_attn",), "fp32")
+    told = assumed(found)
+    assert (told["adapter.rank"], told["adapter.targets"], told["adapter.dtype"]) == (8, ["c_attn"], "fp32")
+
+
+def test_a_master_copy_is_of_half_an_adapter() -> None:
+    found = job(adapter=LORA, precision="mixed-bf16")
+    assert found.adapter is not None
+    assert found.adapter.dtype == "bf16"
+    assert "fp32 is not modelled with mixed-bf16" in refused(adapter={**LORA, "dtype": "fp32"}, precision="mixed-bf16")
+
+
+def test_the_head_of_a_classification_is_trained_in_full() -> None:
+    found = job(model="bert-base", loss="classification", adapter=LORA)
+    assert found.adapter is not None
+    assert found.adapter.modules_to_save == ("classifier",)
+    assert assumed(found)["adapter.modules_to_save"] == ["classifier"]
+
+
+@pytest.mark.parametrize("model_type", sorted({*LORA_TARGETS, *IA3_TARGETS}))
+def test_every_default_target_is_a_layer_of_its_model(model_type: str) -> None:
+    assert model_type in MODEL_TYPES
+    for kind, known in (("lora", LORA_TARGETS), ("ia3", IA3_TARGETS)):
+        if model_type in known:
+            assert job(model={"transformers_model_type": model_type}, adapter={"kind": kind}).adapter is not None
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"frozen": ["embeddings", "layers.0-5", "norms"]},
+        {"frozen": ["embeddings", "head"]},
+        {"adapter": LORA},
+        {"adapter": {"kind": "dora", "rank": 4, "targets": ["all-linear"], "dropout": 0.05, "alpha": 16}},
+        {"adapter": {"kind": "ia3"}},
+        {"adapter": LORA, "quantization": "nf4-double", "precision": "pure-bf16"},
+        {"adapter": {**LORA, "dtype": "bf16"}, "precision": "pure-bf16"},
+        {"adapter": {**LORA, "modules_to_save": ["lm_head", "embed_tokens"]}, "model": UNTIED},
+        {"adapter": LORA, "model": "bert-base", "loss": "classification"},
+        {"adapter": LORA, "precision": "amp-bf16", "weight_dtype": "bf16"},
+    ],
+)
+def test_round_trip(keys: dict[str, Any]) -> None:
+    found = job(**keys)
+    again = build_job(json.loads(json.dumps(job_to_dict(found))))
+    for field in ("frozen", "adapter", "quantization", "half_weights"):
+        assert getattr(again, field) == getattr(found, field)
+    assert job_to_dict(again) == job_to_dict(found)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"frozen": ["embedings"]}, "frozen: 'embedings' names no part of gpt2 (did you mean embeddings? known: embed"),
+        ({"frozen": ["layers.0-12"]}, "frozen: 'layers.0-12' is out of range: the blocks of gpt2 are 0 to 11"),
+        ({"frozen": ["embeddings", "layers", "norms"]}, "frozen: nothing is left to train (leave a part out)"),
+        ({"frozen": ["head"]}, "frozen: the head of gpt2 is tied to its embeddings: neither can be frozen alone"),
+        ({"frozen": ["embeddings"], "loss": "fused"}, "loss: fused is not modelled with frozen parts"),
+        ({"frozen": ["embeddings"], "adapter": LORA}, "frozen: an adapter freezes the whole model (leave frozen out)"),
+        ({"adapter": {"rank": 8}}, "adapter.kind: required key is missing"),
+        ({"adapter": {**LORA, "targets": ["c_atn"]}}, "adapter.targets: 'c_atn' names no linear layer of gpt2"),
+        ({"adapter": {**LORA, "feedforward_targets": ["c_fc"]}}, "feedforward_targets: has no meaning for lora"),
+        ({"adapter": {"kind": "ia3", "rank": 8}}, "adapter.rank: has no meaning for ia3"),
+        ({"adapter": {**LORA, "dtype": "fp16"}}, "adapter.dtype: fp16 is not modelled with amp-bf16"),
+        ({"adapter": {**LORA, "modules_to_save": ["wte"]}}, "'wte' is tied to the head of gpt2, and PEFT would untie"),
+        ({"adapter": {**LORA, "rank": 0}}, "adapter.rank: 0 is too small"),
+        ({"adapter": LORA, "loss": "fused"}, "loss: fused is not modelled with a frozen head"),
+        ({"adapter": LORA, "model": "phi-3-mini"}, "adapter.targets: is missing: PEFT has no targets of its own"),
+        ({"quantization": "nf4"}, "quantization: nf4 weights cannot be trained: they need an adapter"),
+        ({"quantization": "gptq-int4", "adapter": LORA}, "quantization: gptq-int4 is not modelled (modelled: nf4"),
+        ({"quantization": "int8", "adapter": {"kind": "dora"}}, "adapter.kind: dora is not modelled over int8"),
+        ({"quantization": "nf4", "adapter": LORA, "precision": "mixed-fp16"}, "nf4 is not modelled with mixed-fp16"),
+        ({"quantization": "nf4", "adapter": LORA, "ema": True}, "ema: a moving average of nf4 weights"),
+        (
+            {"quantization": "nf4", "adapter": LORA, "model": "bert-base", "loss": "classification"},
+            "quantization: nf4 would quantize the classifier",
+        ),
+        (
+            {"quantization": "nf4", "adapter": {**LORA, "modules_to_save": ["c_fc"]}},
+            "adapter.modules_to_save: 'c_fc' is quantized and cannot be trained",
+        ),
+        ({"adapter": LORA, "weight_dtype": "fp16"}, "weight_dtype: fp16 is not modelled (amp-bf16 has fp32)"),
+        ({"adapter": LORA, "activation_checkpointing": "optimal"}, "optimal is modelled only where every weight"),
+    ],
+)
+def test_what_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:
+    assert message in refused(**keys)
+
+
+def test_outliers_of_int8_are_said_to_be_left_out() -> None:
+    assert assumed(job(quantization="int8", adapter=LORA))["quantization"] == "int8"
