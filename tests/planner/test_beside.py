@@ -47,3 +47,11 @@ def test_generation_says_what_it_needs_at_least() -> None:
     middle = said(fit(generation_batch_size=128, generation_length=1024))
     assert "at least" in middle
     assert "and fits" not in middle
+
+
+def test_a_loss_outside_of_the_model_has_remedies_but_no_optimal_placement() -> None:
+    for keys in ({"loss": "dpo"}, {"label_smoothing": 0.1}):
+        result = fit(gpu="t4", micro_batch_size=16, activation_checkpointing="none", **keys)
+        assert result.verdict == "does-not-fit"
+        assert result.remedies
+        assert "optimal" not in str(result.remedies)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from vramplan.memory.budget import HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
-from vramplan.models.modules import DPO, DPO_PRECOMPUTED, LABEL_SMOOTHER, SMOOTHED, Segment
+from vramplan.models import has_equal_blocks
+from vramplan.models.modules import DPO, DPO_PRECOMPUTED, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -149,3 +150,8 @@ def loss_of(job: Job) -> str:
     from vramplan.models.losses import FUSED, fused_on  # only who asks for it pays for it
 
     return fused_on(job.gpu) or FUSED
+
+
+def can_be_placed(job: Job) -> bool:
+    """Whether checkpoints can be placed by sizes: blocks are alike, and the loss is made inside of the model."""
+    return has_equal_blocks(job.model.family) and loss_of(job) not in OUTSIDE_LOSSES

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vramplan.memory.budget import Footprint
-from vramplan.models import blocks_are_alike, no_fused_attention, only_kernel_of
+from vramplan.models import no_fused_attention, only_kernel_of
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
-from vramplan.planner.judge import Judge
+from vramplan.planner.judge import Judge, can_be_placed
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
-from vramplan.spec import Gpu, Job, trains_all
+from vramplan.spec import Gpu, Job
 
 SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
 SEQUENCE_STEP = 128
@@ -102,7 +102,7 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
     for name in (*strategies_of(judge.job), OPTIMAL):
         if rung.strategy in (name, OPTIMAL):  # nothing is smaller than the smallest peak
             continue
-        if name == OPTIMAL and not _can_be_placed(judge.job):
+        if name == OPTIMAL and not can_be_placed(judge.job):
             continue
         settled = _settled(judge, name, rung.schedule)
         if settled is None or settled[0].device >= rung.peak.device:
@@ -115,11 +115,6 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
             change["every_second_matmul"] = False
         yield change, cost, judge.job._replace(**change), rung.schedule
         return
-
-
-def _can_be_placed(job: Job) -> bool:
-    """Whether checkpoints can be placed by size: where blocks are alike and all are trained."""
-    return blocks_are_alike(job.model, job.sequence_length, job.attention) and trains_all(job)
 
 
 def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
