@@ -159,7 +159,7 @@ def describe(
         total_parameters=total,
         trainable_parameters=trainable,
         peak=_peak(record, rung),
-        components=_components(record, judged, rung, total, trainable),
+        components=_components(record, judged, rung, total),
         overheads=_overheads(rung.peak, judge.context_bytes, job.runtime),
         recommended=_recommended(rung, job),
         checkpoints=checkpoint_ranges_in(rung.placement, job.model.stacks),
@@ -224,7 +224,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
     )
 
 
-def _components(record: Record, job: Job, rung: Rung, total: int, trainable: int) -> tuple[Component, ...]:
+def _components(record: Record, job: Job, rung: Rung, total: int) -> tuple[Component, ...]:
     micro = rung.schedule.micro_batch_size
     phase, moment = record.worst(micro)
     sizes = record.components(micro, phase, moment)
@@ -239,7 +239,7 @@ def _components(record: Record, job: Job, rung: Rung, total: int, trainable: int
         "optimizer": f"{job.optimizer}, {job.optimizer_implementation}" + ", fp32 states" * job.fp32_states,
         "ema": "moving average of the weights",
         "reference": "reference model, its weights and buffers",
-        "gradients": f"{trainable:,} x {gradient} B, resident" if resident else "those made so far",
+        "gradients": f"{record.reached_parameters:,} x {gradient} B, resident" if resident else "those made so far",
         "activations": f"micro-batch {micro} x {sequences}{_sample(job)}",
         "weight_casts": "16-bit copies that autocast keeps",
         "temporaries": f"alive in {record.operator_at(moment)}",
@@ -266,9 +266,8 @@ def _given(job: Job) -> str:
     given = ["images"] if job.image_size is not None else []
     given += ["token ids"] if job.sequence_length else []
     given += ["labels"] if job.model.task != "contrastive" else []  # its labels are the pairs
-    if job.padding != "none":
-        return f"{', '.join(given)} and a mask"
-    return " and ".join(given)
+    given += ["a mask"] if job.padding != "none" else []
+    return " and ".join([", ".join(given[:-1]), given[-1]]) if len(given) > 1 else given[0]
 
 
 def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict[str, str]:

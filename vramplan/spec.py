@@ -100,7 +100,23 @@ class ModelShape(NamedTuple):
         """Blocks of each stack, in the order in which forward runs them; of most models it is one stack."""
         if self.decoder_layers is not None:
             return (self.layers, self.decoder_layers)
-        return (self.layers,) if self.vision_layers is None else (self.vision_layers, self.layers)
+        if self.vision_layers is None:
+            return (self.layers,)
+        if self.image_tokens:  # the block after the one that is used is apart: nobody asks for its result
+            return (self.vision_layers - 1, 1, self.layers)
+        return (self.vision_layers, self.layers)
+
+    @property
+    def vision_head_size(self) -> int:
+        """Elements of a head of the vision encoder; 0 without one."""
+        return (self.vision_hidden_size or 0) // (self.vision_attention_heads or 1)
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of a text that stand for an image, one for each patch; 0 where images are not among the tokens."""
+        if self.task != "lm" or self.image_size is None or self.patch_size is None:
+            return 0
+        return int((self.image_size // self.patch_size) ** 2)
 
     @property
     def blocks(self) -> int:

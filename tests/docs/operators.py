@@ -36,6 +36,7 @@ TITLES = {
     "vramplan.tape.images": "Batch normalisation and pooling",
     "vramplan.tape.contrastive": "Contrastive models",
     "vramplan.tape.masked_attention": "Attention with a mask",
+    "vramplan.tape.multimodal": "Images among tokens",
     "vramplan.tape.fused_loss": "Fused loss",
     "vramplan.tape.experts": "Routing and experts",
     "vramplan.tape.latent": "Latent attention",

@@ -276,7 +276,7 @@ def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_typ
     return Setup(
         model=model,
         precision=precision,
-        sequence_length=draw(lengths) * model.takes_text,
+        sequence_length=(model.image_tokens + draw(lengths)) * model.takes_text,
         target_length=draw(target),
         image_size=model.image_size or (draw(st.integers(33, 130)) if model.takes_images else None),
         attention="efficient" if attention == "flash" and precision == "fp32" else attention,

@@ -37,6 +37,8 @@ def refused(model: Any, **keys: Any) -> str:
 def small(model_type: str, **fields: Any) -> dict[str, Any]:
     """An inline model of a type that takes no time."""
     sizes: dict[str, Any] = {"layers": 3, "hidden_size": 64, "attention_heads": 4, "vocabulary_size": 100}
+    if MODEL_TYPES[model_type].defaults.get("vision_layers"):
+        sizes |= {"image_size": 28, "patch_size": 14}
     sizes = {key: value for key, value in sizes.items() if key not in MODEL_TYPES[model_type].fixed}
     if MODEL_TYPES[model_type].grouped and model_type != "falcon":
         sizes["key_value_heads"] = 2
@@ -50,7 +52,7 @@ def test_these_families_are_particular() -> None:
     assert STORED == ["resnet"]
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
-    assert unequal == ["resnet", "clip", "t5", "bart", "falcon"]
+    assert unequal == ["resnet", "clip", "llava", "t5", "bart", "falcon"]
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.cli.running import run
 from vramplan.answer import answer
@@ -12,6 +14,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
+from vramplan.planner.judge import Judge
 from vramplan.walkthrough import walkthrough
 
 VIT = {"family": "vit", "layers": 2, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
@@ -74,6 +77,16 @@ def test_people_read_of_pixels_and_images() -> None:
     assert said in ([], ["micro-batch 4 x 224 x 224 pixels"])
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.integers(16, 200), st.integers(0, 60), st.sampled_from([1, 3]))
+def test_a_larger_image_never_needs_less(pixels: int, more: int, micro: int) -> None:
+    def peak(size: int) -> int:
+        job = build_job({"model": {**VIT, "image_size": size}, "gpu": CARD, "micro_batch_size": micro})
+        return Judge(job).allocated_bytes("none", micro, False)
+
+    assert peak(pixels) <= peak(pixels + more)
+
+
 def test_a_no_proposes_no_shorter_sequence() -> None:
     job = build_job({"model": VIT, "gpu": {"name": "s", "memory": "700 MiB"}, "micro_batch_size": 512})
     result = answer(job)
@@ -127,3 +140,70 @@ def test_every_command_speaks_of_convolutions(command: str, form: str) -> None:
 def test_the_walk_through_is_about_tokens() -> None:
     with pytest.raises(UsageError, match="takes images, and the equations of texts are about tokens"):
         walkthrough({"model": VIT, "gpu": CARD})
+
+
+SMALL = {"image_size": 28, "patch_size": 14, "layers": 2, "hidden_size": 64, "attention_heads": 4, "vision_layers": 3}
+LLAVA = {**SMALL, "family": "llava", "vocabulary_size": 100}
+CLIP = {**SMALL, "family": "clip", "vocabulary_size": 100}
+
+
+def test_flash_asks_for_the_heads_of_both_encoders() -> None:
+    model = {**CLIP, "vision_hidden_size": 600, "vision_attention_heads": 2}
+    assert "not 300" in refused(model=model, attention="flash", precision="pure-fp16")
+    assert build_job({"model": model, "gpu": "a100"}).attention == "efficient"
+
+
+def test_a_text_has_room_for_the_tokens_of_its_image() -> None:
+    assert "sequence_length: 3 tokens have no room for the 4 of an image" in refused(model=LLAVA, sequence_length=3)
+    assert build_job({"model": LLAVA, "gpu": CARD, "sequence_length": 4}).sequence_length == 4
+    assert "512 tokens have no room for the 576" in refused(model={"family": "llava", "max_positions": 512})
+
+
+@pytest.mark.parametrize(("model", "stacks"), [(CLIP, [[0, 2], [3, 4]]), (LLAVA, [[0, 1], [2, 2], [3, 4]])])
+def test_checkpoints_stay_inside_of_a_stack(model: dict[str, Any], stacks: list[list[int]]) -> None:
+    job = build_job({"model": model, "gpu": CARD, "activation_checkpointing": "every:9", "sequence_length": 9})
+    assert [list(pair) for pair in answer(job).checkpoints] == stacks
+    across = str([[stacks[0][0], stacks[1][1]]]).replace(" ", "")
+    message = refused(model=model, sequence_length=9, activation_checkpointing=f"layers:{across}")
+    assert "reaches from one stack into the other" in message
+
+
+def test_a_part_that_no_gradient_reaches_has_no_states() -> None:
+    keys = {"gpu": CARD, "sequence_length": 9, "micro_batch_size": 2, "gradient_accumulation_steps": 2}
+    result = answer(build_job({"model": LLAVA, **keys, "optimizer_implementation": "foreach", "precision": "fp32"}))
+    sizes = {one.name: one.bytes for one in result.components}
+    assert result.trainable_parameters == result.total_parameters
+    assert sizes["gradients"] < sizes["weights"]
+    assert sizes["optimizer"] == 2 * sizes["gradients"]
+
+
+def test_accumulation_does_not_enlarge_what_a_contrastive_loss_compares() -> None:
+    keys = {"model": CLIP, "gpu": CARD, "sequence_length": 9, "micro_batch_size": 8}
+    said = answer(build_job({**keys, "gradient_accumulation_steps": 4})).warnings
+    assert "the contrastive loss compares the 8 pairs of a micro-batch with each other" in said[0]
+    assert answer(build_job({**keys, "gradient_accumulation_steps": 1})).warnings == ()
+
+
+@pytest.mark.parametrize("model", ["clip-vit-base-patch32", "llava-1.5-7b"])
+@pytest.mark.parametrize("command", ["fit", "explain", "timeline"])
+def test_every_command_tells_of_models_of_images_and_text(model: str, command: str) -> None:
+    ran = run(command, "--model", model, "--gpu", "h200", "--micro-batch", "2", "--steps", "2")
+    assert ran.code == 0, ran.err
+    assert "tokens" in ran.out
+    assert "pixels" in ran.out
+
+
+def test_the_largest_micro_batch_counts_the_pairs() -> None:
+    """The similarities grow with the square: the micro-batch that is found fits, and one more does not."""
+    tiny = {**CLIP, "image_size": 16, "patch_size": 16, "layers": 1, "vision_layers": 1, "hidden_size": 8}
+    tiny |= {"vision_hidden_size": 8, "vision_attention_heads": 1, "attention_heads": 1, "projection_size": 4}
+    keys = {"model": tiny, "gpu": {"name": "m", "memory": "2 GiB"}, "sequence_length": 1}
+    found = answer(build_job({**keys, "gradient_accumulation_steps": 1})).recommended.largest_micro_batch_size
+
+    def device(micro: int) -> int:
+        job = build_job(
+            {**keys, "gradient_accumulation_steps": 1, "micro_batch_size": micro, "activation_checkpointing": "none"}
+        )
+        return answer(job).peak.device_bytes
+
+    assert device(found) <= 2 * 2**30 < device(found + 1)

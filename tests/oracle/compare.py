@@ -21,7 +21,7 @@ ROWS = {
     "selective": 220,
     "losses": 174,
     "resnet": 36,
-    "vision": 67,
+    "vision": 102,
     "precisions": 177,
     "steps": 8,
     "seq2seq": 144,

@@ -88,6 +88,21 @@ def test_every_type_has_rows_of_many_kinds() -> None:
         assert {job.hold_outputs for job in of_type} == {True, False}, model_type
 
 
+def test_the_rows_of_images_cover_what_is_modelled() -> None:
+    jobs = [row.job for row in rows("vision")]
+    for model_type in ("vit", "clip", "llava"):
+        of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
+        assert {job.attention for job in of_type} == {"eager", "flash", "efficient"}, model_type
+        assert {"none", "full", "sqrt", "every:3"} == {job.activation_checkpointing for job in of_type}, model_type
+        kept = {(job.micro_batch_size == 1, job.gradient_accumulation_steps == 1) for job in of_type}
+        assert len(kept) == 4, model_type  # a gradient that is a view is kept between micro-steps
+        cut = [job for job in of_type if job.model.image_size % job.model.patch_size]
+        assert cut, model_type  # patches that do not reach the border
+    assert any(job.sequence_length == job.model.image_tokens > 0 for job in jobs)
+    assert any(job.model.key_value_heads < job.model.attention_heads for job in jobs)
+    assert any(job.model.tied_embeddings for job in jobs)
+
+
 def test_the_rows_of_optimizers_cover_what_is_modelled() -> None:
     """Ten rows or more of each, with every combination that has an allocation of its own."""
     jobs = [row.job for row in rows("optimizers")]

@@ -53,6 +53,7 @@ FAMILY_OF = {
     "glm4": "glm4",
     "falcon": "falcon",
     "chatglm": "chatglm",
+    "llava": "llava",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

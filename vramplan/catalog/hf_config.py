@@ -19,10 +19,10 @@ _HEADS = {
     "ForMaskedLM": "mlm",
     "ForImageClassification": "image",
     "ForPreTraining": "mlm",
-    "ForConditionalGeneration": "seq2seq",
     "T5WithLMHeadModel": "seq2seq",
     "LMHeadModel": "lm",
     "ForCausalLM": "lm",
+    "ForConditionalGeneration": "",  # of several tasks: the type has one
     "Model": "",
 }
 

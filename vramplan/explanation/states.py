@@ -38,7 +38,7 @@ def _of_weights(trace: Trace, component: str) -> State:
         trainable, dtype = weight.trainable, parameter.dtype
         size = parameter.stored_bytes if component == "weights" else rounded(parameter.elements * dtype.itemsize)
         if component in ("master", "optimizer"):
-            if not trainable:
+            if not trainable or (parameter.idle and not precision.master):
                 continue
             dtype = FP32 if precision.master else dtype
             made = optimizer_states(
@@ -50,7 +50,7 @@ def _of_weights(trace: Trace, component: str) -> State:
             )
             size = sum(state.at(0) for state in made if state.category == component)
         elif (component == "ema" and not setup.ema) or (
-            component == "gradients" and not (trace.tape.gradients_resident and trainable)
+            component == "gradients" and not (trace.tape.gradients_resident and trainable and not parameter.idle)
         ):
             continue
         elif component == "gradients":
@@ -84,7 +84,7 @@ def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
     if component == "optimizer":
         parameters = []
         for weight in trace.weights:
-            if weight.trainable:
+            if weight.trainable and not weight.parameter.idle:
                 one = _one(trace, weight.parameter)
                 one.copies = weight.parameter.copies
                 parameters.append(one)

@@ -39,6 +39,13 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
     return given
 
 
+def room_for_images(resolver: Resolver, model: ModelShape, length: int) -> None:
+    """Refuse a text that is shorter than the tokens of its image."""
+    if length < model.image_tokens:
+        message = f"{length} tokens have no room for the {model.image_tokens} of an image, which are counted in"
+        resolver.fields.refuse("sequence_length", message, hint=f"use at least {model.image_tokens}")
+
+
 def no_tokens(resolver: Resolver, model: ModelShape) -> int:
     """The sequence length of a model that takes images alone: 0, and it is refused where one is given."""
     given = resolver.raw.sequence_length

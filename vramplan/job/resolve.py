@@ -11,7 +11,7 @@ from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import Cells, check_scaler, compose
 from vramplan.job.experts import expert_imbalance
-from vramplan.job.images import image_size_of, no_tokens
+from vramplan.job.images import image_size_of, no_tokens, room_for_images
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.job.targets import target_length
@@ -412,7 +412,9 @@ class Resolver:
         if given is None:
             length = min(model.max_positions, DEFAULT_MAX_SEQUENCE)
             self._assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
+            room_for_images(self, model, length)
             return length
+        room_for_images(self, model, given)
         bounded = model.positions == "learned" or model.family in BOUNDED_FAMILIES
         if given > model.max_positions and bounded:
             has = {"learned": "has learned", "alibi": "has a bias for"}.get(model.positions, "has")
@@ -550,8 +552,9 @@ def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -
         return f"{gpu.name}{capability} has no flash attention"
     if model is not None and no_flash_attention(model.family) is not None:
         return f"{model.name}: {no_flash_attention(model.family)}"
-    if model is not None and model.head_size > LARGEST_FLASH_HEAD:
-        return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {model.head_size}"
+    head = 0 if model is None else max(model.head_size, model.vision_head_size)
+    if head > LARGEST_FLASH_HEAD:
+        return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {head}"
     latent = None if model is None else model.latent_attention
     if model is not None and latent is not None and latent.value_size != model.head_size:
         return f"its queries, keys and values are equally long, not {model.head_size} and {latent.value_size} elements"

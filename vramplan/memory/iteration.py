@@ -107,6 +107,9 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     tape.casts.clear()
     held = output if setup.hold_outputs else None
     del output
+    idle = [one for one in tape.parameters if one.node is not None and not one.pending]
+    for one in idle:  # their gradients stay None, and optimizers pass them over
+        one.idle, one.node = True, None
     saved_at = len(tape.events)
 
     tape.phase("backward")
@@ -153,6 +156,9 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     if tape.trained is not None:
         states.append(State("weights", tape.trained.shared_bytes(), 0))
     optimizer, wide = setup.optimizer, setup.wide_embeddings
+    reached = [one for one in tape.parameters if one.node is not None]
+    if precision.master:
+        _wake(idle)  # a master copy is of every trainable weight
     states += optimizer_states(tape.parameters, optimizer, setup.optimizer_implementation, precision, wide)
     if setup.ema:
         states += average_states(tape.parameters, model.buffers())
@@ -162,16 +168,22 @@ def _replay(setup: Setup, tape: Tape) -> Record:
 
         states += scaler_states()
     if tape.gradients_resident:
-        states += gradient_states(tape.parameters, setup.fp32_gradients)
+        states += gradient_states(reached, setup.fp32_gradients)
     states += inputs
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
     if setup.model.rope_scaling is not None:
         states += [State("buffers", rounded(size), 0) for size in model.kept()]
+    _wake(idle)
     record = Record(tape, states, saved_at, managed_bytes(tape.parameters, optimizer, wide))
     for parameter in tape.parameters:
         parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
     tape.parameters.clear()
     return record
+
+
+def _wake(idle: Sequence[Parameter]) -> None:
+    for one in idle:
+        one.node = one
 
 
 def gradient_bytes(parameter: Parameter, in_fp32: bool) -> int:

@@ -198,6 +198,21 @@ class VisionModel:
         pooled = LayerNorm(tape, "post_layernorm", tower.hidden_size, tower.dtype)(pooled)
         return last, pooled
 
+    def with_hidden_state(
+        self, pixel_values: Tensor, used: tuple[Segment, ...], unused: tuple[Segment, ...]
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
+        """The same, and before it the hidden state after the `used` blocks; the last is which nodes come after it."""
+        tape, tower = self.tape, self.tower
+        hidden = self.embeddings(pixel_values)
+        hidden = self.pre_layrnorm(hidden)
+        selected = run_blocks(tape, used, lambda i: Block(tape, tower, None), hidden)
+        first = len(tape.nodes)
+        start = sum(one.times * one.blocks for one in used)
+        last = run_blocks(tape, unused, lambda i: Block(tape, tower, None), selected, start=start)
+        pooled = select(last, 1)
+        pooled = LayerNorm(tape, "post_layernorm", tower.hidden_size, tower.dtype)(pooled)
+        return selected, last, pooled, (first, len(tape.nodes))
+
 
 class TextModel:
     """CLIPTextModel."""

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from vramplan.memory.budget import HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
-from vramplan.models import has_equal_blocks
+from vramplan.models import blocks_are_alike
 from vramplan.models.modules import DPO, DPO_PRECOMPUTED, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.spec import Job
+from vramplan.spec import Job, trains_all
 from vramplan.tape.envelope import Envelope
 from vramplan.tape.record import Record
 
@@ -153,5 +153,6 @@ def loss_of(job: Job) -> str:
 
 
 def can_be_placed(job: Job) -> bool:
-    """Whether checkpoints can be placed by sizes: blocks are alike, and the loss is made inside of the model."""
-    return has_equal_blocks(job.model.family) and loss_of(job) not in OUTSIDE_LOSSES
+    """Whether checkpoints can be placed by sizes: blocks are alike, all train, and the loss is made in the model."""
+    alike = blocks_are_alike(job.model, job.sequence_length, job.attention)
+    return alike and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES

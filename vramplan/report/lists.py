@@ -193,7 +193,7 @@ def render_models(rows: Iterable[ModelRow], *, width: int | None = None) -> list
             number(row.hidden_size),
             number(row.attention_heads),
             number(row.key_value_heads),
-            number(row.vocabulary_size),
+            "-" if row.vocabulary_size == 0 else number(row.vocabulary_size),
             number(row.max_positions),
             *([Span(row.origin)] if elsewhere else []),
         ]

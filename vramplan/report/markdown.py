@@ -135,7 +135,7 @@ def render_models(rows: Iterable[ModelRow]) -> str:
         sizes = (row.layers, row.hidden_size, row.attention_heads, row.key_value_heads)
         numbers = [*sizes, row.vocabulary_size, row.max_positions]
         parameters = "?" if row.parameters is None else f"{row.parameters:,}"
-        shown = ["?" if number is None else str(number) for number in numbers]
+        shown = ["?" if number is None else str(number) if number else "-" for number in numbers]
         ends = (text(", ".join(row.aliases)), text(row.origin))
         cells.append([text(row.name), text(row.family), parameters, *shown, *ends])
     return page([table(columns, cells)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.tape.tape import Saved, rounded
+from vramplan.tape.tape import Saved
 from vramplan.tape.tensors import Parameter, Tensor
 from vramplan.tape.views import Grads, autocast_half
 
@@ -19,10 +19,9 @@ def conv2d(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, strid
     One formula makes all gradients, so both are saved even if only one of them is needed.
     Saves `x`: the gradient of the weight is x correlated with the incoming one.
     Saves `w`: the gradient of x is the incoming one convolved with the weight turned round.
-    Backward: the gradients of x, of the weight and of the bias, each only if it is wanted, and a contiguous copy of an
-    incoming gradient that is not; cuDNN's workspaces are not counted.
-    Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, convolution_backward;
-    aten/src/ATen/native/cudnn/ConvShared.cpp, cudnn_convolution_backward_weight.
+    Backward: the gradients of x, of the weight and of the bias, each only if it is wanted. What cuDNN takes inside is
+    not counted: its workspaces, and copies into the layout that it computes in.
+    Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, convolution_backward.
     """
     tape = x.tape
     b = None if bias is None else autocast_half(bias)
@@ -35,7 +34,6 @@ def conv2d(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, strid
     need_x, need_w, need_b = (t is not None and t.node is not None for t in (x, w, b))
     x_shape, w_shape, batched = x.shape, w.shape, x.batched
     work = 2 * prod(shape) * inputs * kernel * kernel
-    copy_bytes = prod(shape[1:]) * x.dtype.itemsize
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape, dtype = grad.tape, grad.dtype
@@ -43,8 +41,6 @@ def conv2d(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, strid
         gx = tape.new("convolution_backward", x_shape, dtype, batched) if need_x else None
         gw = tape.new("convolution_backward", w_shape, dtype, False) if need_w else None
         gb = tape.new("convolution_backward", (outputs,), dtype, False) if need_b else None
-        if grad.strides is not None:
-            tape.workspace("convolution_backward", lambda samples: rounded(samples * copy_bytes), copy_bytes)
         return (gx, gw, gb)
 
     node = tape.record("convolution", (x, w, b), backward, (x, w))

@@ -20,7 +20,14 @@ from typing import Any
 from vramplan.tape.tape import Frame, Node, StopRecomputation, Tape
 from vramplan.tape.tensors import Parameter, Tensor, dense_like
 
-ALONE = 2  # references that getrefcount sees of a tensor that one variable holds: that one, and its own argument
+
+def _references_of_one_variable() -> int:
+    """What getrefcount says of an object that one local variable holds: 2, or 1 where arguments are borrowed."""
+    one = object()
+    return getrefcount(one)
+
+
+ALONE = _references_of_one_variable()
 
 
 def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: str | None = None) -> Any:

@@ -71,6 +71,9 @@ class Record:
         self.relabelled = frozenset(tape.relabelled)
         self.parameters = sum(p.elements * p.copies for p in tape.parameters)
         self.trainable_parameters = sum(p.elements * p.copies for p in tape.parameters if p.node is not None)
+        self.reached_parameters = self.trainable_parameters - sum(
+            p.elements * p.copies for p in tape.parameters if p.idle
+        )
         self._weights = _copies_of_deaths(self.events, tape.marks)
         self.trees = self._grow()
         self._static_sampled = [state for state in states if state.per_sample_bytes]

@@ -25,6 +25,7 @@ ROOMS = (
     "vramplan.tape.contrastive",
     "vramplan.tape.biased",
     "vramplan.tape.masked_attention",
+    "vramplan.tape.multimodal",
     "vramplan.tape.fused_loss",
     "vramplan.tape.experts",
     "vramplan.tape.latent",

@@ -398,6 +398,18 @@ class Tape:
             self.save(node, *saves)
         return node
 
+    def abandon(self, first: int, last: int) -> None:
+        """These nodes go with the results that nobody used: no gradient will come through them.
+
+        A parameter that only they would have reached gets none: it is not stepped and has no states.
+        """
+        for node in self.nodes[first:last]:
+            for target, _, _, _, _ in node.edges:
+                if type(target) is Parameter:
+                    target.pending -= 1
+            node.saved = node.frame = None
+        del self.nodes[first:last]
+
     def save(self, node: Any, *tensors: Any) -> None:
         """Keep tensors for backward (outputs, or further inputs)."""
         if node is None:

@@ -100,7 +100,10 @@ class Parameter(Tensor):
     make it so. `part` is the part of the model that it belongs to, from the outer to the inner: `("vision_encoder",)`.
     """
 
-    __slots__ = ("copies", "grad", "grad_bytes", "is_table", "name", "part", "path", "pending", "quantized", "waiting")
+    __slots__ = (
+        *("copies", "grad", "grad_bytes", "idle", "is_table", "name"),
+        *("part", "path", "pending", "quantized", "waiting"),
+    )
 
     def __init__(self, tape: Tape, name: str, shape: Shape, dtype: DType, copies: int, trainable: bool) -> None:
         super().__init__(tape, None, shape, dtype, False)
@@ -108,6 +111,7 @@ class Parameter(Tensor):
         self.copies = copies
         self.path = tape.path
         self.part = tape.part
+        self.idle = False  # trainable, and no gradient reaches it
         self.is_table = False  # an embedding: rows are looked up in it
         self.quantized: tuple[int, ...] = ()  # bytes of each tensor of a quantized weight, in place of its own
         self.node = self if trainable else None

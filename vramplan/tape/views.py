@@ -171,6 +171,16 @@ def narrow(x: Tensor, dim: int, length: int) -> Tensor:
     return x.alias(shape, strides, x.tape.record("slice", (x,), backward))
 
 
+def after(x: Tensor, dim: int, start: int) -> Tensor:
+    """`x[:, start:]` along a dimension: a view, nothing new.
+
+    Backward: 1 new, a zero-filled tensor of the whole with the gradient in its place (`slice_backward`).
+    Source: tools/autograd/derivatives.yaml, slice.Tensor; torch/csrc/autograd/FunctionsManual.cpp,
+    slice_backward_wrapper.
+    """
+    return narrow(x, dim, x.shape[dim] - start)  # where the view begins costs nothing
+
+
 def select(x: Tensor, dim: int) -> Tensor:
     """`x[:, 0]`: a view without the dimension, nothing new.
 

@@ -1,0 +1,58 @@
+"""LLaVA (models/llava/configuration_llava.py): a vision and a text configuration inside of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.catalog.config_classes import FLAG, ModelType
+from vramplan.catalog.families.clip import VISION_KEYS, read_inside
+from vramplan.catalog.families.llama import DEFAULTS, FIXED, KEYS
+from vramplan.catalog.fields import Fields, shown
+
+TEXT_KEYS = {**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)}
+
+
+def _llava(fields: Fields, values: dict[str, Any]) -> None:
+    for key, keys, known in (
+        ("vision_config", VISION_KEYS, "clip_vision_model"),
+        ("text_config", TEXT_KEYS, "llama"),
+    ):
+        inside = read_inside(fields, key, keys, values)
+        found = None if inside is None else inside.text("model_type")
+        if inside is not None and found not in {None, known}:
+            inside.refuse("model_type", f"{shown(found)} is not modelled inside of llava (modelled: {known})")
+    values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
+    for key, only in (("projector_hidden_act", "gelu"), ("vision_feature_select_strategy", "default")):
+        word = fields.text(key)
+        if word not in {None, only}:
+            fields.refuse(key, f"{shown(word)} is not modelled (modelled: {only})")
+    if fields.given("vision_feature_layer") and fields.value("vision_feature_layer") != -2:
+        fields.refuse("vision_feature_layer", "only -2 is modelled, the hidden state before the last block")
+    if fields.boolean("multimodal_projector_bias") is False:
+        fields.refuse("multimodal_projector_bias", "false is not modelled")
+
+
+TYPES = {
+    "llava": ModelType(
+        config="LlavaConfig",
+        family="llava",
+        tasks=("lm",),
+        defaults={
+            "image_size": 336,
+            "patch_size": 14,
+            "channels": 3,
+            "vision_layers": 24,
+            "vision_hidden_size": 1024,
+            "vision_attention_heads": 16,
+            "vision_intermediate_size": 4096,
+            "vision_activation": "quick_gelu",
+            "vision_attention_dropout": 0.0,
+            **{key: value for key, value in DEFAULTS.items() if key != "sliding_window"},
+        },
+        fixed={**FIXED, "sliding_window": None},
+        keys={"tie_word_embeddings": ("tied_embeddings", FLAG)},
+        adjust=_llava,
+        grouped=True,
+        own_head_size=True,
+    ),
+}
