@@ -254,7 +254,10 @@ def _components(record: Record, job: Job, rung: Rung, total: int) -> tuple[Compo
 
 def _sample(job: Job) -> str:
     """`1024 tokens`, `224 x 224 pixels`, or both."""
-    parts = [f"{job.sequence_length} tokens"] if job.sequence_length else []
+    length = str(job.sequence_length)
+    if job.model.decoder_layers is not None:  # of the encoder and of the decoder
+        length = f"({length} + {job.target_length or length})"
+    parts = [f"{length} tokens"] if job.sequence_length else []
     parts += [f"{job.image_size} x {job.image_size} pixels"] if job.image_size is not None else []
     return parts[0] if len(parts) == 1 else f"({' and '.join(parts)})"
 

@@ -37,6 +37,7 @@ TITLES = {
     "vramplan.tape.contrastive": "Contrastive models",
     "vramplan.tape.masked_attention": "Attention with a mask",
     "vramplan.tape.multimodal": "Images among tokens",
+    "vramplan.tape.biased": "Attention with a learned bias",
     "vramplan.tape.fused_loss": "Fused loss",
     "vramplan.tape.experts": "Routing and experts",
     "vramplan.tape.latent": "Latent attention",

@@ -337,7 +337,7 @@ def columns_of_the_model_types() -> dict[str, dict[str, str]]:
 def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     table = columns_of_the_model_types()
     assert list(table) == list(MODEL_TYPES)
-    given = {"attention_heads": 8, "attention_dropout": 0.125, "hidden_dropout": 0.25, "hidden_size": 100}
+    given = {"attention_heads": 8, "attention_dropout": 0.125, "hidden_dropout": 0.25, "hidden_size": 100, "layers": 7}
     given |= {"image_size": 224, "patch_size": 16, "depths": (1, 2), "widths": (3, 4)}
     given |= {"intermediate_size": 300, "experts.shared": 2, "experts.intermediate_size": 70}
     given |= {"latent_attention.plain_size": 20, "latent_attention.rotary_size": 10}
@@ -362,7 +362,7 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
 
 
 def test_what_the_tables_leave_out_is_what_the_page_says() -> None:
-    """A key without a cell: no share but 1, `pre_norm` true, the others false or null."""
+    """A key without a cell: no share but 1, `pre_norm` true, the others false, 0 or null."""
     special = {"partial_rotary_factor": 1.0, "pre_norm": True}
     assert {key: NEUTRAL[key] for key in special} == special
     assert all(value in (False, None) for key, value in NEUTRAL.items() if key not in special)

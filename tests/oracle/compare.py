@@ -24,7 +24,7 @@ ROWS = {
     "vision": 102,
     "precisions": 177,
     "steps": 8,
-    "seq2seq": 144,
+    "seq2seq": 156,
     "adapters": 305,
     "moe": 245,
     "attention": 246,

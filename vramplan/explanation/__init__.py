@@ -40,7 +40,7 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     layers = job.model.blocks
     if block is not None and not 0 <= block < layers:
         raise UsageError(f"there is no block {block}", key="--block", hint=f"blocks are 0 to {layers - 1}")
-    shown = layers // 2 if block is None else block
+    shown = job.model.layers // 2 if block is None else block  # of two stacks, in the first
     fit = describe(decision)
     trace = Trace(decision.setup, decision.choice.rung.schedule.micro_batch_size)
     if trace.record.events != decision.record.events:
@@ -65,7 +65,7 @@ def _peak(trace: Trace, held: tuple[State, ...], fit: FitResult) -> Top:
     """Everything that is alive at the peak; sums to its components, and so to the allocated bytes."""
     phase, moment = trace.record.worst(trace.batch)
     rows: dict[tuple[str, str, int], list[int]] = {}
-    for index, copies in trace.record.alive(phase, moment).items():
+    for index, copies in trace.sums(trace.record.alive(phase, moment)).items():
         birth = trace.births[index]
         row = rows.setdefault((trace.group_of(birth), trace.component(birth), trace.bytes_of(birth)), [0])
         row[0] += copies * birth.copies

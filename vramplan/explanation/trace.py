@@ -82,11 +82,39 @@ class Trace:
     def grouped(self, copies: dict[int, int]) -> dict[str, list[int]]:
         """Copies and bytes of storages, summed over the blocks."""
         groups: dict[str, list[int]] = {}
-        for index, times in copies.items():
+        for index, times in self.sums(copies).items():
             group = groups.setdefault(self.group_of(self.births[index]), [0, 0])
             group[0] += times * self.births[index].copies
             group[1] += times * self.sizes[index]
         return groups
+
+    def sums(self, copies: dict[int, int]) -> dict[int, int]:
+        """Copies of storages, where a sum that goes from block to block is one tensor.
+
+        The gradient of what several blocks take is added to in each of them. What the first of them in backward made
+        dies once in each copy of the next, and its group has fewer than none: there its sum takes its place.
+        """
+        totals: dict[str, int] = {}
+        for index, times in copies.items():
+            group = self.group_of(self.births[index])
+            totals[group] = totals.get(group, 0) + times * self.births[index].copies
+        found: dict[int, int] = {}
+        for index, times in copies.items():
+            heir = index
+            if times < 0 and totals[self.group_of(self.births[index])] < 0:
+                heir = self._heir(index, copies)
+            found[heir] = found.get(heir, 0) + times
+        return found
+
+    def _heir(self, index: int, copies: dict[int, int]) -> int:
+        """The storage in which a sum goes on: each is made when the one before it dies, until one that is alive."""
+        events, at, size = self.record.events, index, self.bytes_of(self.births[index])
+        while copies.get(at, 0) <= 0:
+            after = self.births[at].died_at + 1
+            at = events[after] if after < len(events) else -1
+            if at < 0 or self.bytes_of(self.births[at]) != size:
+                return index
+        return at
 
     # ---------------------------------------------------------------------------------------------------- names
     def group_of(self, birth: Birth) -> str:
@@ -162,11 +190,20 @@ class Trace:
                 return f"{weight.name}.{operator}"
         return ".".join((*step.parts, step.operator.lstrip("_")))
 
+    @cached_property
+    def _shared(self) -> set[int]:
+        """Storages whose gradient more than one run of blocks adds to: what a stack shares, or gives to another."""
+        runs: dict[int, set[Blocks | None]] = {}
+        for birth in self.births:
+            if isinstance(birth.gradient_of, int) and birth.blocks is not None:
+                runs.setdefault(birth.gradient_of, set()).add(birth.blocks)
+        return {ref for ref, blocks in runs.items() if len(blocks) > 1 and blocks != {self.births[ref].blocks}}
+
     def _backward_label(self, birth: Birth) -> str:
         ref, step = birth.gradient_of, birth.step
         if isinstance(ref, int):
             owner = self.births[ref]
-            if owner.blocks == birth.blocks:
+            if owner.blocks == birth.blocks or ref in self._shared:
                 return f"{owner.label}.grad"
             return "input.grad" if birth.blocks is not None else f"{self.name_of(owner)}.grad"
         if ref is not None:

@@ -139,7 +139,7 @@ class Resolver:
             expert_imbalance=imbalance,
             loss=loss,
             image_size=image_size,
-            target_length=None if target == sequence_length else target,
+            target_length=target,
             frozen=frozen,
             adapter=adapter,
             quantization=raw.quantization,

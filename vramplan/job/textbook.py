@@ -157,7 +157,7 @@ class _TextbookResolver(Resolver):
             name=shape.name,
             parameters=declared if inline and declared is not None else counted,
             family=shape.family,
-            layers=shape.layers,
+            layers=shape.blocks,
             hidden_size=shape.hidden_size,
             attention_heads=shape.attention_heads,
             shape=shape,

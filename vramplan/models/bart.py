@@ -124,6 +124,7 @@ class Bart:
     """BartForConditionalGeneration, with its loss."""
 
     equal_blocks = False  # of two stacks
+    unequal_blocks = "whose blocks are of two stacks"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -173,6 +174,7 @@ class Bart:
         """BartDecoder.forward: positions are looked up once."""
         tape, recipe = self.tape, self.recipe
         _, length = ids.shape
+        length = ids.shape[1]
         _embeds = self.words(ids)
         _position_ids = tape.new("add", (length,), INT64, False)
         mask = self.mask(_embeds)

@@ -138,7 +138,7 @@ class RMSNorm:
         return mul(self.weight, to(hidden, dtype))
 
 
-def as_is(x: Any) -> Any:
+def as_is(x: Tensor) -> Tensor:
     """What stands for a module that a model type does not have."""
     return x
 
@@ -230,7 +230,7 @@ def run_blocks(
     """
     if type(hidden) is list:
         hidden = hidden.pop()
-    hand: Callable[[Any], Any] = as_is if carries else hidden_of
+    hand: Callable[[Any], Any] = all_of if carries else hidden_of
     firsts = [] if kind is None else first_of_each(segments, kind)
     breaks = [] if kind is None or alike else changes(segments, kind)
     if make_up is not None:
@@ -267,6 +267,11 @@ def run_blocks(
                     outputs[:] = (result,)
         at += times * size
     return hidden
+
+
+def all_of(result: Any) -> Any:
+    """What a block returns, as it is."""
+    return result
 
 
 def hidden_of(result: Any) -> Tensor:
@@ -309,7 +314,7 @@ def segment_of(
 ) -> Callable[[Any], Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 
-    A single block returns what it returns, several the hidden state alone.
+    A single block returns what it returns, several the hidden state alone, or with `carries` what the last one does.
     """
     blocks: dict[int, Block] = {}
     makes = [make]

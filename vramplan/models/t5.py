@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, output_embedding, run_blocks
 from vramplan.models.stacks import shift_right, split_at, text_pair
-from vramplan.tape.biased import biased_attention, bounded, permute, where, zeros_with_gradient
+from vramplan.tape.biased import biased_attention, clamp, permute, where, zeros_with_gradient
 from vramplan.tape.operators import (
     add,
     add_scalar,
@@ -180,6 +180,28 @@ def eager_attention(
     return output, weights
 
 
+def bounded(x: Tensor) -> Tensor:
+    """The clamp of T5Block in fp16 (models/t5/modeling_t5.py), below the largest number if there is an infinity."""
+    tape = x.tape
+    largest = _largest(x)
+    low = tape.new("neg", (), FP32, False)
+    return clamp(x, low, largest)
+
+
+def _largest(x: Tensor) -> Tensor:
+    tape = x.tape
+    absolute = tape.like("abs", x)
+    infinite = tape.like("eq", x, BOOL)
+    del absolute
+    any_ = tape.new("any", (), BOOL, False)
+    del infinite
+    one = tape.new("scalar_tensor", (), FP32, False)
+    other = tape.new("scalar_tensor", (), FP32, False)
+    result = tape.new("where", (), FP32, False)
+    del any_, one, other
+    return result
+
+
 def buckets(relative: Tensor, *, bidirectional: bool) -> Tensor:
     """T5Attention._relative_position_bucket: whole numbers [S, S], operator by operator."""
     tape, shape = relative.tape, relative.shape
@@ -264,6 +286,7 @@ class T5:
     """T5ForConditionalGeneration, with its loss."""
 
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
+    unequal_blocks = "whose blocks are of two stacks"
     no_flash_attention = "its positions are a bias on the scores, which the flash kernels do not take"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -206,7 +206,7 @@ def markdown(answer: Explanation) -> str:
                 words = f"keeps `{saved.tensor}`: {page.text(saved.why)}"
                 cells.append([words, page.text(shape_text(saved.shape)), saved.dtype, "", "", operator.rule or ""])
         columns = ("tensor", "shape", "dtype", "bytes:", "", "rule")
-        said.append([f"### {page.text(section_title(section, answer.block))}", "", *page.table(columns, cells)])
+        said.append([f"### {page.text(section_title(section, answer))}", "", *page.table(columns, cells)])
     rows = [[f"`{name}`", component, copies, total] for name, component, copies, total in parts_of_peak(answer)]
     title = f"### Peak: {page.text(answer.peak.phase)}, {page.text(answer.peak.operator)}"
     said.append([title, "", *page.table(("tensor", "component", "copies:", "bytes:"), rows)])

@@ -64,9 +64,13 @@ def blocks_text(blocks: Blocks) -> str:
     return f"blocks {', '.join(spelled)}"
 
 
-def section_title(section: Section, block: int | None) -> str:
-    """`Backward of block 24`."""
-    return TITLES[section.part, section.direction].format(block=block)
+def section_title(section: Section, answer: Explanation) -> str:
+    """`Backward of block 24`; of two stacks with the one that the block belongs to: `Block 18 (decoder)`."""
+    model = answer.fit.job["model"]
+    stack = ""
+    if model.get("decoder_layers"):
+        stack = " (decoder)" if answer.block >= model["layers"] else " (encoder)"
+    return TITLES[section.part, section.direction].format(block=f"{answer.block}{stack}")
 
 
 def _line(left: list[Span], right: str, width: int, style: str = "") -> list[Line]:
@@ -110,7 +114,7 @@ def _state_tensors(state: State, width: int) -> list[Line]:
 
 
 def _section(section: Section, answer: Explanation, width: int) -> list[Line]:
-    lines = _heading(section_title(section, answer.block), _about(section), width)
+    lines = _heading(section_title(section, answer), _about(section), width)
     for operator in section.operators:
         lines += _operator(operator, section, width)
     if section.made_bytes:

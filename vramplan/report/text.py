@@ -102,8 +102,14 @@ def subject(job: Mapping[str, Any]) -> str:
 
 def sample_words(job: Mapping[str, Any]) -> list[str]:
     """What a sample is made of: `1024 tokens`, `224 pixels`, both, or nothing that the job says."""
-    sizes = ((job.get("sequence_length"), "tokens"), (job.get("image_size"), "pixels"))
-    return [f"{size} {word}" for size, word in sizes if size is not None]
+    tokens = [tokens_of(job)] if job.get("sequence_length") is not None else []
+    return tokens + ([f"{job['image_size']} pixels"] if job.get("image_size") is not None else [])
+
+
+def tokens_of(job: Mapping[str, Any]) -> str:
+    """`1024 tokens`; `1024 tokens, target 128` where a decoder has another length."""
+    target = job.get("target_length")
+    return f"{job['sequence_length']} tokens" + (f", target {target}" if target is not None else "")
 
 
 def judged_words(result: FitResult) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.tape.attention import EFFICIENT_LSE, EFFICIENT_ROWS, stored_by_position
+from vramplan.tape.attention import EFFICIENT_LSE, EFFICIENT_ROWS
 from vramplan.tape.tape import RECOMPUTED, Saved, Tape, rounded
 from vramplan.tape.tensors import (
     BOOL,
@@ -84,28 +84,6 @@ def clamp(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return x.tape.like("clamp", x, None, x.tape.record("clamp", (x,), backward, (x, low, high)))
 
 
-def bounded(x: Tensor) -> Tensor:
-    """T5Block's clamp of fp16: below the largest number of the type, by 1000 if there is an infinity."""
-    tape = x.tape
-    largest = _largest(x)
-    low = tape.new("neg", (), FP32, False)
-    return clamp(x, low, largest)
-
-
-def _largest(x: Tensor) -> Tensor:
-    tape = x.tape
-    absolute = tape.like("abs", x)
-    infinite = tape.like("eq", x, BOOL)
-    del absolute
-    any_ = tape.new("any", (), BOOL, False)
-    del infinite
-    one = tape.new("scalar_tensor", (), FP32, False)
-    other = tape.new("scalar_tensor", (), FP32, False)
-    result = tape.new("where", (), FP32, False)
-    del any_, one, other
-    return result
-
-
 def where(mask: Tensor, x: Tensor) -> Tensor:
     """`torch.where(mask, x, number)`: new, in the layout of x.
 
@@ -166,7 +144,7 @@ def _efficient_biased(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         tape.work(10 * batch * heads * length * kv_length * width)
-        grads = tuple(stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
+        grads = tuple(_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
         biased = None
         if wants_bias:
             whole = tape.new("efficient_attention_backward", (*bias_shape[:3], row), saved[0].dtype, True)
@@ -176,9 +154,16 @@ def _efficient_biased(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 
     node = tape.record("efficient_attention", (q, k, v, bias), backward, (q, k, v, bias))
     tape.work(4 * batch * heads * length * kv_length * width)
-    out = stored_by_position(tape, "efficient_attention", q, node)
+    out = _by_position(tape, "efficient_attention", q, node)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
     tape.save(node, out, lse, seed, offset)
     return out
+
+
+def _by_position(tape: Tape, operator: str, x: Tensor, node: object = None) -> Tensor:
+    """[B, a, S, d] stored as [B, S, a, d]."""
+    _, heads, length, width = x.shape
+    strides = normalised(x.shape, (length * heads * width, width, heads * width, 1))
+    return tape.new(operator, x.shape, x.dtype, x.batched, strides, node)

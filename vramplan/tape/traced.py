@@ -355,7 +355,9 @@ class TracedTape(Tape):
             number: int = local(inner, "i")
             return step.of.inputs[number]
         if name == "_sum" and outer.f_code.co_name == "_receive":
-            return f"#{id(local(outer, 'parameter'))}"
+            return self._ref(local(outer, "parameter"))
+        if name == "_accumulate":  # the copy that a leaf inside the model takes
+            return self._ref(local(inner, "parameter"))
         if name == "_sum":
             edge = (id(local(outer, "target")), local(outer, "output_index"))
             return step.of.inputs[step.of.edges.index(edge)]
@@ -366,7 +368,7 @@ class TracedTape(Tape):
         for frame in frames:
             for name in ("x", "parameter"):
                 value = local(frame, name)
-                if type(value) is Parameter:
+                if type(value) is Parameter and value.storage is None:
                     return f"#{id(value)}"
             if frame.f_code.co_name == "to":
                 return None

@@ -27,7 +27,7 @@ DEFAULT_ACTIVATION_MODEL = "korthikanti"  # derived from the code of a layer, an
 TEXTBOOK_ALONE = ("activation_model", "activation_bytes", "checkpoint_factor")
 REPLAY_ALONE = (
     *("attention", "dropout", "hold_outputs", "loss", "optimizer_implementation", "reserve", "runtime"),
-    *("optimizer_in_backward", "max_gradient_norm", "ema"),
+    *("optimizer_in_backward", "max_gradient_norm", "ema", "target_length"),
 )
 BATCH = ("micro_batch_size", "global_batch_size", "gradient_accumulation_steps")
 OF_A_VERDICT = ("tight with no headroom: more likely not",)  # a warning about one step alone

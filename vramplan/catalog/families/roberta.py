@@ -1,4 +1,4 @@
-"""RoBERTa and XLM-RoBERTa (models/roberta/configuration_roberta.py, and the same of xlm_roberta)."""
+"""RoBERTa (models/roberta/configuration_roberta.py), XLM-RoBERTa (models/xlm_roberta/configuration_xlm_roberta.py)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,43 @@
+"""Where the checkpoints of two stacks are, and how a model splits what it is given."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramplan.models.modules import Segment
+from vramplan.models.stacks import split_at
+from vramplan.planner.checkpoints import checkpoint_ranges, segments_of
+from vramplan.planner.stacks import checkpoint_ranges_in, segments_in
+
+STRATEGIES = st.sampled_from(
+    ["none", "full", "sqrt", "every:2", "every:3", "every:50", "selective-layer:2", "selective"]
+)
+
+
+def test_a_strategy_begins_anew_with_the_decoder() -> None:
+    assert checkpoint_ranges_in("every:3", (4, 5)) == ((0, 2), (3, 3), (4, 6), (7, 8))
+    assert checkpoint_ranges_in("sqrt", (4, 9)) == ((0, 1), (2, 3), (4, 6), (7, 9), (10, 12))
+    assert checkpoint_ranges_in("selective-layer:2", (3, 3)) == ((1, 1), (4, 4))
+    assert checkpoint_ranges_in("layers:[[1,2],[3,4]]", (3, 3)) == ((1, 2), (3, 4))
+
+
+@given(STRATEGIES, st.integers(1, 30))
+def test_of_one_stack_nothing_is_new(strategy: str, layers: int) -> None:
+    assert checkpoint_ranges_in(strategy, (layers,)) == checkpoint_ranges(strategy, layers)
+    assert segments_in(strategy, (layers,)) == segments_of(strategy, layers)
+
+
+@given(STRATEGIES, st.integers(1, 30), st.integers(1, 30))
+def test_a_model_splits_the_segments_where_the_encoder_ends(strategy: str, layers: int, decoder_layers: int) -> None:
+    encoder, decoder = split_at(segments_in(strategy, (layers, decoder_layers)), layers)
+    assert encoder == segments_of(strategy, layers)
+    assert decoder == segments_of(strategy, decoder_layers)
+
+
+def test_runs_over_both_stacks_are_cut() -> None:
+    assert split_at((Segment(1, 10, False),), 4) == ((Segment(1, 4, False),), (Segment(1, 6, False),))
+    assert split_at((Segment(5, 2, True),), 4) == ((Segment(2, 2, True),), (Segment(3, 2, True),))
+    with pytest.raises(ValueError, match="from one stack into the other"):
+        split_at((Segment(5, 2, True),), 3)
