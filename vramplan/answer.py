@@ -22,6 +22,7 @@ from vramplan.results import (
     Alternative,
     Component,
     FitResult,
+    Host,
     Peak,
     Recommendation,
     Remedy,
@@ -173,9 +174,19 @@ def describe(
             *_beside(decision),
         ),
         active_parameters=_active(job.model, total),
+        host=_host(record, rung.schedule.micro_batch_size),
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
+
+
+def _host(record: Record, micro: int) -> Host | None:
+    """What forward leaves on the host; None if nothing is offloaded."""
+    if not record.host:
+        return None
+    from vramplan.tape.offload import pinned_bytes  # few jobs offload
+
+    return Host(sum(one.at(micro) * one.copies for one in record.host), pinned_bytes(record.host, micro))
 
 
 def _advice(job: AnyJob, schedule: Schedule, model: ModelShape | None) -> Advice | None:

@@ -40,6 +40,7 @@ class JobKeys(TypedDict, total=False):
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
     expert_imbalance: float | None
+    checkpoint_reentrant: bool | None
     attention: str | None
     loss: str | None
     label_smoothing: float | None
@@ -103,6 +104,7 @@ class Job:
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
     expert_imbalance: float | None
+    checkpoint_reentrant: bool | None
     attention: str | None
     loss: str | None
     label_smoothing: float | None

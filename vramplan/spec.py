@@ -237,6 +237,8 @@ class Job(NamedTuple):
     fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
     every_second_matmul: bool = False  # selective-op only
+    offload_activations: bool = False  # what forward saves is in pinned memory of the host
+    checkpoint_reentrant: bool = False  # torch.utils.checkpoint with use_reentrant=True
     expert_imbalance: float | None = None  # tokens of the most loaded expert over the mean; None: there are no experts
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused | dpo
     label_smoothing: float = 0.0  # the figure itself costs nothing

@@ -50,11 +50,13 @@ TITLES = {
     "vramplan.tape.plain_products": "Products with a transposed weight",
     "vramplan.tape.scripted": "TorchScript functions",
     "vramplan.tape.engine": "The autograd engine",
+    "vramplan.tape.reentrant": "Reentrant checkpoints",
     "vramplan.memory.optimizers": "Optimizers",
     "vramplan.memory.optimizers.muon": "Muon",
     "vramplan.memory.optimizers.bitsandbytes": "Optimizers of bitsandbytes",
     "vramplan.memory.optimizers.lomo": "LOMO",
     "vramplan.memory.clipping": "Clipping",
+    "vramplan.memory.scaling": "A scaled loss",
     "vramplan.memory.averaging": "Averages of the weights",
 }
 

@@ -312,6 +312,12 @@ def test_options_may_come_as_text() -> None:
         ({"optimizer": "lomo", "optimizer_in_backward": False}, "false contradicts lomo"),
         ({"optimizer": "lomo", "gradient_accumulation_steps": 3}, "no gradients to accumulate over 3 steps"),
         ({"optimizer": "lomo", "precision": "pure-fp16"}, "runs backward twice to scale an fp16 loss"),
+        (
+            {"checkpoint_reentrant": True, "activation_checkpointing": "selective-op"},
+            "checkpoint_reentrant: true contradicts selective-op",
+        ),
+        ({"checkpoint_reentrant": True, "model": "bloom-560m"}, "is not modelled for bloom"),
+        ({"offload": ["activations", "optimizer"]}, "offload: optimizer: offloading is not modelled"),
         ({"grad_scaler": True}, "grad_scaler: true belongs to amp-fp16"),
         ({"grad_scaler": True, "precision": "amp-fp16", "weight_dtype": "fp16"}, "unscales no fp16 gradients"),
         ({"grad_scaler": True, "precision": "amp-fp16", "optimizer": "muon"}, "is not modelled with muon"),

@@ -100,6 +100,8 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "padding": pinned(["none", "right"]),
             "generation_batch_size": pinned([None, 2]),
             "generation_length": pinned([None, 64]),
+            "checkpoint_reentrant": st.booleans(),
+            "offload": pinned([None, [], ["activations"]]),
             "attention": pinned(list(words.ATTENTIONS)),
             "dropout": st.none() | st.floats(0, 0.99),
             "hold_outputs": st.booleans(),

@@ -32,6 +32,7 @@ ROWS = {
     "smoothing": 77,
     "preference": 80,
     "padding": 61,
+    "checkpoints": 200,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)

@@ -248,6 +248,8 @@ REFUSED = {
     "--eval-batch-size 8": "eval_batch_size",
     "--generation-batch-size 8": "generation_batch_size",
     "--generation-length 8": "generation_length",
+    "--checkpoint-reentrant": "checkpoint_reentrant",
+    "--offload activations": "offload",
     "--loss fp32-logits": "loss",
     "--reserve 1GiB": "reserve",
     "--optimizer adafactor": "optimizer",

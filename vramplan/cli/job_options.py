@@ -108,6 +108,10 @@ def _job(
         str | None,
         _option("--expert-imbalance", metavar="X", help="Tokens of the most loaded expert over the mean."),
     ] = None,
+    checkpoint_reentrant: Annotated[
+        bool | None,
+        typer.Option("--checkpoint-reentrant/--no-checkpoint-reentrant", help="Checkpoints with use_reentrant=True."),
+    ] = None,
     loss: Annotated[
         str | None,
         _option("--loss", metavar="NAME", help="standard, fp32-logits, chunked:N, fused, classification, dpo."),

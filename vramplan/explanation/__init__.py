@@ -36,6 +36,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if job.dpo_reference == RESIDENT:
         message = "a reference model is not derived: only the model that trains is"
         raise UsageError(message, key="dpo_reference", hint="precomputed; fit counts the reference")
+    if job.checkpoint_reentrant:
+        message = "the graph that a reentrant checkpoint walks in backward is not explained"
+        raise UsageError(message, key="checkpoint_reentrant", hint="timeline shows it; or leave it out")
     decision = decide(job)
     layers = job.model.blocks
     if block is not None and not 0 <= block < layers:

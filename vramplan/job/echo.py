@@ -39,6 +39,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "every_second_matmul": job.every_second_matmul,
         "attention": job.attention if job.model.attention_heads else None,
         "expert_imbalance": job.expert_imbalance,
+        "checkpoint_reentrant": job.checkpoint_reentrant,
         "loss": job.loss,
         "label_smoothing": job.label_smoothing,
         "dpo_reference": job.dpo_reference,
@@ -52,7 +53,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "eval_batch_size": job.eval_batch_size,
         "generation_batch_size": job.generation_batch_size,
         "generation_length": job.generation_length,
-        "offload": [],
+        "offload": ["activations"] if job.offload_activations else [],
         "parallel": {
             "data": job.data_parallel_size,
             "tensor": 1,

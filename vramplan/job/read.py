@@ -40,6 +40,8 @@ class RawJob:
     activation_checkpointing: str | None = None
     every_second_matmul: bool | None = None
     expert_imbalance: float | None = None
+    checkpoint_reentrant: bool | None = None
+    offload_activations: bool = False
     attention: str | None = None
     loss: str | None = None
     label_smoothing: float | None = None
@@ -104,6 +106,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.every_second_matmul = fields.boolean("every_second_matmul")
     imbalance = fields.number("expert_imbalance", minimum=1, maximum=MAX_COUNT)
     raw.expert_imbalance = None if imbalance is None else float(imbalance)
+    raw.checkpoint_reentrant = fields.boolean("checkpoint_reentrant")
     raw.attention = fields.word("attention", words.ATTENTIONS)
     raw.loss = _pattern(fields, "loss", words.LOSSES)
     smoothing = fields.number("label_smoothing", minimum=0, below=1)
@@ -128,7 +131,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
             raw.cells[cell] = word
     textbook = raw.runtime == words.TEXTBOOK
     raw.data_parallel_size, raw.sharding, raw.shards = _parallel(fields, textbook)
-    _techniques(fields)
+    raw.offload_activations = _techniques(fields)
     raw.quantization = fields.word("quantization", words.QUANTIZATIONS)
     raw.frozen = tuple(fields.texts("frozen") or ()) if fields.given("frozen") else ()
     raw.adapter = fields.fields("adapter")
@@ -299,8 +302,8 @@ def _base(raw: RawJob) -> None:
             fields.refuse(other, f"is missing: {key} alone scales nothing", hint=hint)
 
 
-def _techniques(fields: Fields) -> None:
-    """What is known and not modelled: each at its default is accepted."""
+def _techniques(fields: Fields) -> bool:
+    """What is known and not modelled: each at its default is accepted. Whether activations are offloaded."""
     for key in ("compile",):
         if fields.boolean(key):
             fields.refuse(key, "true is not modelled")
@@ -309,8 +312,10 @@ def _techniques(fields: Fields) -> None:
         if word not in words.OFFLOADS:
             hint = nearest(word, words.OFFLOADS) or "known: " + ", ".join(words.OFFLOADS)
             fields.problem("offload", f"{shown(word)} is not a known value", hint=hint)
-    if offload:
-        fields.refuse("offload", f"{', '.join(offload)}: offloading is not modelled")
+    others = [word for word in offload or () if word != "activations"]
+    if others:
+        fields.refuse("offload", f"{', '.join(others)}: offloading is not modelled (modelled: activations)")
+    return "activations" in (offload or ())
 
 
 def _adapter(adapter: Fields) -> None:

@@ -69,6 +69,10 @@ class Resolver:
         attention = self._window(model, sequence_length, attention)
         target = target_length(raw.target_length, model, self.fields)
         self._checkpointing(model, sequence_length, attention)
+        if raw.checkpoint_reentrant and model is not None:
+            from vramplan.job.checkpoints import check_reentrant  # only these jobs pay for it
+
+            check_reentrant(self.fields, model, raw.activation_checkpointing)
         loss = self._loss(model, gpu, runtime, precision)
         if raw.label_smoothing and model is not None:
             from vramplan.job.losses import check_smoothing  # only these jobs pay for it
@@ -137,6 +141,8 @@ class Resolver:
             fp32_states=cells.fp32_states,
             every_second_matmul=bool(raw.every_second_matmul),
             expert_imbalance=imbalance,
+            offload_activations=raw.offload_activations,
+            checkpoint_reentrant=bool(raw.checkpoint_reentrant),
             loss=loss,
             image_size=image_size,
             target_length=target,

@@ -48,6 +48,7 @@ _MEANINGLESS = (
     _Meaningless("every_second_matmul", (False,)),
     _Meaningless("target_length", ()),
     _Meaningless("expert_imbalance", ()),
+    _Meaningless("checkpoint_reentrant", (False,)),
     _Meaningless("loss", ("standard",)),
     _Meaningless("label_smoothing", (0, 0.0)),
     _Meaningless("dpo_reference", ()),
@@ -246,6 +247,8 @@ class _TextbookResolver(Resolver):
             value = getattr(self.raw, key)
             if value is not None and value not in empty:
                 self.fields.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
+        if self.raw.offload_activations:
+            self.fields.refuse("offload", "no equation of the textbook looks at it", hint="leave it out")
 
     def _strategy(self, model: TextbookModel | None) -> str | None:
         """The checkpointing that is pinned; a factor of the text's own stands for "every so many layers"."""

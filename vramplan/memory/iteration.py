@@ -45,6 +45,8 @@ class Setup(NamedTuple):
     ema: bool = False  # an exponential moving average of the weights beside them
     fp32_gradients: bool = False  # half-precision gradients are added to fp32 buffers, which stay, and are freed
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
+    offload_activations: bool = False  # what forward saves is in pinned memory of the host
+    checkpoint_reentrant: bool = False  # checkpoints walk a graph of their own, in one node
     grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
     half_weights: bool = False  # autocast over weights of its own element type
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
@@ -86,6 +88,9 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     else:
         arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
 
+    tape.reentrant = setup.checkpoint_reentrant
+    tape.offloading = setup.offload_activations
+
     tape.phase("forward")
     tape.autocast = tape.compute_dtype = precision.autocast
     if setup.loss in OUTSIDE_LOSSES:
@@ -104,10 +109,12 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     if setup.loss in OUTSIDE_LOSSES:
         output = output._replace(loss=None)  # it is no part of what the model gave
     tape.autocast = None
+    tape.offloading = False
     tape.casts.clear()
     held = output if setup.hold_outputs else None
     del output
-    idle = [one for one in tape.parameters if one.node is not None and not one.pending]
+    # reentrant checkpoints record their weights in backward
+    idle = [one for one in tape.parameters if one.node is not None and not one.pending and not tape.reentrant]
     for one in idle:  # their gradients stay None, and optimizers pass them over
         one.idle, one.node = True, None
     saved_at = len(tape.events)

@@ -163,7 +163,9 @@ class GPT2:
         hidden = dropout(hidden, recipe.embedding_dropout)
         state = [hidden]
         del hidden  # the original's loop has no other name for it
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), state)
+        if tape.reentrant:
+            tape.arguments.append(position_ids)  # a keyword argument, unlike the mask
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), state, mask=mask)
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

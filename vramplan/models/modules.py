@@ -181,6 +181,7 @@ def run_blocks(
     outputs: list[Any] | None = None,
     start: int = 0,
     carries: bool = False,
+    mask: Tensor | None = None,
 ) -> Tensor: ...
 
 
@@ -197,6 +198,7 @@ def run_blocks(
     outputs: list[Any] | None = None,
     start: int = 0,
     carries: bool = False,
+    mask: Tensor | None = None,
 ) -> Carried: ...
 
 
@@ -212,6 +214,7 @@ def run_blocks(
     outputs: list[Any] | None = None,
     start: int = 0,
     carries: bool = False,
+    mask: Tensor | None = None,
 ) -> Any:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
@@ -220,7 +223,8 @@ def run_blocks(
     tensors that they share with all of their kind, or, if they are not `alike`, in what they compute too; or of several
     make-ups, `make_up(i)`, which differ in their modules and share nothing that the others do not. Blocks may return a
     tuple that begins with the hidden state; where the original keeps it in a variable until the next block has
-    returned, `outputs` is that variable.
+    returned, `outputs` is that variable. `mask` is given where the original hands it to a block as a positional
+    argument: a checkpoint of one block keeps it like its input.
 
     `start` is the number of the first block in the answer, where other blocks ran before. With `carries` a block is
     given all that the block before it returned, and so is the caller: the hidden state is a tuple then.
@@ -260,7 +264,8 @@ def run_blocks(
             run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
             for first, _ in run:
                 segment = segment_of(tape, size, make, at + first * size, apart, carries=carries)
-                result = checkpoint(tape, segment, hidden, keeps=selects)
+                arguments = () if mask is None or size > 1 else (mask,)
+                result = checkpoint(tape, segment, hidden, *arguments, keeps=selects)
                 del segment
                 hidden = hand(result)
                 if outputs is not None:
@@ -311,23 +316,30 @@ def segment_of(
     apart: Sequence[int] = (),
     *,
     carries: bool = False,
-) -> Callable[[Any], Any]:
+) -> Callable[..., Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 
     A single block returns what it returns, several the hidden state alone, or with `carries` what the last one does.
+    A single block returns what it returns, several the hidden state alone. A mask that is handed to it is not held.
     """
-    blocks: dict[int, Block] = {}
+    blocks: dict[int, Any] = {}
     makes = [make]
     alone = [one - at for one in apart]
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
 
-    def run(hidden: Any) -> Any:
+    def run(hidden: Any, *masks: Tensor) -> Any:
         result = None
         for first, _ in tape.repeat(size, apart=alone):
-            block = blocks.get(first)
+            block: Any = blocks.get(first)
             if block is None:
                 block = blocks[first] = makes[0](at + first)
-            result = block(hidden)
+            if masks:
+                block.mask = masks[0]
+            try:
+                result = block(hidden)
+            finally:
+                if masks:
+                    block.mask = None
             hidden = hand(result)
         makes.clear()
         return result if size == 1 else hidden

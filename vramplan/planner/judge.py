@@ -124,6 +124,8 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         max_gradient_norm=job.max_gradient_norm,
+        offload_activations=job.offload_activations,
+        checkpoint_reentrant=job.checkpoint_reentrant,
         grad_scaler=job.grad_scaler,
         ema=job.ema,
         fp32_gradients=job.fp32_gradients,

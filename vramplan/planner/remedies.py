@@ -179,6 +179,9 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
     if base.fp32_gradients:
         change["gradient_dtype"] = None
         job = job._replace(fp32_gradients=False)
+    if base.grad_scaler:  # it belongs to autocast
+        change["grad_scaler"] = False
+        job = job._replace(grad_scaler=False)
     if base.precision.startswith("mixed-") and base.optimizer not in FUSED_ALONE:
         change["optimizer_implementation"] = "foreach"  # only the step over a master copy is fused
         job = job._replace(optimizer_implementation="foreach")

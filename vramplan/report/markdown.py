@@ -43,12 +43,21 @@ def render_fit(result: FitResult) -> str:
         headline(result, figures),
         _run(result),
         _memory(result, figures),
+        _host(result),
         _ladder(result),
         _remedies(result, figures),
         _advice(result),
         _assumptions(result),
     ]
     return page(sections)
+
+
+def _host(result: FitResult) -> list[str]:
+    """Memory of the host, where the job offloads."""
+    if result.host is None:
+        return []
+    saved, pinned = text_of(gib_up(result.host.saved_bytes)), text_of(gib_up(result.host.pinned_bytes))
+    return [f"On the host: {saved} GiB of what forward saves, in {pinned} GiB of pinned memory."]
 
 
 def render_check(rows: Iterable[CheckRow]) -> str:

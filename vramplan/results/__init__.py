@@ -80,6 +80,13 @@ class Remedy(NamedTuple):
     verdict: str
 
 
+class Host(NamedTuple):
+    """What a step holds in the memory of the host, at most."""
+
+    saved_bytes: int  # of the tensors that forward saves
+    pinned_bytes: int  # of the pinned blocks that hold them, each a power of two
+
+
 class FitResult(NamedTuple):
     """The whole answer of `vramplan fit` and of `vramplan.fit`: frozen, hashable, picklable.
 
@@ -106,6 +113,7 @@ class FitResult(NamedTuple):
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
     active_parameters: int | None = None  # that one token passes; None: all of them, as there are no experts
+    host: Host | None = None  # where the job offloads
     advice: Advice | None = None  # on batch size and learning rate, where the job names what it comes from
 
     def to_dict(self, *, strict: bool = False) -> dict[str, Any]:

@@ -7,7 +7,7 @@ operators, so they are agreement with the reading of a source, not with a measur
 from __future__ import annotations
 
 from vramplan.tape.tape import Saved, Tape, rounded
-from vramplan.tape.tensors import BYTE, FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
+from vramplan.tape.tensors import FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
 from vramplan.tape.views import Grads, autocast_half, clone, expand, narrow, pad_last, view
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # flash_api.cpp, mha_bwd: seqlen_q rounded to 128, head size to 32
@@ -122,7 +122,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     out = tape.new("flash_attention", q.shape, q.dtype, q.batched, strides, node)
     lse = tape.new("flash_attention", (batch, heads, length), FP32, q.batched)
     seed = tape.new("flash_attention", (2,), INT64, False)
-    offset = tape.new("flash_attention", (1,), BYTE, False)
+    offset = tape.new("flash_attention", (), INT64, False)
     if tape.selective:
         tape.keep(False, out, lse, seed, offset)
     tape.save(node, out, lse, seed, offset)
@@ -169,7 +169,8 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
         return _again(node, kept)
     tape.work(2 * batch * heads * length * kv_length * (width + value_width))
     out = stored_by_position(tape, "efficient_attention", q, node, value_width)
-    lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
+    rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
+    lse = tape.new("efficient_attention", (batch, heads, rows), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
     if tape.selective:

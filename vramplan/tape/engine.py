@@ -13,7 +13,7 @@ Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -38,7 +38,16 @@ def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: st
     Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False), the default of Transformers, and
     create_selective_checkpoint_contexts.
     """
-    frame = Frame(function, inputs, tape.path, keeps)
+    if tape.reentrant:
+        from vramplan.tape.reentrant import reentrant_checkpoint  # only these jobs pay for it
+
+        return reentrant_checkpoint(function, *inputs)
+    if tape.offloading:
+        from vramplan.tape.offload import to_host  # only these jobs pay for it
+
+        frame = Frame(function, tuple(to_host(tape, inputs)), tape.path, keeps)
+    else:
+        frame = Frame(function, inputs, tape.path, keeps)
     tape.frame, tape.selective = frame, keeps is not None
     try:
         return function(*inputs)
@@ -56,16 +65,25 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     phase, tape.flop_phase = tape.flop_phase, "recompute"
     tape.selective = frame.keeps is not None
     try:
-        frame.function(*frame.inputs)
+        inputs = unpacked(frame.inputs) if tape.host else frame.inputs
+        frame.function(*inputs)
     except StopRecomputation:
         pass
     finally:
+        inputs = ()
         tape.recomputing, tape.category, tape.autocast = None, category, autocast
         tape.flop_phase, tape.selective = phase, False
         tape.enter(frame.path)
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.held = casts, held
         tape.enter(path)
+
+
+def unpacked(saved: Sequence[Any]) -> list[Tensor]:
+    """What is on the host comes back."""
+    from vramplan.tape.offload import to_device  # only jobs that offload pay for it
+
+    return to_device(saved)
 
 
 def backward(tape: Tape, loss: Tensor) -> None:
@@ -76,21 +94,28 @@ def backward(tape: Tape, loss: Tensor) -> None:
     """
     tape.category, tape.flop_phase = "temporaries", "backward"
     root: Tensor | None = tape.new("ones_like", (), loss.dtype, False)
-    loss.node.grads = [root]
-    nodes = tape.nodes
-    while nodes:
-        node = nodes.pop()
-        if node.grads is not None:
-            _run(tape, node)
-        node.saved = None
-        node.frame = None
+    assert root is not None
+    walk(tape, loss, root, since=0)
     del root
     tape.enter(())
+    tape.arguments.clear()
     for kept in tape.held:
         if type(kept) is Parameter:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
     tape.held.clear()
     tape.input_table = None
+
+
+def walk(tape: Tape, out: Tensor, gradient: Tensor, since: int) -> None:
+    """Run the nodes that came after the first `since`, in reverse, from a result whose gradient is there."""
+    out.node.grads = [gradient]
+    nodes = tape.nodes
+    while len(nodes) > since:
+        node = nodes.pop()
+        if node.grads is not None:
+            _run(tape, node)
+        node.saved = None
+        node.frame = None
 
 
 def _run(tape: Tape, node: Node) -> None:
@@ -108,6 +133,10 @@ def _run(tape: Tape, node: Node) -> None:
         start, end = node.slot, node.slot + node.width
         saved = taken[start:end]
         taken[start:end] = [None] * node.width
+        results = list(node.fn(grad, saved))
+        del saved
+    elif tape.host and node.saved:
+        saved = unpacked(node.saved)
         results = list(node.fn(grad, saved))
         del saved
     else:

@@ -457,9 +457,10 @@ def layer_norm(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     need_b = bias is not None and bias.node is not None
     w_shape, w_dtype = scale.shape, scale.dtype
     saves = [x]
-    if scale is not weight:
+    away = tape.offloading and tape.frame is None  # then the weights themselves are worth saving too
+    if scale is not weight or away:
         saves.append(scale)
-    if shift is not None and shift is not bias:
+    if shift is not None and (shift is not bias or away):
         saves.append(shift)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:

@@ -62,6 +62,7 @@ class Record:
         self.not_affine = tape.not_affine
         self.operators = tape.operators
         self.categories = tape.categories
+        self.host = tape.host
         self.flops = dict(tape.flops)
         self.events = list(tape.events)
         self.phases = [(position, name) for position, name in tape.phases]

@@ -38,11 +38,13 @@ ROOMS = (
     "vramplan.tape.plain_products",
     "vramplan.tape.scripted",
     "vramplan.tape.engine",
+    "vramplan.tape.reentrant",
     "vramplan.memory.optimizers",
     "vramplan.memory.optimizers.muon",
     "vramplan.memory.optimizers.bitsandbytes",
     "vramplan.memory.optimizers.lomo",
     "vramplan.memory.clipping",
+    "vramplan.memory.scaling",
     "vramplan.memory.averaging",
 )
 FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")

@@ -139,6 +139,10 @@ class Tape:
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
         self.recomputing: Frame | None = None
         self.no_grad = False  # torch.no_grad(): nothing is recorded
+        self.arguments: list[Any] = []  # keyword ones of reentrant checkpoints: held until backward is over
+        self.offloading = False  # what is saved goes to the host
+        self.host: list[Any] = []  # what went there: vramplan/tape/offload.py, HostTensor
+        self.reentrant = False  # checkpoints are reentrant
         self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
@@ -372,12 +376,12 @@ class Tape:
 
         Saved inputs are packed here, saved outputs by `save` afterwards: the order in which a checkpoint stops early.
         """
+        if self.no_grad:
+            return None
         for tensor in inputs:
             if tensor is not None and tensor.node is not None:
                 break
         else:
-            return None
-        if self.no_grad:
             return None
         if self.recomputing is not None:
             if saves:
@@ -414,6 +418,10 @@ class Tape:
         """Keep tensors for backward (outputs, or further inputs)."""
         if node is None:
             return
+        if self.offloading and self.frame is None:
+            from vramplan.tape.offload import to_host  # only these jobs pay for it
+
+            tensors = tuple(to_host(self, tensors))
         if node is RECOMPUTED:
             assert self.recomputing is not None
             self._pack(self.recomputing, tensors)

@@ -1,0 +1,91 @@
+"""Closed forms and invariants of reentrant checkpoints and of activations on the host."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from tests.engine.draws import setups, without_checkpoints
+from tests.engine.test_optimizers import BATCHES, WIDE, quick
+from vramplan.memory.iteration import Setup, replay
+from vramplan.models import holds_outputs
+from vramplan.models.modules import Segment
+from vramplan.tape.offload import HostTensor, pinned_bytes
+from vramplan.tape.record import Record
+
+pytestmark = pytest.mark.closed_form
+
+DRAWS = settings(max_examples=25, deadline=None)
+
+
+def same(short: Record, literal: Record, batch: int) -> None:
+    """Phase peaks, what forward saves, and every component at the peak."""
+    assert short.peaks(batch) == literal.peaks(batch)
+    assert short.saved_bytes(batch) == literal.saved_bytes(batch)
+    assert short.components(batch, *short.worst(batch)) == literal.components(batch, *literal.worst(batch))
+    assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+def whole(setup: Setup) -> Setup | None:
+    """The same with checkpoints of whole blocks, each of which keeps nothing; None where it has none of them."""
+    if any(segment.selects for segment in setup.segments) or holds_outputs(setup.model.family):
+        return None
+    return setup
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_a_reentrant_checkpoint_computes_everything_again(drawn: Setup, batch: int) -> None:
+    setup = whole(drawn)
+    if setup is None:
+        return
+    plain, again = quick(setup, batch), setup._replace(checkpoint_reentrant=True)
+    record = quick(again, batch)
+    same(record, replay(again, batch=batch, direct=True), batch)
+    assert record.flops["backward"] == plain.flops["backward"]
+    assert record.flops["forward"] == plain.flops["forward"]
+    assert record.flops["recompute"] >= plain.flops["recompute"]
+    if not any(segment.checkpointed for segment in setup.segments):
+        assert record.events == plain.events
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_what_is_on_the_host_is_not_on_the_device(drawn: Setup, batch: int) -> None:
+    setup = without_checkpoints(drawn)
+    away = setup._replace(offload_activations=True)
+    plain, record = quick(setup, batch), quick(away, batch)
+    literal = replay(away, batch=batch, direct=True)
+    same(record, literal, batch)
+    assert record.saved_bytes(batch) <= plain.saved_bytes(batch)
+    assert record.peaks(batch)["forward"] <= plain.peaks(batch)["forward"]
+    assert not plain.host
+    assert pinned_bytes(record.host, batch) == pinned_bytes(literal.host, batch)
+    held = sum(one.at(batch) * one.copies for one in record.host)
+    assert held <= pinned_bytes(record.host, batch) < 2 * held
+    assert held >= plain.saved_bytes(batch) - record.saved_bytes(batch) - 512 * sum(one.copies for one in record.host)
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_inputs_of_checkpoints_go_to_the_host(drawn: Setup, batch: int) -> None:
+    setup = whole(drawn)
+    if setup is None:
+        return
+    for reentrant in (False, True):
+        away = setup._replace(offload_activations=True, checkpoint_reentrant=reentrant)
+        same(quick(away, batch), replay(away, batch=batch, direct=True), batch)
+
+
+def test_full_checkpoints_leave_one_hidden_state_of_each_block_on_the_host() -> None:
+    """4 B for each of 64 x 128 numbers; what the embeddings, the last norm and the loss save comes on top."""
+    full = WIDE._replace(segments=(Segment(4, 1, True),), offload_activations=True)
+    short = full._replace(model=full.model._replace(layers=2), segments=(Segment(2, 1, True),))
+    more, less = (sum(one.at(3) * one.copies for one in replay(setup).host) for setup in (full, short))
+    assert more - less == 2 * 3 * 64 * 128 * 4
+
+
+def test_pinned_blocks_are_powers_of_two() -> None:
+    """aten/src/ATen/core/CachingHostAllocator.h."""
+    tensors = [HostTensor(0, 100, 3), HostTensor(4096, 0, 1), HostTensor(0, 0, 7), HostTensor(4097, 0, 1)]
+    assert pinned_bytes(tensors, 2) == 3 * 256 + 4096 + 8192
