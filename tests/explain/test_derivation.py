@@ -91,7 +91,7 @@ def test_a_life_is_the_same_in_the_replay_of_every_block(setup: Setup, batch: in
 @given(setups(), BATCHES, st.integers(0, 13))
 def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup, batch: int, block: int) -> None:
     trace = Trace(setup, batch)
-    shown = sections(trace, rule_of, block % setup.model.layers)
+    shown = sections(trace, rule_of, block % setup.model.blocks)
     for section in shown:
         for operator in section.operators:
             assert operator.rule is not None, operator.name

@@ -79,7 +79,7 @@ def test_it_ends_where_it_began(setup: Setup, batch: int) -> None:
 @given(setups(), BATCHES)
 def test_every_block_is_there_and_the_phases_divide_the_samples(setup: Setup, batch: int) -> None:
     made = history(quick(setup, batch), batch)
-    blocks = set(range(setup.model.layers))
+    blocks = set(range(setup.model.blocks))
     for phase in made.phases:
         part = made.samples[phase.first_sample : phase.first_sample + phase.samples]
         assert {sample.phase for sample in part} == {phase.name}

@@ -18,6 +18,9 @@ def _t5(fields: Fields, values: dict[str, Any]) -> None:
             fields.refuse("feed_forward_proj", f"{given} is neither ACTIVATION nor gated-ACTIVATION")
         values["gated_mlp"] = gate == "gated"
         values["activation"] = "gelu_new" if given == "gated-gelu" else activation
+    names = fields.texts("architectures") if fields.given("architectures") else None
+    if names and names[0].endswith("EncoderModel"):
+        fields.refuse("architectures", "an encoder alone is not modelled")
     found = fields.integer("relative_attention_num_buckets", minimum=1)
     if found not in {None, BUCKETS}:
         fields.refuse("relative_attention_num_buckets", f"{found} is not modelled (modelled: {BUCKETS})")
