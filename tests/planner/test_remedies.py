@@ -53,6 +53,9 @@ def verify(result: FitResult) -> None:
         {"model": "mistral-7b", "gpu": "a100", "attention": "eager", "sequence_length": 6000},
         {"model": "bert-base-uncased", "gpu": "rtx-3060", "micro_batch_size": 96, "activation_checkpointing": "none"},
         {"model": "bert-base-uncased", "gpu": {"name": "card", "memory": "6 GiB"}, "micro_batch_size": 512},
+        {"model": "llama-3-8b", "gpu": "rtx-4090", "adapter": {"kind": "lora"}, "sequence_length": 1024},
+        {"model": "gpt2-xl", "gpu": "t4", "adapter": {"kind": "lora"}, "weight_dtype": "fp16", "micro_batch_size": 32},
+        {"model": "gpt2-xl", "gpu": "v100", "frozen": ["embeddings", "layers.0-23"], "micro_batch_size": 32},
     ],
     ids=lambda keys: f"{keys['model']}",
 )

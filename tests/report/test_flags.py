@@ -34,6 +34,10 @@ from vramplan.flags import arguments_of, flags_of, quoted
         ({"gpu": {"name": "h100", "memory": "80 GiB"}}, "--gpu h100"),
         ({"reserve": "2 GiB"}, "--reserve '2 GiB'"),
         ({"offload": ["optimizer", "activations"]}, "--offload optimizer,activations"),
+        (
+            {"adapter": {"kind": "lora", "dropout": 0.1, "dtype": "bf16", "modules_to_save": ["norm"]}},
+            "--adapter lora --adapter-dropout 0.1 --adapter-dtype bf16 --modules-to-save norm",
+        ),
         ({"quantization": None}, "--quantization null"),
         ({}, ""),
     ],

@@ -40,8 +40,9 @@ class Frozen:
 
 def _of_layers(word: str) -> str:
     """The blocks that a word names: `layers.3-5.mlp` -> `layers.3-5`; another word says the same of every block."""
-    head, _, rest = word.partition(".")
-    return f"{head}.{rest.partition('.')[0]}" if head == LAYERS and rest else LAYERS
+    parts = word.split(".")
+    after = parts.index(LAYERS) + 1 if LAYERS in parts else len(parts)
+    return f"{LAYERS}.{parts[after]}" if after < len(parts) else LAYERS
 
 
 def path_of(part: Sequence[str], name: str) -> tuple[str, ...]:
