@@ -23,6 +23,9 @@ The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.jso
 `families.json` both of further model types,
 `optimizers.json` the same with other optimizers, steps in backward, clipping and averages of the weights,
 `selective.json` such ones under selective checkpointing, `losses.json` such ones with chunked, fused and fp32 losses,
+`precisions.json` such ones with half weights under autocast, fp32 states of half weights and a scaled loss,
+`steps.json` such ones whose step in backward needs more than the step after it,
+`checkpoints.json` such ones with reentrant checkpoints and with activations on the host.
 `vision.json` models that take images.
 `seq2seq.json` models of an encoder and a decoder, and RoBERTa.
 `adapters.json` such ones with frozen parts, adapters of peft 0.21.2 and quantized weights of bitsandbytes 0.50.2.
