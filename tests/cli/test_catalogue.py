@@ -24,7 +24,7 @@ UNITLESS = {"vendor", "architecture", "compute_capability", "bf16", "flash_atten
 WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),
     *("qkv_bias", "output_bias", "mlp_bias", "qk_norm", "parallel_residual", "pre_norm"),
-    *("attention_softcap", "logit_softcap", "vision_activation"),
+    *("attention_softcap", "new_decoder_architecture", "logit_softcap", "vision_activation"),
     *("experts.normalized", "experts.dense_layers", "latent_attention.interleaved"),
 }
 

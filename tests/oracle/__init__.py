@@ -20,8 +20,8 @@ does for all tensors but those of subclasses (torch/csrc/autograd/FunctionsManua
 LoRA, DoRA, IA3 and modules to save of peft 0.21.2, and with LoRA over layers of bitsandbytes 0.50.2, whose operators
 ran as the composites of its CUDA backend (int8 without outliers), and Llama 3 8B with LoRA in the dtype of the model.
 
-`precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models, and
-torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and torch.autograd.graph.save_on_cpu
+`precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models,
+and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and torch.autograd.graph.save_on_cpu
 around the forward pass, with the bytes that it packs; pinned blocks are those bytes rounded to powers of two, which no
 trace shows. `steps.json` holds optimizers in backward and after it, side by side.
 
