@@ -53,6 +53,9 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         what = "dpo" if job.loss == "dpo" else "smoothed labels of the Trainer"
         message = f"placements are not modelled with {what}, whose loss is made outside of the model"
         raise UsageError(message, key="loss", hint="vramplan fit answers with none, sqrt, full and every:K")
+    if job.compile:
+        message = "true is not modelled with placements: the pieces of a compiled step do not add up"
+        raise UsageError(message, key="compile", hint="fit --compile takes a placement as it is given")
     decision = decide(job)
     judge, schedule = decision.judge, decision.choice.rung.schedule
     budget = judge.limits.high if budget_bytes is None else budget_bytes

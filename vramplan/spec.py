@@ -211,7 +211,7 @@ class Job(NamedTuple):
     global_batch_size: int
     global_batch_given: bool  # False: the default of 512, which may move to the nearest reachable one
     gradient_accumulation_steps: int | None
-    precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16
+    precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16 | fp8
     optimizer: str  # a word of vramplan/job/vocabulary.py, OPTIMIZERS
     optimizer_implementation: str  # foreach | fused | for-loop
     # none | full | sqrt | every:K | layers:[[0,6],[7,13]] | optimal | selective | selective-op | selective-layer:K
@@ -241,6 +241,7 @@ class Job(NamedTuple):
     checkpoint_reentrant: bool = False  # torch.utils.checkpoint with use_reentrant=True
     expert_imbalance: float | None = None  # tokens of the most loaded expert over the mean; None: there are no experts
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused | dpo
+    compile: bool = False  # torch.compile around the model, its loss included
     label_smoothing: float = 0.0  # the figure itself costs nothing
     dpo_reference: str | None = None  # of the loss dpo: model | precomputed
     padding: str = "none"  # none | right: every token counts, or some are padding and a mask says so

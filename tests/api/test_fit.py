@@ -222,7 +222,7 @@ def test_a_mistake_in_the_keys_is_found_where_they_are_written(keys: Any, messag
     "keys",
     [
         {"model": "gpt2-xxl", "gpu": "v10"},
-        {"model": "gpt2", "gpu": "v100", "precision": "fp8"},
+        {"model": "gpt2", "gpu": "v100", "precision": "fsdp-bf16"},
         {"model": "gpt2", "gpu": "v100", "global_batch_size": 7, "micro_batch_size": 2},
     ],
     ids=str,

@@ -81,7 +81,7 @@ def test_every_command_is_valid_against_its_schema(tmp_path: Path) -> None:
         {"model": TINY, "gpu": "v100", "measured": measured},
         {"model": "gpt2-xl", "gpu": "t4"},
         {"model": "nobody-has-this", "gpu": "t4"},
-        {"model": "gpt2", "gpu": "t4", "compile": True},
+        {"model": "gpt2", "gpu": "t4", "quantization": "nf4"},
     )
     for name, words in {
         "check": ("check", file),

@@ -112,7 +112,8 @@ def test_an_absent_key_is_computed_with_its_default_and_listed(tmp_path: Path) -
 
 def test_a_case_that_cannot_be_computed_is_2_and_the_others_are_answered(tmp_path: Path) -> None:
     measured = {"metric": "allocated", "peak_bytes": 10**9}
-    jobs = [{**JOB, "measured": measured}, {**JOB, "measured": measured, "precision": "fp8"}, {**JOB, "model": "gpt3"}]
+    measured_job = {**JOB, "measured": measured}
+    jobs = [measured_job, {**measured_job, "precision": "fsdp-bf16"}, {**JOB, "model": "gpt3"}]
     file = write_jobs(tmp_path / "cases.yaml", *jobs)
     ran = run("validate", file, "--format", "json")
     answer = valid("validate", ran.document)
@@ -123,7 +124,7 @@ def test_a_case_that_cannot_be_computed_is_2_and_the_others_are_answered(tmp_pat
         ["error"],
         ["error"],
     ]
-    assert "fp8" in answer["results"][1]["error"]["message"]
+    assert "fsdp-bf16" in answer["results"][1]["error"]["message"]
     assert ran.err.count("error: ") == 2
     text = run("validate", file)
     assert text.code == 2

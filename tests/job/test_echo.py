@@ -77,7 +77,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
                     {"family": "mistral", "sliding_window": None},
                 ]
             ),
-            "gpu": pinned(["v100", "a100", "mi300x", {"name": "x", "memory": "123456789 B"}]),
+            "gpu": pinned(["v100", "a100", "h100", "mi300x", {"name": "x", "memory": "123456789 B"}]),
         },
         optional={
             "name": pinned(["a job", "no", "017"]),
@@ -105,6 +105,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "attention": pinned(list(words.ATTENTIONS)),
             "dropout": st.none() | st.floats(0, 0.99),
             "hold_outputs": st.booleans(),
+            "compile": st.booleans(),
             "optimizer_in_backward": st.booleans(),
             "max_gradient_norm": st.none() | st.floats(0.001, 10),
             "grad_scaler": st.booleans(),

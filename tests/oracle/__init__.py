@@ -21,10 +21,19 @@ LoRA, DoRA, IA3 and modules to save of peft 0.21.2, and with LoRA over layers of
 ran as the composites of its CUDA backend (int8 without outliers), and Llama 3 8B with LoRA in the dtype of the model.
 
 `precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models,
-and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and torch.autograd.graph.save_on_cpu
-around the forward pass, with the bytes that it packs; pinned blocks are those bytes rounded to powers of two, which no
+and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and
+torch.autograd.graph.save_on_cpu around the forward pass, with the bytes that it packs; pinned blocks are those bytes
+rounded to powers of two, which no
 trace shows. `steps.json` holds optimizers in backward and after it, side by side.
 
 Rows of `families.json` with several blocks in one checkpoint: each block has the arguments (mask, rotary positions) of
 its own kind; of a block that returns more than its hidden state, the rest lives until the next one has returned.
+
+`fp8.json` holds small configurations whose linear layers, but for the head, are torchao 0.18's Float8Linear (its own
+Python on fake tensors; the products are `torch._scaled_mm`).
+
+`compile.json` holds steps of models under torch.compile: Dynamo, AOTAutograd, the min-cut partitioner and Inductor run
+on fake CUDA tensors for compute capability 8.0 (triton 3.9), and the wrapper code that Inductor generates is executed
+with kernels that compute nothing, so that every allocation, reuse and release is its own. Padding of products by
+benchmark (`shape_padding`) is off, which needs a GPU to decide.
 """

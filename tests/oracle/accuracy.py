@@ -23,6 +23,9 @@ The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.jso
 `families.json` both of further model types,
 `optimizers.json` the same with other optimizers, steps in backward, clipping and averages of the weights,
 `selective.json` such ones under selective checkpointing, `losses.json` such ones with chunked, fused and fp32 losses,
+`fp8.json` such ones with torchao 0.18's Float8Linear.
+`compile.json` has steps as Inductor compiles them, from the wrapper code that it generates for CUDA; they are modelled
+by stated rules ([compiled steps](compile.md)) and not to the byte.
 `precisions.json` such ones with half weights under autocast, fp32 states of half weights and a scaled loss,
 `steps.json` such ones whose step in backward needs more than the step after it,
 `checkpoints.json` such ones with reentrant checkpoints and with activations on the host.
@@ -65,7 +68,7 @@ The quick replay plays the first, one inner and the last of a run of identical b
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
-    for file in FILES:
+    for file in (*FILES, "compile"):
         found = rows(file)
         parts.append(f"## {file}.json: {len(found)} rows\n")
         parts.append(table(found, "all", lambda row: "all"))

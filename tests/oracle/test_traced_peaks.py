@@ -40,6 +40,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "smoothing",
         "preference",
         "padding",
+        "fp8",
     )
 
 
@@ -52,7 +53,7 @@ def test_the_rows_cover_what_is_modelled() -> None:
     assert {job.model.transformers_model_type for job in jobs} == set(MODEL_TYPES)
     assert {job.model.task for job in jobs} == {"lm", "mlm", "cls", "image", "contrastive", "seq2seq"}
     assert {job.precision for job in jobs} == {
-        *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
+        *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fp8"),
     }
     assert {job.attention for job in jobs} == {"eager", "flash", "efficient", "math"}
     assert {(job.optimizer, job.optimizer_implementation) for job in jobs} >= {
@@ -82,7 +83,7 @@ def test_every_type_has_rows_of_many_kinds() -> None:
         of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
         assert len(of_type) >= 14, model_type
         assert {job.micro_batch_size == 1 for job in of_type} == {True, False}, model_type
-        assert len({job.precision for job in of_type}) == 7, model_type
+        assert len({job.precision for job in of_type} - {"fp8"}) == 7, model_type
         if no_checkpointing(of_type[0].model.family) is None:
             assert {job.activation_checkpointing == "none" for job in of_type} == {True, False}, model_type
         assert {job.hold_outputs for job in of_type} == {True, False}, model_type
@@ -198,3 +199,13 @@ def test_the_rows_of_windows_and_masks_cover_what_is_modelled() -> None:
     assert any(shape.positions == "alibi" for shape in falcons)
     scaled = {(job.model.rope_scaling, job.sequence_length > job.model.max_positions) for job in jobs}
     assert scaled >= {("dynamic", True), ("dynamic", False), ("longrope", True), ("longrope", False)}
+
+
+def test_the_rows_of_fp8_cover_what_is_modelled() -> None:
+    jobs = [row.job for row in rows("fp8")]
+    assert {job.precision for job in jobs} == {"fp8"}
+    assert {job.model.transformers_model_type for job in jobs} == {"llama", "mistral", "qwen2", "qwen3", "bert"}
+    assert {job.attention for job in jobs} == {"eager", "flash", "efficient"}
+    assert {"none", "full", "sqrt", "every:2"} <= {job.activation_checkpointing for job in jobs}
+    assert {(job.gradient_accumulation_steps or 1) > 1 for job in jobs} == {True, False}
+    assert {job.micro_batch_size == 1 for job in jobs} == {True, False}

@@ -250,6 +250,7 @@ REFUSED = {
     "--generation-length 8": "generation_length",
     "--checkpoint-reentrant": "checkpoint_reentrant",
     "--offload activations": "offload",
+    "--compile": "compile",
     "--loss fp32-logits": "loss",
     "--reserve 1GiB": "reserve",
     "--optimizer adafactor": "optimizer",

@@ -63,7 +63,7 @@ def _job(
         _option(
             "--precision",
             metavar="NAME",
-            help="auto, fp32, amp-fp16, amp-bf16, mixed-fp16, mixed-bf16, pure-fp16, pure-bf16.",
+            help="auto, fp32, amp-fp16, amp-bf16, mixed-fp16, mixed-bf16, pure-fp16, pure-bf16, fp8.",
         ),
     ] = None,
     optimizer: Annotated[
@@ -127,6 +127,9 @@ def _job(
     ] = None,
     dropout: Annotated[
         str | None, _option("--dropout", metavar="P", help="Overrides every dropout of the model.")
+    ] = None,
+    compile: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="torch.compile around the model and its loss.")
     ] = None,
     hold_outputs: Annotated[
         bool | None,
@@ -201,7 +204,6 @@ def _job(
         str | None,
         _option("--compute-dtype", metavar="NAME", help="Of matrix products: bf16 or fp16 with fp32 is amp-*."),
     ] = None,
-    compile: Annotated[bool | None, typer.Option("--compile/--no-compile", hidden=True)] = None,
     adapter: Annotated[
         str | None, _option("--adapter", metavar="KIND", help="lora, dora, ia3: small weights beside a frozen model.")
     ] = None,

@@ -39,6 +39,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if job.checkpoint_reentrant:
         message = "the graph that a reentrant checkpoint walks in backward is not explained"
         raise UsageError(message, key="checkpoint_reentrant", hint="timeline shows it; or leave it out")
+    if job.compile:
+        message = "a compiled step has no operators of its own to show: point-wise ones are fused"
+        raise UsageError(message, key="compile", hint="fit and timeline answer it; leave it out")
     decision = decide(job)
     layers = job.model.blocks
     if block is not None and not 0 <= block < layers:

@@ -22,6 +22,8 @@ class Cells(NamedTuple):
 
 def own_cells(precision: str) -> dict[str, str]:
     """The element types of a precision, as the table in docs/job-format.md has them."""
+    if precision == "fp8":
+        return {**own_cells("mixed-bf16"), "compute_dtype": "fp8"}
     half = precision.rpartition("-")[2]
     if precision == "fp32" or precision.startswith("amp-"):
         own = {
@@ -47,6 +49,14 @@ def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: st
     own = own_cells(precision)
     if not own or not given:
         return Cells(precision)
+    if precision == "fp8":  # the states are those of mixed-bf16
+        states = {key: word for key, word in given.items() if (key, word) != ("compute_dtype", "fp8")}
+        composed = compose(fields, states, "mixed-bf16", optimizer, gpu)
+        if composed.precision != "mixed-bf16":
+            key = next(iter(states))
+            message = f"{states[key]} is not modelled with fp8, whose states are those of mixed-bf16"
+            fields.refuse(key, message, hint=FAR)
+        return composed._replace(precision=precision)
     cells = {**own, **given}
     weights, compute = cells["weight_dtype"], cells["compute_dtype"]
     if "weight_dtype" in given and weights != own["weight_dtype"] and cells["master_dtype"] == "none":

@@ -51,6 +51,7 @@ class RawJob:
     generation_batch_size: int | None = None
     generation_length: int | None = None
     dropout: float | None = None
+    compile: bool | None = None
     hold_outputs: bool | None = None
     data_parallel_size: int = 1
     sharding: str | None = None  # textbook only, as are shards and the three below
@@ -116,6 +117,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.dpo_reference = fields.word("dpo_reference", words.DPO_REFERENCES)
     raw.label_smoothing = None if smoothing is None else float(smoothing)
     dropout = fields.number("dropout", minimum=0, below=1)
+    raw.compile = fields.boolean("compile")
     raw.dropout = None if dropout is None else float(dropout)
     raw.hold_outputs = fields.boolean("hold_outputs")
     raw.runtime = fields.text("runtime")
@@ -304,9 +306,6 @@ def _base(raw: RawJob) -> None:
 
 def _techniques(fields: Fields) -> bool:
     """What is known and not modelled: each at its default is accepted. Whether activations are offloaded."""
-    for key in ("compile",):
-        if fields.boolean(key):
-            fields.refuse(key, "true is not modelled")
     offload = fields.texts("offload") if fields.given("offload") else None
     for word in offload or ():
         if word not in words.OFFLOADS:

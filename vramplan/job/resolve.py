@@ -93,6 +93,15 @@ class Resolver:
             check_padding(self, loss, model, sequence_length)
         frozen, adapter = self._trained(model, precision, loss)
         imbalance = expert_imbalance(raw, model, self.assumptions, self.warnings)
+        if raw.compile:
+            from vramplan.job.compiling import check_compile  # only these jobs pay for it
+
+            checkpointing = raw.activation_checkpointing
+            self.assumptions += check_compile(self.fields, model, attention, loss, checkpointing, in_backward)
+        if precision == "fp8":
+            from vramplan.job.float8 import check_float8  # only these jobs pay for it
+
+            self.assumptions += check_float8(self.fields, raw, model, gpu, sequence_length, loss)
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
             self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
@@ -155,6 +164,7 @@ class Resolver:
             eval_batch_size=raw.eval_batch_size,
             generation_batch_size=raw.generation_batch_size,
             generation_length=raw.generation_length,
+            compile=bool(raw.compile),
         )
 
     def _trained(self, model: ModelShape | None, precision: str, loss: str) -> tuple[tuple[str, ...], Adapter | None]:
@@ -292,7 +302,7 @@ class Resolver:
             self._assume("optimizer", optimizer, "the default")
         elif words.pattern_word(optimizer) not in words.OPTIMIZERS:
             self.fields.refuse("optimizer", f"{optimizer} is not modelled (modelled: {', '.join(words.OPTIMIZERS)})")
-        mixed = precision.startswith("mixed-")
+        mixed = words.over_master_copy(precision)
         if mixed and optimizer in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
             self.fields.refuse("optimizer", f"{optimizer} over a master copy ({precision}) is not modelled")
         if optimizer == "lars" and half == "bf16":
@@ -337,7 +347,7 @@ class Resolver:
         if in_backward:
             message = "optimizer_in_backward drops each gradient before the norm of all is known"
             self.fields.refuse(key, message, hint="leave one of the two out")
-        if precision.startswith("mixed-"):
+        if words.over_master_copy(precision):
             self.fields.refuse(key, f"clipping inside the fused step over a master copy ({precision}) is not modelled")
 
     def _in_backward(self, runtime: Runtime | None, optimizer: str, precision: str) -> bool:
@@ -356,7 +366,7 @@ class Resolver:
         elif raw.gradient_accumulation_steps > 1:
             message = f"true leaves no gradients to accumulate over {raw.gradient_accumulation_steps} steps"
             self.fields.refuse(key, message, hint=f"{steps}: 1")
-        if precision.startswith("mixed-"):
+        if words.over_master_copy(precision):
             self.fields.refuse(key, f"true contradicts {precision}, which is one fused step over the master copy")
         if runtime is not None and runtime.gradients == "persistent":
             self.fields.refuse(key, f"true contradicts the gradient buffers that the {runtime.name} runtime keeps")

@@ -56,6 +56,7 @@ _MEANINGLESS = (
     _Meaningless("eval_batch_size", ()),
     _Meaningless("generation_batch_size", ()),
     _Meaningless("generation_length", ()),
+    _Meaningless("compile", (False,)),
     _Meaningless("dropout", ()),
     _Meaningless("hold_outputs", (False,)),
     _Meaningless("frozen", ((),)),
@@ -222,6 +223,9 @@ class _TextbookResolver(Resolver):
 
     def _textbook_precision(self, gpu: Gpu | None) -> str:
         """What texts call mixed precision has a half model and a master copy, so that is the default here."""
+        if self.raw.precision == "fp8":
+            message = "the equations have no place for copies in fp8"
+            self.fields.refuse("precision", message, hint="use mixed-bf16, which has the same states")
         if self.raw.precision not in {None, "auto"}:
             return self._precision(gpu)
         bf16 = True if gpu is None else gpu.bf16

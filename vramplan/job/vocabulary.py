@@ -37,10 +37,11 @@ PRECISIONS = {
     "bf16": "amp-bf16",
     "fp16": "amp-fp16",
     **{name: name for name in ("amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")},
+    "fp8": "fp8",
 }
 """Modelled precisions and the names that they resolve to."""
 
-KNOWN_PRECISIONS = ("auto", *PRECISIONS, "fsdp-bf16", "fp8")
+KNOWN_PRECISIONS = ("auto", *PRECISIONS, "fsdp-bf16")
 
 CELLS = ("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype")
 CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
@@ -53,7 +54,7 @@ NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for th
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
 FP32_STATES = ("adamw", "adam", "sgd-momentum", "rmsprop")  # of bitsandbytes, whatever the weights are
 OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, "sgd", "lomo")  # their states do not follow the weights
-OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-*
+OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-* and fp8
 
 OPTIMAL = "optimal"
 CHECKPOINTINGS = (
@@ -100,6 +101,11 @@ GPU_KEYS = (
     *("memory_bandwidth", "note"),
 )
 CAPACITY_BASES = ("visible", "nominal", "given")
+
+
+def over_master_copy(precision: str) -> bool:
+    """Whether a precision has half-precision weights and steps an fp32 copy of them."""
+    return precision.startswith("mixed-") or precision == "fp8"
 
 
 def pattern_word(text: str) -> str:

@@ -49,6 +49,7 @@ class Setup(NamedTuple):
     checkpoint_reentrant: bool = False  # checkpoints walk a graph of their own, in one node
     grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
     half_weights: bool = False  # autocast over weights of its own element type
+    compile: bool = False  # torch.compile around the model and its loss
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
     frozen: tuple[str, ...] = ()  # parts that are not trained
@@ -65,14 +66,25 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
     try:
-        return _replay(setup, tape or Tape(batch, direct=direct))
+        return _replay(setup, tape or tape_for(setup, batch, direct=direct))
     finally:
         if enabled:
             gc.enable()
 
 
+def tape_for(setup: Setup, batch: int, *, direct: bool = False) -> Tape:
+    """A fresh tape that plays a step as the setup runs it: operator by operator, or compiled."""
+    if not setup.compile:
+        return Tape(batch, direct=direct)
+    from vramplan.models import compiled_graphs
+    from vramplan.tape.compiled import CompiledTape  # only compiled jobs pay for it
+
+    return CompiledTape(batch, direct=direct, one_graph=compiled_graphs(setup.model.family) == 1)
+
+
 def _replay(setup: Setup, tape: Tape) -> Record:
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
+    tape.float8 = precision.float8
     recipe = recipe_of(setup, precision)
     if setup.frozen or setup.adapter is not None:
         from vramplan.memory.trained import trained_of  # only jobs that train less than every weight pay for it

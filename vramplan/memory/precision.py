@@ -14,6 +14,7 @@ class Precision(NamedTuple):
     weights: DType
     autocast: DType | None  # torch.autocast around forward
     master: bool  # fp32 master weights and fp32 optimizer states beside half weights, stepped by one fused kernel
+    float8: bool = False  # linear layers multiply in fp8 (tape/float8.py)
 
 
 def precision_of(name: str, *, half_weights: bool = False) -> Precision:
@@ -35,5 +36,6 @@ PRECISIONS = {
         Precision("mixed-bf16", BF16, None, True),
         Precision("pure-fp16", FP16, None, False),
         Precision("pure-bf16", BF16, None, False),
+        Precision("fp8", BF16, None, True, float8=True),
     )
 }

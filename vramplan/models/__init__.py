@@ -71,6 +71,17 @@ def takes_padding(name: str) -> bool:
     return getattr(family(name), "takes_padding", False) is True
 
 
+def is_float8(name: str) -> bool:
+    """Whether the family's linear layers have been traced in fp8: `float8 = True`."""
+    return getattr(family(name), "float8", False) is True
+
+
+def compiled_graphs(name: str) -> int | None:
+    """Into how many graphs `torch.compile` cuts the family's forward pass with its loss; None: it is not modelled."""
+    graphs: int | None = getattr(family(name), "compiled_graphs", None)
+    return graphs
+
+
 def has_equal_blocks(name: str) -> bool:
     """Whether the blocks of the family differ in nothing but what they share: without `equal_blocks = False`."""
     return getattr(family(name), "equal_blocks", True) is not False

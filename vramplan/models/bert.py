@@ -137,6 +137,8 @@ class Bert:
     """BertForMaskedLM or BertForSequenceClassification, with its loss."""
 
     selective = True  # traced with selective checkpoints
+    compiled_graphs = 1
+    float8 = True
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

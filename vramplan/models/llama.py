@@ -191,6 +191,8 @@ class Llama:
     """LlamaForCausalLM, with its loss."""
 
     selective = True  # traced with selective checkpoints
+    compiled_graphs = 1
+    float8 = True
     head_losses = HEAD_LOSSES
     takes_padding = True
 

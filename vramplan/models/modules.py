@@ -100,6 +100,11 @@ class Linear:
         self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
         self.transposed = transposed
         self.adapter = None if tape.trained is None else tape.trained.linear(tape, self, name)
+        self.float8 = False
+        if tape.float8:
+            from vramplan.tape.float8 import MULTIPLE  # only jobs in fp8 pay for it
+
+            self.float8 = inputs % MULTIPLE == 0 and outputs % MULTIPLE == 0
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.adapter is not None:
@@ -108,6 +113,10 @@ class Linear:
 
     def base(self, x: Tensor) -> Tensor:
         """The layer as it is in the model."""
+        if self.float8:
+            from vramplan.tape.float8 import float8_linear
+
+            return float8_linear(x, self.weight, self.bias)
         return linear(x, self.weight, self.bias, transposed=self.transposed)
 
 

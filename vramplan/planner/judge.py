@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vramplan.memory.budget import HIGH_PERCENT, Footprint, allocated_limit, footprint
+from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import blocks_are_alike
 from vramplan.models.modules import DPO, DPO_PRECOMPUTED, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
@@ -31,10 +31,11 @@ class Judge:
         self.job = job
         self.context_bytes = job.runtime.context_on(job.gpu.architecture)
         self.usable_bytes = job.gpu.capacity_bytes - job.reserve_bytes
-        usable, context = self.usable_bytes, self.context_bytes
+        self.margin_percent = COMPILED_MARGIN_PERCENT if job.compile else 0
+        usable, context, margin = self.usable_bytes, self.context_bytes, self.margin_percent
         self.limits = Limits(
-            high=max(0, (usable - context) * 100 // HIGH_PERCENT),
-            low=max(0, usable - -(-context // 2)),
+            high=max(0, (usable - context) * 100 // (HIGH_PERCENT + margin)),
+            low=max(0, (usable - -(-context // 2)) * 100 // (100 - margin)),
             device=allocated_limit(usable, context),
         )
         self._records: dict[tuple[str, bool, bool], Record] = {}
@@ -65,7 +66,7 @@ class Judge:
     def footprint(self, strategy: str, schedule: Schedule) -> Footprint:
         """The peak of a schedule on its way to the device."""
         allocated = self.allocated_bytes(strategy, schedule.micro_batch_size, schedule.accumulates)
-        return footprint(allocated, self.context_bytes)
+        return footprint(allocated, self.context_bytes, self.margin_percent)
 
     def verdict(self, peak: Footprint) -> str:
         """fits: high <= usable; tight: low <= usable < high; else does-not-fit."""
@@ -132,6 +133,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         image_size=job.image_size,
         half_weights=job.half_weights,
         target_length=job.target_length,
+        compile=job.compile,
         wide_embeddings=job.runtime.embedding_states == "fp32",
         frozen=job.frozen,
         adapter=job.adapter,

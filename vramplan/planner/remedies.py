@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vramplan.memory.budget import Footprint
+from vramplan.memory.precision import PRECISIONS
 from vramplan.models import no_fused_attention, only_kernel_of
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.checkpoints import OPTIMAL
@@ -102,7 +103,7 @@ def _other_checkpointing(choice: Choice, judge: Judge) -> Iterator[Change]:
     for name in (*strategies_of(judge.job), OPTIMAL):
         if rung.strategy in (name, OPTIMAL):  # nothing is smaller than the smallest peak
             continue
-        if name == OPTIMAL and not can_be_placed(judge.job):
+        if name == OPTIMAL and (judge.job.compile or not can_be_placed(judge.job)):
             continue
         settled = _settled(judge, name, rung.schedule)
         if settled is None or settled[0].device >= rung.peak.device:
@@ -138,13 +139,13 @@ def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
 
 def _other_optimizer(base: Job, schedule: Schedule) -> Iterator[Change]:
     """Optimizers with fewer states."""
-    if base.optimizer in ("adamw", "adam") and not base.precision.startswith("mixed-"):
+    if base.optimizer in ("adamw", "adam") and not PRECISIONS[base.precision].master:
         job = base._replace(optimizer="adafactor", optimizer_implementation="for-loop")
         change: dict[str, Any] = {"optimizer": "adafactor", "optimizer_implementation": "for-loop"}
         change, job = _without_fp32_states(change, job)
         yield change, "factored second moments, no momentum: other hyper-parameters", job, schedule
     if base.optimizer in ("adamw", "adam", "rmsprop", "sgd-momentum"):
-        implementation = "fused" if base.precision.startswith("mixed-") else "foreach"
+        implementation = "fused" if PRECISIONS[base.precision].master else "foreach"
         job = base._replace(optimizer="sgd", optimizer_implementation=implementation)
         change = {"optimizer": "sgd", "optimizer_implementation": implementation}
         change, job = _without_fp32_states(change, job)
@@ -171,7 +172,8 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
             base._replace(precision=name),
             schedule,
         )
-    half = "bf16" if base.precision.endswith("bf16") or (base.precision == "fp32" and gpu.bf16 is not False) else "fp16"
+    wide = base.precision.endswith("bf16") or base.precision == "fp8"
+    half = "bf16" if wide or (base.precision == "fp32" and gpu.bf16 is not False) else "fp16"
     if (base.optimizer, half) in (("lars", "bf16"), ("lomo", "fp16")):
         return  # bitsandbytes has no such kernel; lomo would scale its loss
     change: dict[str, Any] = {"precision": f"pure-{half}"}
@@ -182,7 +184,7 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
     if base.grad_scaler:  # it belongs to autocast
         change["grad_scaler"] = False
         job = job._replace(grad_scaler=False)
-    if base.precision.startswith("mixed-") and base.optimizer not in FUSED_ALONE:
+    if PRECISIONS[base.precision].master and base.optimizer not in FUSED_ALONE:
         change["optimizer_implementation"] = "foreach"  # only the step over a master copy is fused
         job = job._replace(optimizer_implementation="foreach")
     yield change, "weights and states in 16 bits: less accurate updates", job, schedule
@@ -215,6 +217,7 @@ def _larger_gpu(
     larger_gpus: Callable[[], Iterable[Gpu]],
 ) -> Sequence[Remedy]:
     """The smallest known GPU that fits and can run the same kernels."""
+    from vramplan.models.float8 import runs_float8
     from vramplan.models.losses import fused_on  # only a no pays for it
 
     for gpu in sorted(larger_gpus(), key=lambda gpu: (gpu.capacity_bytes, gpu.name)):
@@ -225,6 +228,8 @@ def _larger_gpu(
         ):
             continue
         if base.loss == "fused" and fused_on(gpu) is None:
+            continue
+        if base.precision == "fp8" and runs_float8(gpu) is False:
             continue
         size = f"{gpu.capacity_bytes / 2**30:.1f} GiB"
         remedy = _judged({"gpu": gpu.name}, f"a {size} card", base._replace(gpu=gpu), schedule, device_bytes)

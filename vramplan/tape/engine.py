@@ -195,6 +195,7 @@ def _sum(tape: Tape, buffers: list[Tensor | None], i: int, other: Tensor) -> Ten
     """
     old = buffers[i]
     assert old is not None
+    tape.meets(old, other)
     shape, strides, dtype, batched = old.shape, old.strides, old.dtype, old.batched
     buffers[i] = None
     if strides is None or 0 not in strides:
@@ -229,13 +230,15 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
         return
     if tape.before_accumulation is not None:
         tape.before_accumulation(parameter)
-    if not tape.gradients_resident:  # rule 4: it becomes .grad; else it is added in place and freed here
+    if tape.gradients_resident:  # rule 4: it is added in place and freed here
+        tape.accumulated(total)
+        if total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
+            parameter.grad_bytes = tape.size_of(total.storage)
+    else:  # it becomes .grad
         if getrefcount(total) > ALONE:
             total = tape.like("clone", total)
         tape.relabel(total, "gradients")
         parameter.grad = total
-    elif total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
-        parameter.grad_bytes = tape.size_of(total.storage)
     del total
     if tape.after_accumulation is not None:
         tape.after_accumulation(parameter)

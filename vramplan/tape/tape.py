@@ -146,6 +146,7 @@ class Tape:
         self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
+        self.float8 = False  # whether linear layers multiply in fp8
         self.casts: dict[Parameter, Tensor] = {}
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built
@@ -457,6 +458,12 @@ class Tape:
         results, frame.kept[frame.asked] = frame.kept[frame.asked], None
         frame.asked += 1
         return results
+
+    def meets(self, *gradients: Tensor) -> None:
+        """Two gradients are about to be added: only a compiled step needs to know."""
+
+    def accumulated(self, gradient: Tensor) -> None:
+        """A gradient was added to one that was there, and goes: only a compiled step keeps it."""
 
     def _pack(self, frame: Frame, tensors: Saved) -> None:
         taken = frame.taken

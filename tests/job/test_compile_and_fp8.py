@@ -1,0 +1,110 @@
+"""What compiled steps and fp8 are refused with, and what is taken for granted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramplan.answer import decide
+from vramplan.errors import InputError, UsageError
+from vramplan.explanation import explain
+from vramplan.job import build_job
+from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT
+from vramplan.memory.precision import PRECISIONS
+from vramplan.placement import placements_of
+from vramplan.planner.judge import Judge
+
+LLAMA = {"model": "llama-3.2-1b", "gpu": "h100"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"compile": True, "model": "opt-125m"}, "compile: true is not modelled for opt"),
+        ({"compile": True, "model": "bert-base-uncased", "loss": "classification"}, "for the task cls"),
+        ({"compile": True, "attention": "eager"}, "compile: true is not modelled with attention eager"),
+        ({"compile": True, "loss": "chunked:8"}, "compile: true is not modelled with the loss chunked:8"),
+        ({"compile": True, "activation_checkpointing": "selective"}, "with activation_checkpointing selective"),
+        (
+            {"compile": True, "activation_checkpointing": "selective-layer:2"},
+            "with activation_checkpointing selective-l",
+        ),
+        ({"compile": True, "activation_checkpointing": "optimal"}, "with activation_checkpointing optimal"),
+        ({"compile": True, "optimizer_in_backward": True}, "compile: true hands out all gradients at the end"),
+        ({"compile": True, "optimizer": "lomo"}, "compile: true hands out all gradients at the end"),
+        ({"compile": True, "runtime": "textbook"}, "compile: no equation of the textbook"),
+        ({"precision": "fp8", "compile": True}, "precision: fp8 is not modelled with compile"),
+        ({"precision": "fp8", "model": "gpt2"}, "fp8 is not modelled for gpt2, whose layers are Conv1D"),
+        ({"precision": "fp8", "model": "opt-125m"}, "precision: fp8 is not modelled for opt"),
+        ({"precision": "fp8", "model": "bert-base-uncased", "loss": "classification"}, "for the task cls"),
+        ({"precision": "fp8", "loss": "fused"}, "precision: fp8 is not modelled with the loss fused"),
+        ({"precision": "fp8", "activation_checkpointing": "selective-op"}, "fp8 is not modelled with activation_check"),
+        ({"precision": "fp8", "sequence_length": 1000}, "sequence_length: 1000 is no multiple of 16, which the"),
+        ({"precision": "fp8", "gpu": "a100"}, "a100-80gb (8.0) has no fp8, which needs compute capability 8.9"),
+        ({"precision": "fp8", "gpu": "mi250x"}, "has no fp8, which needs compute capability 8.9"),
+        ({"precision": "fp8", "optimizer": "lion"}, "lion over a master copy (fp8) is not modelled"),
+        (
+            {"precision": "fp8", "optimizer_implementation": "foreach"},
+            "foreach contradicts fp8, which is one fused step",
+        ),
+        ({"precision": "fp8", "max_gradient_norm": 1.0}, "clipping inside the fused step over a master copy (fp8)"),
+        ({"precision": "fp8", "compute_dtype": "bf16"}, "compute_dtype: bf16 is not modelled (fp8 has fp8)"),
+        ({"precision": "fp8", "runtime": "textbook"}, "precision: the equations have no place for copies in fp8"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_says_why(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build_job({**LLAMA, **keys})
+    assert any(message in str(problem) for problem in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize("gpu", ["h100", "l40s", "mi300x", "rtx-4090"])
+def test_gpus_with_fp8(gpu: str) -> None:
+    job = build_job({**LLAMA, "gpu": gpu, "precision": "fp8"})
+    assert (job.precision, job.optimizer_implementation) == ("fp8", "fused")
+    assert all(one.key != "gpu.fp8" for one in job.assumptions)
+
+
+def test_an_unknown_gpu_counts_as_able() -> None:
+    job = build_job({**LLAMA, "gpu": {"name": "x", "memory": "80 GiB"}, "precision": "fp8"})
+    assert ("gpu.fp8", True) in [(one.key, one.value) for one in job.assumptions]
+
+
+def test_fp8_has_the_states_of_mixed_bf16() -> None:
+    eight, half = PRECISIONS["fp8"], PRECISIONS["mixed-bf16"]
+    assert eight._replace(name=half.name, float8=False) == half
+    assert build_job({**LLAMA, "precision": "fp8", "gradient_dtype": "fp32"}).fp32_gradients
+
+
+def test_the_basis_is_stated_and_the_band_is_wider() -> None:
+    keys = {**LLAMA, "micro_batch_size": 2, "global_batch_size": 2, "activation_checkpointing": "none"}
+    job = build_job({**keys, "compile": True})
+    assert [one.value for one in job.assumptions if one.key == "compile"] == [True]
+    peak = decide(job).choice.rung.peak
+    context = Judge(job).context_bytes
+    assert peak.high == -(-peak.allocated * (HIGH_PERCENT + COMPILED_MARGIN_PERCENT) // 100) + context
+    assert peak.low == -(-peak.allocated * (100 - COMPILED_MARGIN_PERCENT) // 100) + -(-context // 2)
+    plain = decide(build_job(keys)).choice.rung.peak
+    assert plain.low == plain.allocated + -(-context // 2)
+
+
+def test_the_limits_are_where_the_verdict_turns() -> None:
+    judge = Judge(build_job({**LLAMA, "compile": True}))
+    for strategy in ("none", "full"):
+        for limit, wanted in ((judge.limits.high, {"fits"}), (judge.limits.low, {"fits", "tight"})):
+            most = judge.largest_micro_batch(strategy, True, limit)
+            schedule = decide(judge.job).choice.rung.schedule
+            fitting = schedule._replace(micro_batch_size=most, gradient_accumulation_steps=2)
+            assert judge.verdict(judge.footprint(strategy, fitting)) in wanted
+            above = schedule._replace(micro_batch_size=most + 1, gradient_accumulation_steps=2)
+            assert judge.verdict(judge.footprint(strategy, above)) not in wanted
+
+
+def test_a_compiled_step_is_not_explained() -> None:
+    job = build_job({**LLAMA, "compile": True})
+    with pytest.raises(UsageError, match="no operators of its own"):
+        explain(job)
+    with pytest.raises(UsageError, match="not modelled with placements"):
+        placements_of(job)

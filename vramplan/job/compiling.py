@@ -1,0 +1,34 @@
+"""What `compile: true` can be computed with: only what has been compared with compiled graphs."""
+
+from __future__ import annotations
+
+from vramplan.catalog.fields import Fields
+from vramplan.models import compiled_graphs
+from vramplan.spec import Assumption, ModelShape
+
+CHECKPOINTINGS = ("none", "full", "sqrt", "every:", "layers:")  # of whole blocks
+
+
+def check_compile(
+    fields: Fields, model: ModelShape | None, attention: str, loss: str, checkpointing: str | None, in_backward: bool
+) -> list[Assumption]:
+    """Refuse what a compiled step has not been traced with; the stated basis of the rest is returned."""
+    key = "compile"
+    if model is not None and compiled_graphs(model.family) is None:
+        fields.refuse(key, f"true is not modelled for {model.family}", hint="leave it out")
+        return []
+    if model is not None and model.task == "cls":
+        fields.refuse(key, "true is not modelled for the task cls", hint="leave it out")
+    if attention == "eager":
+        message = "true is not modelled with attention eager, which a compiler rewrites into fused attention"
+        fields.refuse(key, message, hint="attention sdpa, flash or efficient")
+    if loss != "standard":
+        fields.refuse(key, f"true is not modelled with the loss {loss}", hint="loss standard")
+    if checkpointing is not None and not checkpointing.startswith(CHECKPOINTINGS):
+        message = f"true is not modelled with activation_checkpointing {checkpointing}"
+        fields.refuse(key, message, hint="none, sqrt, full, every:K or a list of segments")
+    if in_backward:
+        message = "true hands out all gradients at the end of backward, and optimizer_in_backward needs them one by one"
+        fields.refuse(key, message, hint="leave one of the two out")
+    basis = "Inductor's graphs by stated rules; the band is wider"
+    return [Assumption(key, True, basis)]

@@ -1,0 +1,53 @@
+"""What `precision: fp8` can be computed with: only what has been compared with torchao's Float8Linear."""
+
+from __future__ import annotations
+
+from vramplan.catalog.fields import Fields
+from vramplan.job.read import RawJob
+from vramplan.models import is_float8
+from vramplan.models.float8 import SINCE, runs_float8
+from vramplan.spec import Assumption, Gpu, ModelShape
+
+ROWS = (
+    16  # torch._scaled_mm takes inner dimensions that are multiples of it, and the gradient of a weight has rows there
+)
+
+
+def check_float8(
+    fields: Fields, raw: RawJob, model: ModelShape | None, gpu: Gpu | None, sequence_length: int, loss: str
+) -> list[Assumption]:
+    """Refuse what fp8 has not been traced with; what is taken for granted is returned."""
+    key = "precision"
+    if model is not None and not is_float8(model.family):
+        message = f"fp8 is not modelled for {model.family}"
+        if model.family == "gpt2":
+            message = "fp8 is not modelled for gpt2, whose layers are Conv1D, which Float8Linear does not replace"
+        fields.refuse(key, message, hint="use mixed-bf16")
+    elif model is not None and model.task == "cls":
+        fields.refuse(key, f"fp8 is not modelled for the task {model.task}", hint="use mixed-bf16")
+    if raw.compile:
+        fields.refuse(key, "fp8 is not modelled with compile", hint="leave one of the two out")
+    if loss != "standard":
+        fields.refuse(key, f"fp8 is not modelled with the loss {loss}", hint="loss standard")
+    checkpointing = raw.activation_checkpointing or ""
+    if checkpointing.startswith("selective"):
+        message = f"fp8 is not modelled with activation_checkpointing {checkpointing}"
+        fields.refuse(key, message, hint="none, sqrt, full, every:K or a list of segments")
+    if sequence_length % ROWS:
+        message = f"{sequence_length} is no multiple of {ROWS}, which the products in fp8 need"
+        fields.refuse("sequence_length", message, hint=f"use {sequence_length // ROWS * ROWS or ROWS}")
+    basis = "torchao's Float8Linear; embeddings, head, norms and attention stay in bf16"
+    return [Assumption(key, "fp8", basis), *_gpu(fields, gpu)]
+
+
+def _gpu(fields: Fields, gpu: Gpu | None) -> list[Assumption]:
+    if gpu is None:
+        return []
+    able = runs_float8(gpu)
+    if able is None:
+        return [Assumption("gpu.fp8", True, f"unknown for {gpu.name}, which counts as able")]
+    if not able:
+        what = gpu.compute_capability or gpu.architecture
+        message = f"{gpu.name} ({what}) has no fp8, which needs compute capability {SINCE[0]}.{SINCE[1]}"
+        fields.refuse("precision", message, hint="use mixed-bf16" if gpu.bf16 is not False else "use mixed-fp16")
+    return []
