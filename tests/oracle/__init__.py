@@ -11,7 +11,6 @@ attention function of Transformers as a checkpoint of its own. `losses.json` hol
 0.6.1's CEWithChunkedOutputLoss, liger-kernel 0.8.5's fused linear cross-entropy (its own Python, with Triton kernels
 that compute nothing), and logits cast to fp32. No byte of them came from this program.
 
-<<<<<<< ours
 `moe.json` holds mixtures of experts: the models of the profiles, whole and cut to a few blocks, and random
 configurations. The meta function of `_grouped_mm` takes bf16 alone; for the traces it takes what the CUDA kernel takes
 (aten/src/ATen/native/GroupedMMUtils.h). Gradients of `index`, `gather` and `topk` are written in place, as autograd
@@ -24,17 +23,7 @@ ran as the composites of its CUDA backend (int8 without outliers), and Llama 3 8
 `precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models,
 and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and
 torch.autograd.graph.save_on_cpu around the forward pass, with the bytes that it packs; pinned blocks are those bytes
-rounded to powers of two, which no
-||||||| base
-`precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models, and
-torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and torch.autograd.graph.save_on_cpu
-around the forward pass, with the bytes that it packs; pinned blocks are those bytes rounded to powers of two, which no
-=======
-`precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over them, and
-torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and torch.autograd.graph.save_on_cpu
-around the forward pass, with the bytes that it packs; pinned blocks are those bytes rounded to powers of two, which no
->>>>>>> theirs
-trace shows. `steps.json` holds optimizers in backward and after it, side by side.
+rounded to powers of two, which no trace shows. `steps.json` holds optimizers in backward and after it, side by side.
 
 Rows of `families.json` with several blocks in one checkpoint: each block has the arguments (mask, rotary positions) of
 its own kind; of a block that returns more than its hidden state, the rest lives until the next one has returned.

@@ -240,7 +240,10 @@ class _Adapter:
         return saved
 
     def dtype(self) -> str:
-        """The element type of the adapter's weights: fp32, as PEFT has them, or that of the model's."""
+        """The element type of the adapter's weights: fp32, as PEFT has them, or that of the model's.
+
+        A precision that says of every state that it has 16 bits is taken at its word.
+        """
         fields, precision = self.fields, self.precision
         own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
         mixed = precision.startswith("mixed-")
@@ -249,8 +252,11 @@ class _Adapter:
         known = (own,) if mixed or own == "fp32" else ("fp32", own)
         given = fields.word("dtype", words.CELL_WORDS)
         if given is None:
-            chosen = own if mixed else "fp32"
-            why = f"{precision} has a master copy of it" if mixed else "PEFT keeps adapters in fp32"
+            pure = precision.startswith("pure-")
+            chosen, why = "fp32", "PEFT keeps adapters in fp32"
+            if mixed or pure:
+                chosen = own
+                why = f"{precision} has {'a master copy of it' if mixed else 'nothing in fp32; PEFT would: --adapter-dtype'}"
             self.told.append(Assumption("adapter.dtype", chosen, why))
             return chosen
         if given not in known:
