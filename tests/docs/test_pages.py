@@ -28,6 +28,7 @@ import pytest
 import typer
 import yaml
 
+from tests.docs import model_types
 from tests.docs.cli import JOB
 from vramplan.catalog import gpus, models, runtimes, shapes
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
@@ -359,6 +360,11 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
             assert in_words.get(text_value, text_value) == (
                 expected if text_value in in_words else spelled(expected)
             ), f"{name}.{key}"
+
+
+def test_the_tables_of_the_model_types_are_those_that_the_program_writes() -> None:
+    text = model_types.PAGE.read_text("utf-8")
+    assert model_types.page(text) == text
 
 
 def test_what_the_tables_leave_out_is_what_the_page_says() -> None:

@@ -19,25 +19,27 @@ For people who want to know how far to trust a figure before they spend money on
 **What is shown here.** Peaks of `vramplan` against peaks of the real PyTorch model code, traced on tensors without data
 (torch 2.13.0, transformers 5.23.0, CUDA dispatch, steady-state iteration).
 The traced figure is comparable with `torch.cuda.max_memory_allocated()`.
-The rows lie in `tests/oracle/`: `suite.json` has well-known models, `random.json` random small configurations,
-`families.json` both of further model types,
-`optimizers.json` the same with other optimizers, steps in backward, clipping and averages of the weights,
-`selective.json` such ones under selective checkpointing, `losses.json` such ones with chunked, fused and fp32 losses,
-`fp8.json` such ones with torchao 0.18's Float8Linear.
-`compile.json` has steps as Inductor compiles them, from the wrapper code that it generates for CUDA; they are modelled
-by stated rules ([compiled steps](compile.md)) and not to the byte.
-`precisions.json` such ones with half weights under autocast, fp32 states of half weights and a scaled loss,
-`steps.json` such ones whose step in backward needs more than the step after it,
-`checkpoints.json` such ones with reentrant checkpoints and with activations on the host.
-`vision.json` models that take images.
-`seq2seq.json` models of an encoder and a decoder, and RoBERTa.
-`adapters.json` such ones with frozen parts, adapters of peft 0.21.2 and quantized weights of bitsandbytes 0.50.2.
-`heads.json` with chunked and fused losses of further model types,
-`smoothing.json` with smoothed labels, `preference.json` preference training with TRL 1.16.0,
-`padding.json` with padded sequences.
-`attention.json` sliding windows, masks, scaled rotary positions, and the types glm, glm4, falcon and chatglm.
+The rows lie in `tests/oracle/`, most of them random small configurations:
+
+| File | What its rows have |
+|---|---|
+| `suite.json` | well-known models of the shared suite: gpt2, llama, bert |
+| `random.json` | the same families |
+| `families.json` | further language models, well-known ones too |
+| `attention.json` | sliding windows, masks, scaled rotary positions; glm, glm4, falcon, chatglm |
+| `seq2seq.json` | t5, bart, roberta |
+| `moe.json` | mixtures of experts |
+| `vision.json`, `resnet.json` | models that take images |
+| `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |
+| `precisions.json` | half weights under autocast, fp32 states of half weights, a scaled loss |
+| `selective.json`, `checkpoints.json` | selective and reentrant checkpoints, activations on the host |
+| `losses.json`, `heads.json`, `smoothing.json` | chunked, fused and fp32 losses, smoothed labels |
+| `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
+| `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
+| `fp8.json` | torchao 0.18's Float8Linear |
+| `compile.json` | steps as Inductor compiles them, from the wrapper code that it generates for CUDA; modelled by stated rules ([compiled steps](compile.md)) and not to the byte |
+
 The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.
-`moe.json` has mixtures of experts.
 The optimizers of bitsandbytes 0.50.2 are its own Python code; their kernels, which work in place, are left out.
 No constant of the program was fitted to a row; every deviation was followed to the tensor that explains it.
 
