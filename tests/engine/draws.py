@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
+from vramplan.job.losses import SMOOTHED_TASKS
 from vramplan.memory.iteration import Setup
 from vramplan.models import (
+    TRACED_BEYOND,
     has_equal_blocks,
     head_losses,
     is_selective,
@@ -99,10 +101,18 @@ EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(ki
 
 @st.composite
 def models(
-    draw: st.DrawFn, layers: int, *, multiple: int = 1, equal: bool = False, model_type: str | None = None
+    draw: st.DrawFn,
+    layers: int,
+    *,
+    multiple: int = 1,
+    equal: bool = False,
+    beyond: bool = False,
+    model_type: str | None = None,
 ) -> ModelShape:
     """A model of any type, with whatever its type leaves open; with `equal`, one whose blocks are all alike."""
     known = EQUAL if equal else sorted(MODEL_TYPES)
+    if beyond:
+        known = [name for name in known if MODEL_TYPES[name].family in TRACED_BEYOND]
     if multiple > 1:  # patches and a class token are never a multiple of many
         known = [name for name in known if name not in WITH_IMAGES]
     model_type = model_type or draw(st.sampled_from(known))
@@ -245,18 +255,27 @@ def strategies(draw: st.DrawFn, layers: int, selective: bool = True) -> str:
 def losses(draw: st.DrawFn, model: ModelShape, *, inside: bool = False) -> str:
     """A loss that the model's head can have; with `inside` one that is made in the model."""
     smoothed = ("smoothed",) if inside else ("label-smoother", "smoothed")
+    if model.task == "contrastive":
+        return LOSSES[0]
     if model.task != "lm":
-        return draw(st.sampled_from((*LOSSES, *smoothed)))
+        return draw(st.sampled_from((*LOSSES, *(smoothed if model.task in SMOOTHED_TASKS else ()))))
     able = {word.partition(":")[0] for word in ("causal-lm-fp32", *head_losses(model.family))}
     own = [loss for loss in LM_LOSSES if loss.partition(":")[0].partition("-before")[0] in able]
     return draw(st.sampled_from([*own, *smoothed] if head_losses(model.family) else own))
 
 
 @st.composite
-def setups(draw: st.DrawFn, multiple: int = 1, *, equal: bool = False, model_type: str | None = None) -> Setup:
+def setups(
+    draw: st.DrawFn,
+    multiple: int = 1,
+    *,
+    equal: bool = False,
+    beyond: bool = False,
+    model_type: str | None = None,
+) -> Setup:
     """An iteration. With `multiple`, hidden size and sequence length are multiples of it; `equal` is that of models."""
     layers = draw(st.integers(1, 14))
-    model = draw(models(layers, multiple=multiple, equal=equal, model_type=model_type))
+    model = draw(models(layers, multiple=multiple, equal=equal, beyond=beyond, model_type=model_type))
     precision = draw(st.sampled_from(PRECISIONS))
     optimizer, implementation = ("adamw", "fused") if precision[:5] == "mixed" else draw(st.sampled_from(OPTIMIZERS))
     fused = no_fused_attention(model.family) is None

@@ -34,7 +34,7 @@ def whole(setup: Setup) -> Setup | None:
 
 
 @DRAWS
-@given(setups(), BATCHES)
+@given(setups(beyond=True), BATCHES)
 def test_a_reentrant_checkpoint_computes_everything_again(drawn: Setup, batch: int) -> None:
     setup = whole(drawn)
     if setup is None:
@@ -50,7 +50,7 @@ def test_a_reentrant_checkpoint_computes_everything_again(drawn: Setup, batch: i
 
 
 @DRAWS
-@given(setups(), BATCHES)
+@given(setups(beyond=True), BATCHES)
 def test_what_is_on_the_host_is_not_on_the_device(drawn: Setup, batch: int) -> None:
     setup = without_checkpoints(drawn)
     away = setup._replace(offload_activations=True)
@@ -67,7 +67,7 @@ def test_what_is_on_the_host_is_not_on_the_device(drawn: Setup, batch: int) -> N
 
 
 @DRAWS
-@given(setups(), BATCHES)
+@given(setups(beyond=True), BATCHES)
 def test_inputs_of_checkpoints_go_to_the_host(drawn: Setup, batch: int) -> None:
     setup = whole(drawn)
     if setup is None:

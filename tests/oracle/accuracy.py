@@ -37,7 +37,7 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `fp8.json` | torchao 0.18's Float8Linear |
-| `compile.json` | steps as Inductor compiles them, from the wrapper code that it generates for CUDA; modelled by stated rules ([compiled steps](compile.md)) and not to the byte |
+| `compile.json` | steps as Inductor compiles them: by stated rules, not to the byte ([compiled steps](compile.md)) |
 
 The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.
 The optimizers of bitsandbytes 0.50.2 are its own Python code; their kernels, which work in place, are left out.

@@ -229,7 +229,7 @@ def defaulted_sizes(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, i
     kind = MODEL_TYPES[shape.transformers_model_type]
     told = (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, "projection_size")
     own = [key for key in told if key not in derived and key in kind.defaults]
-    taken = {key: getattr(shape, key) for key in own if fields.get(key) is None}
+    taken = {key: value for key in own if fields.get(key) is None and (value := getattr(shape, key)) is not None}
     return {**taken, **defaulted_experts(fields, shape, kind.defaults)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
-from vramplan.models import head_losses, takes_padding
+from vramplan.models import TRACED_BEYOND, head_losses, takes_padding
 from vramplan.models.losses import fused_on
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
     if raw.eval_batch_size and words.pattern_word(loss) in ("fused", DPO):
         message = f"an evaluation with the loss {loss} is not modelled"
         fields.refuse(key, message, hint="leave it out; training is answered without it")
+    if model is not None and model.family not in TRACED_BEYOND:
+        first = next(name for name in (key, "generation_batch_size", "generation_length") if getattr(raw, name))
+        fields.refuse(first, f"what goes beside training is not modelled for {model.family}", hint="leave it out")
     if raw.eval_batch_size and model is not None and model.task not in SMOOTHED_TASKS:
         fields.refuse(key, f"an evaluation of the task {model.task} is not modelled", hint="leave it out")
     keys = ("generation_batch_size", "generation_length")

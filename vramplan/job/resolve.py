@@ -73,6 +73,10 @@ class Resolver:
             from vramplan.job.checkpoints import check_reentrant  # only these jobs pay for it
 
             check_reentrant(self.fields, model, raw.activation_checkpointing)
+        if raw.offload_activations and model is not None:
+            from vramplan.job.checkpoints import check_offload  # only these jobs pay for it
+
+            check_offload(self.fields, model)
         loss = self._loss(model, gpu, runtime, precision)
         if raw.label_smoothing and model is not None:
             from vramplan.job.losses import check_smoothing  # only these jobs pay for it
@@ -115,7 +119,7 @@ class Resolver:
             shares = (model.embedding_dropout, model.attention_dropout, model.hidden_dropout)
             self._assume("dropout", shares[0] if len(set(shares)) == 1 else list(shares), "the model's own")
         self._warn(model, sequence_length, attention)
-        return Job(
+        job = Job(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
             gpu=gpu,
@@ -166,6 +170,13 @@ class Resolver:
             generation_length=raw.generation_length,
             compile=bool(raw.compile),
         )
+        if _is_special(job):
+            from vramplan.job.combinations import check_combinations  # only these jobs pay for it
+
+            check_combinations(self.fields, job)
+            if self.fields.sink.refusals or self.fields.sink.problems:
+                return None
+        return job
 
     def _trained(self, model: ModelShape | None, precision: str, loss: str) -> tuple[tuple[str, ...], Adapter | None]:
         """What is trained, where that is not every weight."""
@@ -481,6 +492,9 @@ class Resolver:
             return "standard"
         if loss == "classification" and model.task in shapes.CLASSIFIERS:
             return "standard"
+        if loss == "fp32-logits" and model.task == "contrastive":
+            self.fields.refuse("loss", f"{loss} means nothing to a contrastive loss", hint="use standard")
+            return "standard"
         if loss == "fp32-logits":
             upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"
             return "standard" if precision == "fp32" or (upcasts and model.task == "lm") else loss
@@ -553,6 +567,12 @@ class Resolver:
                 inside.refuse(problem.key, problem.message, hint=problem.hint)
             else:
                 self.fields.refuse(key, problem.message, hint=problem.hint)
+
+
+def _is_special(job: Job) -> bool:
+    """Whether a job has a technique that does not go with all the others (vramplan/job/combinations.py)."""
+    one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none"
+    return one or bool(job.frozen) or job.adapter is not None
 
 
 def _blocks(model: ModelShape) -> str:

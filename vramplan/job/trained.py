@@ -256,7 +256,9 @@ class _Adapter:
             chosen, why = "fp32", "PEFT keeps adapters in fp32"
             if mixed or pure:
                 chosen = own
-                why = f"{precision} has a master copy of it" if mixed else f"all of {precision}; PEFT's own default is fp32"
+                why = f"all of {precision}; PEFT's own default is fp32"
+                if mixed:
+                    why = f"{precision} has a master copy of it"
             self.told.append(Assumption("adapter.dtype", chosen, why))
             return chosen
         if given not in known:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.memory.iteration import Setup, recipe_of
 from vramplan.memory.objectives import forward_and_loss
-from vramplan.memory.precision import PRECISIONS
+from vramplan.memory.precision import precision_of
 from vramplan.models import family
 from vramplan.models.modules import LABEL_SMOOTHER, Segment
 from vramplan.spec import ModelShape
@@ -27,7 +27,7 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     The results are dropped before the next batch, as the Trainer does where it computes no metrics of them.
     Source: transformers 5.23, trainer.py, Trainer.prediction_step and evaluation_loop.
     """
-    precision = PRECISIONS[setup.precision]
+    precision = precision_of(setup.precision, half_weights=setup.half_weights)
     stored = (Segment(1, setup.model.layers, False),)
     recipe = recipe_of(setup._replace(dropout=0.0, segments=stored), precision)
     tape = Tape(batch, direct=direct)
@@ -67,7 +67,7 @@ def generation_bytes(setup: Setup, training: Record, batch: int, length: int) ->
     The model is called as it is, outside of autocast, so keys and values have the dtype of its weights.
     Source: transformers 5.23, cache_utils.py, DynamicLayer.update; generation/utils.py, GenerationMixin._sample.
     """
-    model, itemsize = setup.model, PRECISIONS[setup.precision].weights.itemsize
+    model, itemsize = setup.model, precision_of(setup.precision, half_weights=setup.half_weights).weights.itemsize
     token = batch * model.key_value_heads * model.head_size * itemsize
     full = full_blocks(model)
     kept = min(length, model.sliding_window - 1) if model.sliding_window is not None else length

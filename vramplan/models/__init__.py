@@ -10,6 +10,12 @@ if TYPE_CHECKING:
 
 from vramplan.spec import ModelShape
 
+# what goes beyond forward, backward and step was traced with these; the others are refused there
+TRACED_BEYOND = (
+    *("gpt2", "llama", "bert", "neox", "opt", "phi", "phi3"),
+    *("gemma", "gemma2", "gemma3", "bloom", "mpt"),
+)
+
 
 def family(name: str) -> Any:
     """The class that builds and runs a family's forward pass: `FORWARD` of `vramplan/models/<name>.py`.

@@ -32,6 +32,8 @@ def _llava(fields: Fields, values: dict[str, Any]) -> None:
         fields.refuse("multimodal_projector_bias", "false is not modelled")
 
 
+TEXT_ALONE = ("sliding_window", "sliding_window_start", "rope_scaling")  # of a Llama beside images not modelled
+
 TYPES = {
     "llava": ModelType(
         config="LlavaConfig",
@@ -47,7 +49,7 @@ TYPES = {
             "vision_intermediate_size": 4096,
             "vision_activation": "quick_gelu",
             "vision_attention_dropout": 0.0,
-            **{key: value for key, value in DEFAULTS.items() if key != "sliding_window"},
+            **{key: value for key, value in DEFAULTS.items() if key not in TEXT_ALONE},
         },
         fixed={**FIXED, "sliding_window": None},
         keys={"tie_word_embeddings": ("tied_embeddings", FLAG)},

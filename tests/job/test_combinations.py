@@ -1,0 +1,54 @@
+"""Closed form: techniques that were never traced together are refused as a pair, and each is accepted alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramplan.errors import InputError
+from vramplan.job import build_job
+from vramplan.job.combinations import BESIDE, NOT_BESIDE, UNTRACED, techniques
+from vramplan.spec import Job
+
+ALONE: dict[str, dict[str, Any]] = {
+    "compile": {"compile": True},
+    "precision": {"precision": "fp8"},
+    "loss": {"loss": "dpo"},
+    "adapter": {"adapter": {"kind": "lora"}},
+    "frozen": {"frozen": ["layers.0-3"]},
+    "padding": {"padding": "right"},
+    "offload": {"offload": "activations"},
+    "checkpoint_reentrant": {"activation_checkpointing": "full", "checkpoint_reentrant": True},
+    "label_smoothing": {"label_smoothing": 0.1},
+    "weight_dtype": {"weight_dtype": "bf16"},
+    "eval_batch_size": {"eval_batch_size": 4},
+    "generation_batch_size": {"generation_batch_size": 4, "generation_length": 64},
+    "generation_length": {"generation_batch_size": 4, "generation_length": 64},
+}
+
+PAIRS = [(one, other) for one, others in UNTRACED.items() for other in others]
+PAIRS += [(one, other) for one in NOT_BESIDE for other in BESIDE]
+
+
+def job(**keys: Any) -> Job:
+    found = build_job({"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 512, **keys})
+    assert isinstance(found, Job)
+    return found
+
+
+@pytest.mark.parametrize("key", ALONE)
+def test_alone_it_is_a_job(key: str) -> None:
+    assert key in techniques(job(**ALONE[key]))
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_a_pair_is_refused(one: str, other: str) -> None:
+    with pytest.raises(InputError) as caught:
+        job(**ALONE[one], **{key: value for key, value in ALONE[other].items() if key not in ALONE[one]})
+    assert "not modelled" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["label_smoothing", "weight_dtype"])
+def test_an_adapter_goes_with_what_it_was_traced_with(key: str) -> None:
+    assert {"adapter", key} <= techniques(job(adapter={"kind": "lora"}, **ALONE[key])).keys()

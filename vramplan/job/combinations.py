@@ -1,0 +1,48 @@
+"""Techniques that are each modelled, and were never traced together: a job has one of such a pair, or is refused."""
+
+from __future__ import annotations
+
+from vramplan.catalog.fields import Fields
+from vramplan.spec import Job
+
+UNTRACED = {
+    "compile": ("adapter", "frozen", "padding", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
+    "precision": ("adapter", "frozen", "padding", "offload", "checkpoint_reentrant", "label_smoothing"),
+    "loss": ("adapter", "frozen", "offload", "checkpoint_reentrant", "weight_dtype"),
+    "adapter": ("offload", "checkpoint_reentrant", "padding"),
+    "frozen": ("offload", "checkpoint_reentrant", "padding"),
+    "padding": ("offload", "checkpoint_reentrant"),
+}
+"""What does not go with a key; of `precision` it is fp8, and of `loss` dpo, that it is about."""
+
+BESIDE = ("eval_batch_size", "generation_batch_size", "generation_length")
+NOT_BESIDE = ("compile", "precision", "adapter")
+"""What an evaluation or a generation beside training was not traced with."""
+
+
+def techniques(job: Job) -> dict[str, str]:
+    """The techniques of a job that do not go with everything, by their key, and what each is called."""
+    found = {
+        "compile": "true" if job.compile else "",
+        "precision": "fp8" if job.precision == "fp8" else "",
+        "loss": job.loss if job.loss == "dpo" else "",
+        "adapter": "" if job.adapter is None else job.adapter.kind,
+        "frozen": ", ".join(job.frozen),
+        "padding": job.padding if job.padding != "none" else "",
+        "offload": "activations" if job.offload_activations else "",
+        "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
+        "label_smoothing": f"{job.label_smoothing:g}" if job.label_smoothing else "",
+        "weight_dtype": job.precision.rpartition("-")[2] if job.half_weights else "",
+    }
+    found |= {key: str(getattr(job, key)) for key in BESIDE if getattr(job, key) is not None}
+    return {key: word for key, word in found.items() if word}
+
+
+def check_combinations(fields: Fields, job: Job) -> None:
+    """Refuse the second of each pair that is not modelled, naming the first."""
+    has = techniques(job)
+    pairs = [(one, other) for one in has for other in UNTRACED.get(one, ()) if other in has]
+    pairs += [(one, other) for one in NOT_BESIDE if one in has for other in BESIDE if other in has]
+    for one, other in pairs:
+        message = f"{has[other]} is not modelled together with {one} {has[one]}"
+        fields.refuse(other, message, hint="leave one of the two out")
