@@ -231,7 +231,7 @@ def test_near_matches_for_typos() -> None:
         (("fti",), "fit"),
         (("fit", *FITS, "--optimizer", "adamv"), "adamw"),
         (("fit", *FITS, "--print", "verdct"), "verdict"),
-        (("gpus", "show", "a100-80"), "a100-80gb"),
+        (("gpus", "show", "a100-81gb"), "a100-80gb"),
         (("gpus", "v100"), "gpus show"),
     ):
         assert right in refused(*words).err

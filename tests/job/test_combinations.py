@@ -8,7 +8,7 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.job.combinations import BESIDE, NOT_BESIDE, UNTRACED, techniques
+from vramplan.memory.combinations import BESIDE, NOT_BESIDE, UNTRACED, techniques
 from vramplan.spec import Job
 
 ALONE: dict[str, dict[str, Any]] = {

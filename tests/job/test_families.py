@@ -52,7 +52,7 @@ def test_these_families_are_particular() -> None:
     assert STORED == ["resnet"]
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
-    assert unequal == ["resnet", "clip", "llava", "t5", "bart", "falcon"]
+    assert sorted(unequal) == sorted(["resnet", "clip", "llava", "t5", "bart", "falcon"])
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)

@@ -115,7 +115,7 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             {"quantization": "nf4", "adapter": {**LORA, "modules_to_save": ["c_fc"]}},
             "adapter.modules_to_save: 'c_fc' is quantized and cannot be trained",
         ),
-        ({"adapter": LORA, "weight_dtype": "fp16"}, "weight_dtype: fp16 is not modelled (amp-bf16 has fp32)"),
+        ({"adapter": LORA, "weight_dtype": "fp16"}, "weight_dtype: bf16 products of fp16 weights are not modelled"),
         ({"adapter": LORA, "activation_checkpointing": "optimal"}, "optimal is modelled only where every weight"),
     ],
 )

@@ -50,6 +50,9 @@ def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: st
     if not own or not given:
         return Cells(precision)
     if precision == "fp8":  # the states are those of mixed-bf16
+        if given.get("compute_dtype", "fp8") != "fp8":
+            fields.refuse("compute_dtype", f"{given['compute_dtype']} is not modelled (fp8 has fp8)", hint=FAR)
+            return Cells(precision)
         states = {key: word for key, word in given.items() if (key, word) != ("compute_dtype", "fp8")}
         composed = compose(fields, states, "mixed-bf16", optimizer, gpu)
         if composed.precision != "mixed-bf16":

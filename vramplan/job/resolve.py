@@ -171,10 +171,13 @@ class Resolver:
             compile=bool(raw.compile),
         )
         if _is_special(job):
-            from vramplan.job.combinations import check_combinations  # only these jobs pay for it
+            from vramplan.memory.combinations import techniques, untraced  # only these jobs pay for it
 
-            check_combinations(self.fields, job)
-            if self.fields.sink.refusals or self.fields.sink.problems:
+            words_of, pairs = techniques(job), untraced(job)
+            for one, other in pairs:
+                message = f"{words_of[other]} is not modelled together with {one} {words_of[one]}"
+                self.fields.refuse(other, message, hint="leave one of the two out")
+            if pairs:
                 return None
         return job
 
@@ -570,7 +573,7 @@ class Resolver:
 
 
 def _is_special(job: Job) -> bool:
-    """Whether a job has a technique that does not go with all the others (vramplan/job/combinations.py)."""
+    """Whether a job has a technique that does not go with all the others (vramplan/memory/combinations.py)."""
     one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none"
     return one or bool(job.frozen) or job.adapter is not None
 

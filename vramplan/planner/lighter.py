@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from vramplan.memory.combinations import ADAPTABLE, QUANTIZABLE, untraced
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.spec import Adapter, Job, trains_all
@@ -14,16 +15,22 @@ QUANTIZATION = "nf4"
 
 
 def lighter_training(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
-    """Single changes that train something else, each with its cost and the job that it makes."""
+    """Single changes that train something else, each with its cost and the job that it makes; only what is modelled."""
+    for change, cost, job in _lighter(base):
+        if not untraced(job):
+            yield change, cost, job
+
+
+def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
     if base.adapter is not None and base.precision.startswith("amp-") and not base.half_weights:
         half = base.precision.rpartition("-")[2]
         cost = "the frozen weights in 16 bits, autocast over them"
         yield {"weight_dtype": half}, cost, base._replace(half_weights=True)
-    cls = base.model.task == "cls"
+    cls, model_type = base.model.task == "cls", base.model.transformers_model_type
     mixed = base.precision.startswith("mixed-")
     if trains_all(base):
-        if base.loss == "fused" or base.activation_checkpointing == OPTIMAL:
-            return  # neither is modelled with an adapter
+        if base.loss == "fused" or base.activation_checkpointing == OPTIMAL or model_type not in ADAPTABLE:
+            return  # none is modelled with an adapter
         dtype = base.precision.rpartition("-")[2] if mixed else "fp32"
         saved = CLASSIFIERS if cls else ()
         adapter = Adapter("lora", RANK, (ALL_LINEAR,), modules_to_save=saved, dtype=dtype)
@@ -35,7 +42,7 @@ def lighter_training(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
             cost += " in 16 bits"
         yield change, cost, base._replace(adapter=adapter, half_weights=amp)
     elif base.adapter is not None and base.adapter.kind == "lora" and base.quantization is None:
-        if cls or mixed or base.ema or base.adapter.modules_to_save:
+        if cls or mixed or base.ema or base.adapter.modules_to_save or model_type not in QUANTIZABLE:
             return
         cost = "the frozen weights in 4 bits: other results, and slower steps"
         yield {"quantization": QUANTIZATION}, cost, base._replace(quantization=QUANTIZATION)

@@ -1,8 +1,7 @@
-"""Techniques that are each modelled, and were never traced together: a job has one of such a pair, or is refused."""
+"""Which techniques were traced together, and with which models: the rest is refused and never recommended."""
 
 from __future__ import annotations
 
-from vramplan.catalog.fields import Fields
 from vramplan.spec import Job
 
 UNTRACED = {
@@ -18,6 +17,19 @@ UNTRACED = {
 BESIDE = ("eval_batch_size", "generation_batch_size", "generation_length")
 NOT_BESIDE = ("compile", "precision", "adapter")
 """What an evaluation or a generation beside training was not traced with."""
+
+FREEZABLE = (
+    *("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
+    *("phi", "phi3", "gpt_neox", "opt", "bloom", "mpt", "bert"),
+    *("llava", "clip", "vit", "t5", "bart", "roberta", "xlm-roberta"),
+)
+"""Model types whose frozen parts were traced (tests/oracle/adapters.json and frozen.json); others are refused."""
+
+ADAPTABLE = FREEZABLE[:15]
+"""Model types whose adapters were traced."""
+
+QUANTIZABLE = ADAPTABLE
+"""Model types that were traced with quantized weights beneath an adapter."""
 
 
 def techniques(job: Job) -> dict[str, str]:
@@ -38,11 +50,8 @@ def techniques(job: Job) -> dict[str, str]:
     return {key: word for key, word in found.items() if word}
 
 
-def check_combinations(fields: Fields, job: Job) -> None:
-    """Refuse the second of each pair that is not modelled, naming the first."""
+def untraced(job: Job) -> list[tuple[str, str]]:
+    """The pairs of keys of a job that were never traced together; empty where it is modelled."""
     has = techniques(job)
     pairs = [(one, other) for one in has for other in UNTRACED.get(one, ()) if other in has]
-    pairs += [(one, other) for one in NOT_BESIDE if one in has for other in BESIDE if other in has]
-    for one, other in pairs:
-        message = f"{has[other]} is not modelled together with {one} {has[one]}"
-        fields.refuse(other, message, hint="leave one of the two out")
+    return pairs + [(one, other) for one in NOT_BESIDE if one in has for other in BESIDE if other in has]
