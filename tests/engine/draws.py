@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from vramplan.catalog.config_classes import MODEL_TYPES
@@ -13,6 +14,7 @@ from vramplan.job.losses import SMOOTHED_TASKS
 from vramplan.memory.iteration import Setup
 from vramplan.models import (
     TRACED_BEYOND,
+    blocks_are_alike,
     has_equal_blocks,
     head_losses,
     is_selective,
@@ -291,11 +293,13 @@ def setups(
     lengths = st.integers(1, 8).map(lambda n: n * multiple) if multiple > 1 else st.integers(shortest, 700)
     target = st.none() if model.decoder_layers is None else st.none() | lengths
     mixed = precision.startswith("mixed-")
+    length = (model.image_tokens + draw(lengths)) * model.takes_text
+    assume(not equal or blocks_are_alike(model, length, attention))
     in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))
     return Setup(
         model=model,
         precision=precision,
-        sequence_length=(model.image_tokens + draw(lengths)) * model.takes_text,
+        sequence_length=length,
         target_length=draw(target),
         image_size=model.image_size or (draw(st.integers(33, 130)) if model.takes_images else None),
         attention="efficient" if attention == "flash" and precision == "fp32" else attention,

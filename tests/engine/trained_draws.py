@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
+from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, QUANTIZABLE
 from vramplan.memory.iteration import Setup
 from vramplan.memory.trained import Names, names_of
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
@@ -52,13 +53,17 @@ def adapters(draw: st.DrawFn, model: ModelShape, names: Names, precision: str, k
 @st.composite
 def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool = False) -> Setup:
     """An iteration with frozen parts, or with an adapter over a model that may be quantized."""
-    setup = draw(setups())
+    model_type = draw(st.sampled_from(FREEZABLE if only_frozen else ADAPTABLE))
+    setup = draw(setups(model_type=model_type))
     if setup.loss.startswith("fused"):
         setup = setup._replace(loss="chunked:3")
     names = names_of(setup.model)
     if only_frozen or not (adapted or draw(st.booleans())):
         return setup._replace(frozen=draw(frozen_words(setup.model, names)))
-    quantizable = setup.model.task != "cls" and not setup.precision.startswith("mixed-") and not setup.ema
+    quantizable = model_type in QUANTIZABLE
+    quantizable = (
+        quantizable and setup.model.task != "cls" and not setup.precision.startswith("mixed-") and not setup.ema
+    )
     quantization = draw(st.sampled_from([None, "nf4", "nf4-double", "int8"])) if quantizable else None
     kinds = ["lora", "dora", "ia3"] if quantization is None else ["lora"]
     adapter = draw(adapters(setup.model, names, setup.precision, kinds))

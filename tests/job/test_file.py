@@ -73,7 +73,8 @@ def test_defaults_are_merged_deeply_and_lists_replaced(read) -> None:
 
 def test_one_job_that_is_not_modelled_does_not_spoil_the_others(read) -> None:
     entries = read(
-        HEAD + "jobs:\n- name: a\n- name: b\n  quantization: gptq-int4\n  precision: fsdp-bf16\n- {name: c, gpu: nosuch}\n"
+        HEAD
+        + "jobs:\n- name: a\n- name: b\n  quantization: gptq-int4\n  precision: fsdp-bf16\n- {name: c, gpu: nosuch}\n"
         "- {name: d, micro_batch_size: 3, gradient_accumulation_steps: 2, global_batch_size: 7}\n"
     )
     assert [entry.job is not None for entry in entries] == [True, False, False, False]

@@ -66,7 +66,9 @@ def test_the_classes_are_those_of_imagenet_unless_said() -> None:
 
 def test_the_classification_loss_is_the_models_own() -> None:
     assert build_job({"model": VIT, "gpu": CARD, "loss": "classification"}).loss == "standard"
-    assert "chunked:8 is modelled for causal language models, not for the task image" in refused(model=VIT, loss="chunked:8")
+    assert "chunked:8 is modelled for causal language models, not for the task image" in refused(
+        model=VIT, loss="chunked:8"
+    )
 
 
 def test_people_read_of_pixels_and_images() -> None:

@@ -61,7 +61,9 @@ def test_blocks_are_numbered_through_both_stacks() -> None:
     assert result.checkpoints == ((0, 0), (1, 1), (2, 2), (3, 3), (4, 4))
     result = answer(job(T5, activation_checkpointing="layers:[[1,2],[3,4]]"))
     assert result.checkpoints == ((1, 2), (3, 4))
-    message = "the segment [2,3] reaches from one stack into the other: the second stack of inline t5 begins with block 3"
+    message = (
+        "the segment [2,3] reaches from one stack into the other: the second stack of inline t5 begins with block 3"
+    )
     assert message in refused(T5, activation_checkpointing="layers:[[2,3]]")
     assert "the blocks of inline t5 are 0 to 4" in refused(T5, activation_checkpointing="layers:[[3,5]]")
     (warning,) = job(T5, activation_checkpointing="selective-layer:4").warnings

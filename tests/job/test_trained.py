@@ -6,12 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
+from tests.engine.draws import models
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.job.trained import IA3_TARGETS, LORA_TARGETS
-from vramplan.spec import Job
+from vramplan.memory.trained import names_of
+from vramplan.spec import Job, ModelShape
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 LORA = {"kind": "lora"}
@@ -116,6 +119,7 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             "adapter.modules_to_save: 'c_fc' is quantized and cannot be trained",
         ),
         ({"adapter": LORA, "weight_dtype": "fp16"}, "weight_dtype: bf16 products of fp16 weights are not modelled"),
+        ({"model": "mixtral-8x7b", "adapter": LORA}, "adapter: an adapter is not modelled for mixtral (modelled: "),
         ({"adapter": LORA, "activation_checkpointing": "optimal"}, "optimal is modelled only where every weight"),
     ],
 )
@@ -125,3 +129,15 @@ def test_what_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:
 
 def test_outliers_of_int8_are_said_to_be_left_out() -> None:
     assert assumed(job(quantization="int8", adapter=LORA))["quantization"] == "int8"
+
+
+@pytest.mark.parametrize("model_type", sorted(MODEL_TYPES))
+def test_every_model_type_can_say_how_its_parts_are_called(model_type: str) -> None:
+    @settings(max_examples=5, deadline=None)
+    @given(models(3, model_type=model_type))
+    def one(model: ModelShape) -> None:
+        names = names_of(model)
+        assert names.table == names.paths[0]
+        assert names.parts(model.layers)
+
+    one()

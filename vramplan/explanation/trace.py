@@ -9,6 +9,7 @@ from functools import cached_property
 from vramplan.explanation.copies import Copies, neighbour_of
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import is_sequence_first
+from vramplan.models.modules import EMBEDDINGS
 from vramplan.results.explain import Blocks, Shape
 from vramplan.tape.notes import Birth, Ref, Step, Weight
 from vramplan.tape.record import Record
@@ -150,7 +151,8 @@ class Trace:
     def _name(self) -> None:
         if len(self.setup.model.stacks) > 1:  # blocks of one stack are called like those of another
             for weight in self.weights:
-                weight.name = ".".join((*weight.parameter.part[:1], weight.name))
+                outer = [part for part in weight.parameter.part[:1] if part != EMBEDDINGS]
+                weight.name = ".".join((*outer, weight.name))
         taken: Counter[tuple[Blocks | None, str, str]] = Counter()
 
         def unique(blocks: Blocks | None, direction: str, label: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import vocabulary as words
 from vramplan.job.read import RawJob
+from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, QUANTIZABLE
 from vramplan.memory.trained import Names, names_of
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, is_named, is_saved_as
 from vramplan.models.modules import EMBEDDINGS, HEAD, LAYERS
@@ -53,6 +54,8 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if raw.activation_checkpointing == words.OPTIMAL:
         message = f"{words.OPTIMAL} is modelled only where every weight is trained"
         fields.refuse("activation_checkpointing", message, hint="use sqrt, full or every:K")
+    if _not_traced(raw, model.transformers_model_type):
+        return (), None, told
     names = names_of(model)
     if raw.adapter is None:
         _frozen(raw, model, names, loss)
@@ -62,6 +65,21 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if loss == "fused":
         fields.refuse("loss", "fused is not modelled with a frozen head", hint="use standard or chunked:8")
     return (), _Adapter(raw, raw.adapter, model, names, precision, told).adapter(), told
+
+
+def _not_traced(raw: RawJob, model_type: str) -> bool:
+    """Refuse what was not compared with traces of the model type's own code."""
+    given = [
+        ("frozen", "frozen parts are", FREEZABLE, bool(raw.frozen)),
+        ("adapter", "an adapter is", ADAPTABLE, raw.adapter is not None),
+        ("quantization", "quantized weights are", QUANTIZABLE, raw.quantization is not None),
+    ]
+    refused = False
+    for key, what, known, asked in given:
+        if asked and model_type not in known:
+            raw.fields.refuse(key, f"{what} not modelled for {model_type} (modelled: {', '.join(known)})")
+            refused = True
+    return refused
 
 
 def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: list[Assumption]) -> None:

@@ -18,15 +18,18 @@ BESIDE = ("eval_batch_size", "generation_batch_size", "generation_length")
 NOT_BESIDE = ("compile", "precision", "adapter")
 """What an evaluation or a generation beside training was not traced with."""
 
-FREEZABLE = (
+ADAPTABLE = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("phi", "phi3", "gpt_neox", "opt", "bloom", "mpt", "bert"),
-    *("llava", "clip", "vit", "t5", "bart", "roberta", "xlm-roberta"),
 )
-"""Model types whose frozen parts were traced (tests/oracle/adapters.json and frozen.json); others are refused."""
+"""Model types whose adapters were traced (tests/oracle/adapters.json); others are refused."""
 
-ADAPTABLE = FREEZABLE[:15]
-"""Model types whose adapters were traced."""
+FREEZABLE = (
+    *ADAPTABLE,
+    *("vit", "resnet", "clip", "llava", "t5", "bart", "roberta", "xlm-roberta"),
+    *("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "falcon", "glm", "glm4", "chatglm"),
+)
+"""Model types whose frozen parts were traced (tests/oracle/adapters.json and frozen.json)."""
 
 QUANTIZABLE = ADAPTABLE
 """Model types that were traced with quantized weights beneath an adapter."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.memory.precision import Precision
-from vramplan.models import family
+from vramplan.models import family, no_eager_attention
 from vramplan.models.modules import CAUSAL_LM_FP32, LAYERS, Recipe, Segment
 from vramplan.models.trained import Frozen, path_of
 from vramplan.spec import ModelShape
@@ -15,6 +15,9 @@ from vramplan.tape.tensors import FP32, DType, Shape
 
 if TYPE_CHECKING:
     from vramplan.memory.iteration import Setup
+
+SHORTEST = 3  # tokens of the shortest sequence that every model takes
+ANY_IMAGE = 64  # pixels of an edge, for models that take images of all sizes
 
 
 def trained_of(setup: Setup, precision: Precision) -> Trained:
@@ -63,11 +66,21 @@ class _Collector:
 
 
 def names_of(model: ModelShape) -> Names:
-    """Build the model once, on a sequence of one token, to learn how its parts are called."""
-    tape, collector = Tape(1), _Collector()
+    """Build the model once, on the smallest sample that it takes, to learn how its parts are called."""
+    tape, collector = Tape(1, direct=True), _Collector()  # every block, as each has a name of its own
     tape.trained = collector
-    segments = (Segment(1, model.layers, False),)
-    recipe = Recipe(model, FP32, 1, "eager", segments, CAUSAL_LM_FP32, 0.0, 0.0, 0.0)
+    recipe = Recipe(
+        shape=model,
+        weight_dtype=FP32,
+        sequence_length=model.image_tokens + SHORTEST,
+        attention="eager" if no_eager_attention(model.family) is None else "efficient",
+        segments=tuple(Segment(1, layers, False) for layers in model.stacks),
+        loss=CAUSAL_LM_FP32,
+        embedding_dropout=0.0,
+        attention_dropout=0.0,
+        hidden_dropout=0.0,
+        image_size=(model.image_size or ANY_IMAGE) if model.takes_images else None,
+    )
     network = family(model.family)(tape, recipe)
     arguments, _ = make_inputs(tape, inputs_of(network, recipe))
     network(*arguments)

@@ -116,6 +116,4 @@ def blocks_are_alike(shape: ModelShape, sequence_length: int, attention: str) ->
     window = shape.sliding_window
     if window is None or (shape.sliding_window_start is None and (attention == "eager" or sequence_length < window)):
         return True
-    from vramplan.models.windows import equal_windows  # only these models pay for it
-
-    return equal_windows(shape)
+    return shape.sliding_window_pattern is None and not shape.sliding_window_start  # whatever the number of blocks

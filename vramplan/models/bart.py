@@ -8,7 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.modules import ACTIVATIONS, FP32_LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.models.modules import ACTIVATIONS, EMBEDDINGS, FP32_LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
 from vramplan.models.stacks import shift_right, split_at, text_pair
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, cross_entropy, dropout, embedding, matmul, mul_scalar, softmax
@@ -129,7 +129,9 @@ class Bart:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.shared = tape.parameter("shared.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+        size = (shape.vocabulary_size, shape.hidden_size)
+        with tape.building(EMBEDDINGS):
+            self.shared = tape.parameter("shared.weight", size, recipe.weight_dtype)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: final_logits_bias, in the dtype of the weights."""
@@ -198,13 +200,19 @@ class Bart:
 
     def words(self, ids: Tensor) -> Tensor:
         """BartScaledWordEmbedding.forward: scaled, also by 1."""
-        return mul_scalar(embedding(ids, self.shared))
+        tape = self.tape
+        asks, tape.asks_inputs = tape.asks_inputs, False  # not what is looked up, but what the module returns
+        scaled = mul_scalar(embedding(ids, self.shared))
+        tape.asks_inputs = asks
+        return tape.looked_up(scaled, self.shared)
 
     def look_up(self, ids: Tensor) -> Tensor:
         """BartLearnedPositionalEmbedding.forward."""
         shape = self.recipe.shape
         rows = (shape.max_positions + POSITION_OFFSET, shape.hidden_size)
-        return embedding(ids, self.tape.parameter("embed_positions.weight", rows, self.recipe.weight_dtype))
+        with self.tape.building(EMBEDDINGS):
+            table = self.tape.parameter("embed_positions.weight", rows, self.recipe.weight_dtype)
+        return embedding(ids, table)
 
     def embedded(self, words: Tensor, positions: Tensor, norm: LayerNorm) -> Tensor:
         """The state before the first block of a stack."""
@@ -214,7 +222,8 @@ class Bart:
 
     def norm(self) -> LayerNorm:
         """The normalisation of the embeddings."""
-        return LayerNorm(self.tape, "layernorm_embedding", self.recipe.shape.hidden_size, self.recipe.weight_dtype)
+        with self.tape.building(EMBEDDINGS):
+            return LayerNorm(self.tape, "layernorm_embedding", self.recipe.shape.hidden_size, self.recipe.weight_dtype)
 
     def register(self, norm: LayerNorm) -> None:
         """It is used before the blocks and registered after them, and optimizers step in that order."""

@@ -8,7 +8,7 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.modules import CAUSAL_LM_FP32, Linear, Output, Recipe, run_blocks
+from vramplan.models.modules import CAUSAL_LM_FP32, EMBEDDINGS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.indexing import permute, split_with_sizes, unsqueeze
 from vramplan.tape.operators import (
@@ -34,7 +34,8 @@ class RMSNorm:
     """RMSNorm: cast back after the weight."""
 
     def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
-        self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         dtype = hidden.dtype
@@ -142,9 +143,11 @@ class ChatGLM:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.word_embeddings = tape.parameter(
-            "word_embeddings.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        tape.asks_inputs = False  # the switch of its own code does nothing but checkpoint
+        with tape.building(EMBEDDINGS):
+            self.word_embeddings = tape.parameter(
+                "word_embeddings.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, in the dtype of the weights."""
@@ -156,7 +159,8 @@ class ChatGLM:
         shape = self.recipe.shape
         hidden = self.transformer(input_ids)
         size = (shape.vocabulary_size, shape.hidden_size)
-        weight = self.tape.parameter("output_layer.weight", size, self.recipe.weight_dtype)
+        with self.tape.building(HEAD):
+            weight = self.tape.parameter("output_layer.weight", size, self.recipe.weight_dtype)
         logits = linear_operator(hidden, weight)
         logits = contiguous(transpose(logits, 0, 1))
         logits = to(logits, FP32)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import eager_attention
-from vramplan.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, Segment, run_blocks
+from vramplan.models.modules import ACTIVATIONS, EMBEDDINGS, LayerNorm, Linear, Output, Recipe, Segment, run_blocks
 from vramplan.models.stacks import split_at
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.contrastive import at_end_of_text, div, exp, scale, similarities, spread, sum_last
@@ -153,13 +153,15 @@ class VisionEmbeddings:
         self.tape, self.patch = tape, shape.patch_size
         patch = (width, shape.channels, shape.patch_size, shape.patch_size)
         self.positions = positions_of(shape.image_size, shape.patch_size)
-        self.class_embedding = tape.parameter("class_embedding", (width,), dtype)
-        self.patch_embedding = tape.parameter("patch_embedding.weight", patch, dtype)
-        self.position_embedding = tape.parameter("position_embedding.weight", (self.positions, width), dtype)
+        with tape.building(EMBEDDINGS):
+            self.class_embedding = tape.parameter("class_embedding", (width,), dtype)
+            self.patch_embedding = tape.parameter("patch_embedding.weight", patch, dtype)
+            self.position_embedding = tape.parameter("position_embedding.weight", (self.positions, width), dtype)
 
     def __call__(self, pixel_values: Tensor) -> Tensor:
         patches = conv2d(pixel_values, self.patch_embedding, stride=self.patch)
         batch, width, rows, columns = patches.shape
+        patches = self.tape.asked(patches)
         patches = transpose(view(patches, (batch, width, rows * columns)), 1, 2)
         class_embeds = spread(self.class_embedding, (batch, 1, width))
         embeddings = joined(class_embeds, patches)
@@ -200,18 +202,23 @@ class VisionModel:
 
     def with_hidden_state(
         self, pixel_values: Tensor, used: tuple[Segment, ...], unused: tuple[Segment, ...]
-    ) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
-        """The same, and before it the hidden state after the `used` blocks; the last is which nodes come after it."""
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[int, int, int]]:
+        """The same, and before it the hidden state after the `used` blocks.
+
+        The last result is which nodes come after it: from the first of the `unused` blocks to the first of the pooling
+        to the end.
+        """
         tape, tower = self.tape, self.tower
         hidden = self.embeddings(pixel_values)
         hidden = self.pre_layrnorm(hidden)
         selected = run_blocks(tape, used, lambda i: Block(tape, tower, None), hidden)
         first = len(tape.nodes)
         start = sum(one.times * one.blocks for one in used)
-        last = run_blocks(tape, unused, lambda i: Block(tape, tower, None), selected, start=start)
+        last = run_blocks(tape, unused, lambda i: Block(tape, tower, None), selected, start=start, numbered_from=start)
+        pooling = len(tape.nodes)
         pooled = select(last, 1)
         pooled = LayerNorm(tape, "post_layernorm", tower.hidden_size, tower.dtype)(pooled)
-        return selected, last, pooled, (first, len(tape.nodes))
+        return selected, last, pooled, (first, pooling, len(tape.nodes))
 
 
 class TextModel:
@@ -221,8 +228,9 @@ class TextModel:
         shape, dtype = recipe.shape, recipe.weight_dtype
         width = shape.hidden_size
         self.tape, self.recipe, self.tower = tape, recipe, text_tower(recipe)
-        self.token_embedding = tape.parameter("token_embedding.weight", (shape.vocabulary_size, width), dtype)
-        self.position_embedding = tape.parameter("position_embedding.weight", (shape.max_positions, width), dtype)
+        with tape.building(EMBEDDINGS):
+            self.token_embedding = tape.parameter("token_embedding.weight", (shape.vocabulary_size, width), dtype)
+            self.position_embedding = tape.parameter("position_embedding.weight", (shape.max_positions, width), dtype)
 
     def __call__(self, input_ids: Tensor, segments: tuple[Segment, ...], start: int) -> tuple[Tensor, Tensor]:
         """The last hidden state and what is pooled from it."""
@@ -268,6 +276,7 @@ class Clip:
         self.tape, self.recipe = tape, recipe
         with tape.building("text_encoder"):
             self.text_model = TextModel(tape, recipe)
+        tape.input_table = self.text_model.token_embedding
         with tape.building("vision_encoder"):
             self.vision_model = VisionModel(tape, recipe)
         width = self.vision_model.tower.hidden_size

@@ -17,6 +17,7 @@ from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import Rotary, apply_rotary, rotary_embedding
 from vramplan.models.modules import (
     ACTIVATIONS,
+    EMBEDDINGS,
     LayerNorm,
     Output,
     Recipe,
@@ -145,9 +146,11 @@ class Block:
         self.recipe = recipe
         self.self_attention = Attention(tape, recipe)
         self.mlp = MLP(tape, recipe)
-        self.input_layernorm = LayerNorm(tape, "input_layernorm", width, dtype)
-        two = not recipe.shape.parallel_residual or recipe.shape.parallel_norms == 2
-        self.second_layernorm = LayerNorm(tape, "second_layernorm", width, dtype) if two else None
+        apart = recipe.shape.parallel_residual and recipe.shape.parallel_norms == 2
+        two = not recipe.shape.parallel_residual or apart
+        first, second = ("ln_attn", "ln_mlp") if apart else ("input_layernorm", "post_attention_layernorm")
+        self.input_layernorm = LayerNorm(tape, first, width, dtype)
+        self.second_layernorm = LayerNorm(tape, second, width, dtype) if two else None
         self.alibi, self.mask, self.rotary = alibi, mask, rotary
         self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
@@ -185,9 +188,10 @@ class Falcon:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.word_embeddings = tape.parameter(
-            "word_embeddings.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        with tape.building(EMBEDDINGS):
+            self.word_embeddings = tape.parameter(
+                "word_embeddings.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32, with ALiBi too."""

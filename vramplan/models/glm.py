@@ -10,6 +10,7 @@ from __future__ import annotations
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import Rotary, eager_attention, rotary_embedding
 from vramplan.models.modules import (
+    EMBEDDINGS,
     Linear,
     Output,
     Recipe,
@@ -118,9 +119,10 @@ class Glm:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
         self.rotated = int(shape.head_size * shape.partial_rotary_factor)
-        self.embed_tokens = tape.parameter(
-            "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
-        )
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(
+                "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""

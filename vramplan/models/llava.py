@@ -11,6 +11,7 @@ from vramplan.models.clip import VisionModel
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.llama import Block, rotary_embedding
 from vramplan.models.modules import (
+    EMBEDDINGS,
     Linear,
     Output,
     Recipe,
@@ -65,7 +66,7 @@ class Llava:
             self.vision_tower = VisionModel(tape, recipe)
         with tape.building("projector"):
             self.projector = Projector(tape, self.vision_tower.tower.hidden_size, shape.hidden_size, dtype)
-        with tape.building("language_model"):
+        with tape.building("language_model"), tape.building(EMBEDDINGS):
             self.embed_tokens = tape.parameter("embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), dtype)
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
@@ -100,7 +101,7 @@ class Llava:
         """
         used, unused, text = self.segments()
         embeds = embedding(input_ids, self.embed_tokens)
-        _selected, _last, _pooled, projected, dead = self.image_features(pixel_values, used, unused)
+        _selected, _last, projected, dead = self.image_features(pixel_values, used, unused)
         images = rejoin(projected)
         images = to(images, embeds.dtype)
         _mask = tokens_of_images(input_ids)
@@ -118,11 +119,19 @@ class Llava:
 
     def image_features(
         self, pixel_values: Tensor, used: tuple[Segment, ...], unused: tuple[Segment, ...]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, tuple[int, int]]:
-        """LlavaModel.get_image_features: the hidden state before the last block, without the class token, projected."""
-        with self.tape.building("vision_encoder"):
-            selected, last, pooled, dead = self.vision_tower.with_hidden_state(pixel_values, used, unused)
-        return selected, last, pooled, self.projector(after(selected, 1, 1)), dead
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
+        """LlavaModel.get_image_features: the hidden state before the last block, without the class token, projected.
+
+        It takes the place of what the vision encoder pooled, which goes with its graph.
+        """
+        tape = self.tape
+        with tape.building("vision_encoder"):
+            selected, last, _pooled, (first, pooling, end) = self.vision_tower.with_hidden_state(
+                pixel_values, used, unused
+            )
+        projected = self.projector(after(selected, 1, 1))
+        tape.abandon(pooling, end)
+        return selected, last, projected, (first, pooling)
 
     def language_model(self, embeds: Tensor, segments: tuple[Segment, ...]) -> Tensor:
         """LlamaModel.forward, from embeddings."""

@@ -189,6 +189,7 @@ def run_blocks(
     make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
     start: int = 0,
+    numbered_from: int = 0,
     carries: bool = False,
     mask: Tensor | None = None,
 ) -> Tensor: ...
@@ -206,6 +207,7 @@ def run_blocks(
     make_up: Callable[[int], object] | None = None,
     outputs: list[Any] | None = None,
     start: int = 0,
+    numbered_from: int = 0,
     carries: bool = False,
     mask: Tensor | None = None,
 ) -> Carried: ...
@@ -222,6 +224,7 @@ def run_blocks(
     alike: bool = True,
     outputs: list[Any] | None = None,
     start: int = 0,
+    numbered_from: int = 0,
     carries: bool = False,
     mask: Tensor | None = None,
 ) -> Any:
@@ -235,7 +238,8 @@ def run_blocks(
     returned, `outputs` is that variable. `mask` is given where the original hands it to a block as a positional
     argument: a checkpoint of one block keeps it like its input.
 
-    `start` is the number of the first block in the answer, where other blocks ran before. With `carries` a block is
+    `start` is the number of the first block in the answer, where other blocks ran before, and `numbered_from` that in
+    its own stack, where a stack runs in several parts. With `carries` a block is
     given all that the block before it returned, and so is the caller: the hidden state is a tuple then.
 
     A hidden state in a list is taken out of it: the caller then keeps none, as an original whose variable is bound to
@@ -251,8 +255,9 @@ def run_blocks(
     if tape.trained is not None:
         from vramplan.models.trained import blocks_apart, in_its_part  # only who trains less than all pays for it
 
-        make = in_its_part(tape, make)
-        firsts += blocks_apart(segments, tape.trained.block, kind)
+        make = in_its_part(tape, make, numbered_from)
+        block = tape.trained.block
+        firsts += blocks_apart(segments, lambda i: block(numbered_from + i), kind)
     apart = firsts + breaks
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):

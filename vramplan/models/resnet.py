@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, Segment, as_is, run_blocks
+from vramplan.models.modules import ACTIVATIONS, FP32_LOGITS, NORMS, Linear, Output, Recipe, Segment, as_is, run_blocks
 from vramplan.tape.convolution import conv2d
 from vramplan.tape.images import average_pool, batch_norm, max_pool
 from vramplan.tape.operators import add_in_place, cross_entropy
@@ -21,8 +21,9 @@ class Normalisation:
     """`nn.BatchNorm2d`."""
 
     def __init__(self, tape: Tape, recipe: Recipe, channels: int) -> None:
-        self.weight = tape.parameter("normalization.weight", (channels,), recipe.weight_dtype)
-        self.bias = tape.parameter("normalization.bias", (channels,), recipe.weight_dtype)
+        with tape.building(NORMS):
+            self.weight = tape.parameter("normalization.weight", (channels,), recipe.weight_dtype)
+            self.bias = tape.parameter("normalization.bias", (channels,), recipe.weight_dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         return batch_norm(x, self.weight, self.bias)
@@ -155,9 +156,10 @@ class ResNet:
         for stage, (depth, outputs) in enumerate(self.stages):
             stride = 2 if stage or recipe.shape.downsample_in_first_stage else 1
             make = self.layers(inputs, outputs, stride)
-            hidden = run_blocks(tape, [Segment(1, 1, False)], make, hidden, start=at)
+            hidden = run_blocks(tape, [Segment(1, 1, False)], make, hidden, start=at, numbered_from=at)
             make = self.layers(outputs, outputs, 1)
-            hidden = run_blocks(tape, [Segment(1, depth - 1, False)], make, hidden, start=at + 1)
+            first = at + 1
+            hidden = run_blocks(tape, [Segment(1, depth - 1, False)], make, hidden, start=first, numbered_from=first)
             inputs, at = outputs, at + depth
         return hidden
 

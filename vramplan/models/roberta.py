@@ -8,7 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.models.bert import Bert
-from vramplan.models.modules import LayerNorm, Linear, Output, Recipe
+from vramplan.models.modules import EMBEDDINGS, HEAD, LayerNorm, Linear, Output, Recipe
 from vramplan.tape.operators import add, add_scalar, dropout, embedding, gelu, mul, tanh
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
@@ -67,17 +67,20 @@ class Roberta(Bert):
         self.classifier: ClassificationHead | None = None
         if shape.transformers_model_type == "xlm-roberta":
             self.make_head()
-        self.word_embeddings = tape.parameter("word_embeddings.weight", (shape.vocabulary_size, width), dtype)
-        self.token_type_embeddings = tape.parameter("token_type_embeddings.weight", (shape.token_types, width), dtype)
-        self.embedding_norm = LayerNorm(tape, "LayerNorm", width, dtype)
-        self.position_embeddings = tape.parameter("position_embeddings.weight", (shape.max_positions, width), dtype)
+        types = (shape.token_types, width)
+        with tape.building(EMBEDDINGS):
+            self.word_embeddings = tape.parameter("word_embeddings.weight", (shape.vocabulary_size, width), dtype)
+            self.token_type_embeddings = tape.parameter("token_type_embeddings.weight", types, dtype)
+            self.embedding_norm = LayerNorm(tape, "LayerNorm", width, dtype)
+            self.position_embeddings = tape.parameter("position_embeddings.weight", (shape.max_positions, width), dtype)
 
     def make_head(self) -> None:
         """The head of the task."""
-        if self.recipe.shape.task == "cls":
-            self.classifier = ClassificationHead(self.tape, self.recipe)
-        else:
-            self.lm_head = LMHead(self.tape, self.recipe)
+        with self.tape.building(HEAD):
+            if self.recipe.shape.task == "cls":
+                self.classifier = ClassificationHead(self.tape, self.recipe)
+            else:
+                self.lm_head = LMHead(self.tape, self.recipe)
 
     def predict(self, hidden: Tensor) -> Tensor:
         """The scores of RobertaForMaskedLM.forward."""

@@ -8,7 +8,17 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, output_embedding, run_blocks
+from vramplan.models.modules import (
+    ACTIVATIONS,
+    EMBEDDINGS,
+    FP32_LOGITS,
+    NORMS,
+    Linear,
+    Output,
+    Recipe,
+    output_embedding,
+    run_blocks,
+)
 from vramplan.models.stacks import shift_right, split_at, text_pair
 from vramplan.tape.biased import biased_attention, clamp, permute, where, zeros_with_gradient
 from vramplan.tape.operators import (
@@ -39,7 +49,8 @@ class RMSNorm:
     """T5LayerNorm: no mean and no bias; unlike Llama's it multiplies before it casts."""
 
     def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
-        self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         variance = mean_last(pow_scalar(to(hidden, FP32)))
@@ -180,15 +191,14 @@ def eager_attention(
     return output, weights
 
 
-def bounded(x: Tensor) -> Tensor:
-    """The clamp of T5Block in fp16 (models/t5/modeling_t5.py), below the largest number if there is an infinity."""
-    tape = x.tape
-    largest = _largest(x)
-    low = tape.new("neg", (), FP32, False)
-    return clamp(x, low, largest)
+def bounded(x: Tensor, clamp_value: Tensor) -> Tensor:
+    """The clamp of T5Block in fp16 (models/t5/modeling_t5.py)."""
+    low = x.tape.new("neg", (), FP32, False)
+    return clamp(x, low, clamp_value)
 
 
-def _largest(x: Tensor) -> Tensor:
+def largest(x: Tensor) -> Tensor:
+    """What T5Block clamps to: the largest number of fp16, or less if there is an infinity."""
     tape = x.tape
     absolute = tape.like("abs", x)
     infinite = tape.like("eq", x, BOOL)
@@ -257,14 +267,17 @@ class Block:
         hidden, bias, cross_bias = state
         hidden, bias, _weights = self.attend(hidden, bias)
         if hidden.dtype is FP16:
-            hidden = bounded(hidden)
+            _clamp_value = largest(hidden)
+            hidden = bounded(hidden, _clamp_value)
         if self.encoder is not None:
             hidden, cross_bias, _weights = self.attend_to_encoder(hidden, cross_bias)
             if hidden.dtype is FP16:
-                hidden = bounded(hidden)
+                _clamp_value = largest(hidden)
+                hidden = bounded(hidden, _clamp_value)
         hidden = self.feed_forward(hidden)
         if hidden.dtype is FP16:
-            hidden = bounded(hidden)
+            _clamp_value = largest(hidden)
+            hidden = bounded(hidden, _clamp_value)
         return hidden, bias, cross_bias
 
     def attend(self, hidden: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -292,7 +305,9 @@ class T5:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        self.shared = tape.parameter("shared.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+        size = (shape.vocabulary_size, shape.hidden_size)
+        with tape.building(EMBEDDINGS):
+            self.shared = tape.parameter("shared.weight", size, recipe.weight_dtype)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers of the module."""

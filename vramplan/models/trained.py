@@ -67,11 +67,11 @@ def _is(wanted: str, part: str) -> bool:
     return wanted == part
 
 
-def in_its_part(tape: Tape, make: Callable[[int], Any]) -> Callable[[int], Any]:
-    """A block is made as a part of the model that has its number."""
+def in_its_part(tape: Tape, make: Callable[[int], Any], first: int = 0) -> Callable[[int], Any]:
+    """A block is made as a part of the model that has its number; `first` is that of the first one."""
 
     def made(number: int) -> Any:
-        with tape.building(f"{LAYERS}.{number}"):
+        with tape.building(f"{LAYERS}.{first + number}"):
             return make(number)
 
     return made

@@ -88,25 +88,27 @@ def div(a: Tensor, b: Tensor) -> Tensor:
 
 
 def scale(x: Tensor, factor: Tensor) -> Tensor:
-    """x times a number on the device: new, in the dtype of x.
+    """x times a number on the device: new, in the dtype of x; a factor is saved only if the other needs a gradient.
 
     Saves `x`: the gradient of the number is the sum of the incoming one times x.
     Saves `factor`: the gradient of x is the incoming one times the number.
-    Backward: 2 new of the full size, both before the engine sums the second.
+    Backward: for each gradient that is wanted 1 new of the full size, both before the engine sums the second.
     Source: tools/autograd/derivatives.yaml, mul.Tensor.
     """
+    need_x, need_factor = x.node is not None, factor.node is not None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
-        first = grad.tape.like("mul", grad)
-        return (first, grad.tape.like("mul", grad))
+        first = grad.tape.like("mul", grad) if need_x else None
+        return (first, grad.tape.like("mul", grad) if need_factor else None)
 
-    node = x.tape.record("mul", (x, factor), backward, (x, factor))
+    saves = [one for one, other in ((x, need_factor), (factor, need_x)) if other]
+    node = x.tape.record("mul", (x, factor), backward, saves)
     strides = None if x.strides is None else dense_like(x.shape, x.strides)
     return x.tape.new("mul", x.shape, x.dtype, x.batched, strides, node)
 
 
 def similarities(a: Tensor, b: Tensor) -> Tensor:
-    """The product of two matrices [B, P] x [P, B]: new, [B, B].
+    """The product of two matrices [B, P] x [P, B]: new, [B, B]; one is saved only if the other needs a gradient.
 
     Saves `a`: the gradient of the second matrix is the first, transposed, times the incoming one.
     Saves `b`: the gradient of the first matrix is the incoming one times the second, transposed.
@@ -116,14 +118,17 @@ def similarities(a: Tensor, b: Tensor) -> Tensor:
     a, b = autocast_half(a), autocast_half(b)
     tape, batch, width = a.tape, a.shape[0], a.shape[1]
     a_shape, b_shape = a.shape, b.shape
+    need_a, need_b = a.node is not None, b.node is not None
     work = 2 * batch * batch * width
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
-        tape.work(2 * work)
-        second = tape.new("mm", b_shape, grad.dtype, True)
-        return (tape.new("mm", a_shape, grad.dtype, True), second)
+        tape = grad.tape
+        tape.work(work * (need_a + need_b))
+        second = tape.new("mm", b_shape, grad.dtype, True) if need_b else None
+        return (tape.new("mm", a_shape, grad.dtype, True) if need_a else None, second)
 
-    node = tape.record("mm", (a, b), backward, (a, b))
+    saves = [one for one, other in ((a, need_b), (b, need_a)) if other]
+    node = tape.record("mm", (a, b), backward, saves)
     tape.work(work)
     return tape.new("mm", (batch, batch), a.dtype, SQUARED, None, node)
 

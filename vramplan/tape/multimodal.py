@@ -10,7 +10,7 @@ from math import prod
 from vramplan.tape.operators import add_in_place
 from vramplan.tape.tape import Saved, rounded
 from vramplan.tape.tensors import BOOL, INT64, Parameter, Tensor
-from vramplan.tape.views import Grads, contiguous, view
+from vramplan.tape.views import Grads, view
 
 
 def rejoin(x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def linear_of_a_view(x: Tensor, weight: Parameter, bias: Parameter) -> Tensor:
     Source: aten/src/ATen/native/Linear.cpp, linear; tools/autograd/derivatives.yaml, mm.
     """
     tape, lead, (outputs, inputs) = x.tape, x.shape[:-1], weight.shape
-    rows = view(contiguous(x), (prod(lead), inputs))
+    rows = view(x, (prod(lead), inputs))
     need_x, need_w = rows.node is not None, weight.node is not None
     rows_shape, weight_shape, batched = rows.shape, weight.shape, rows.batched
     work = 2 * prod(lead) * inputs * outputs

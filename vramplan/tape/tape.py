@@ -261,7 +261,11 @@ class Tape:
         if not self.asks_inputs:
             return tensor
         self.input_table = self.input_table or table
-        if table is not self.input_table or tensor.node is not None:
+        return self.asked(tensor) if table is self.input_table else tensor
+
+    def asked(self, tensor: Tensor) -> Tensor:
+        """What the first module of a model gave, made to need a gradient as `looked_up` says."""
+        if not self.asks_inputs or tensor.node is not None:
             return tensor
         accumulator = Parameter(self, "input", tensor.shape, tensor.dtype, 1, trainable=True)
         accumulator.storage = tensor.storage

@@ -51,7 +51,7 @@ TYPES = {
             "vision_attention_dropout": 0.0,
             **{key: value for key, value in DEFAULTS.items() if key not in TEXT_ALONE},
         },
-        fixed={**FIXED, "sliding_window": None},
+        fixed={**FIXED, "sliding_window": None, "rope_scaling": None},
         keys={"tie_word_embeddings": ("tied_embeddings", FLAG)},
         adjust=_llava,
         grouped=True,
