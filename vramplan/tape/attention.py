@@ -158,7 +158,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         tape.work(2 * batch * heads * length * kv_length * (3 * width + 2 * value_width))
-        grads = tuple(stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
+        grads = tuple(_stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
@@ -168,7 +168,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     if kept is not None:
         return _again(node, kept)
     tape.work(2 * batch * heads * length * kv_length * (width + value_width))
-    out = stored_by_position(tape, "efficient_attention", q, node, value_width)
+    out = _stored_by_position(tape, "efficient_attention", q, node, value_width)
     rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
     lse = tape.new("efficient_attention", (batch, heads, rows), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
@@ -187,7 +187,7 @@ def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
     return out
 
 
-def stored_by_position(tape: Tape, operator: str, x: Tensor, node: object = None, width: int | None = None) -> Tensor:
+def _stored_by_position(tape: Tape, operator: str, x: Tensor, node: object = None, width: int | None = None) -> Tensor:
     """[B, a, S, d] stored as [B, S, a, d]; d is that of x unless said otherwise."""
     batch, heads, length, own = x.shape
     width = width or own
