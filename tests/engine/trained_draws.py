@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, QUANTIZABLE
+from vramplan.job.trained import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR, QUANTIZABLE
 from vramplan.memory.iteration import Setup
-from vramplan.memory.trained import Names, names_of
+from vramplan.memory.trained import Names, is_reached, names_of
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
 from vramplan.models.trained import matches
 from vramplan.spec import Adapter, ModelShape
@@ -23,14 +23,16 @@ def frozen_words(draw: st.DrawFn, model: ModelShape, names: Names) -> tuple[str,
     for word in draw(st.lists(st.sampled_from(known), min_size=1, max_size=4, unique=True)):
         if not all(any(matches(one, path) for one in (*words, word)) for path in names.paths):
             words.append(word)
-    return tuple(words)
+    return tuple(words) if is_reached(model, words) else ()
 
 
 @st.composite
 def adapters(draw: st.DrawFn, model: ModelShape, names: Names, precision: str, kinds: list[str]) -> Adapter:
     """An adapter over some of the model's layers."""
     kind = draw(st.sampled_from(kinds))
-    known = [ALL_LINEAR, *(name for name in names.linears if name not in CLASSIFIERS)]
+    known = [name for name in names.linears if name not in CLASSIFIERS]
+    if model.transformers_model_type not in NO_ALL_LINEAR:
+        known.append(ALL_LINEAR)
     targets = tuple(draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)))
     own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
     saved = draw(st.lists(st.sampled_from(["norm", "ln_f"]), max_size=1))
@@ -60,10 +62,8 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
     names = names_of(setup.model)
     if only_frozen or not (adapted or draw(st.booleans())):
         return setup._replace(frozen=draw(frozen_words(setup.model, names)))
-    quantizable = model_type in QUANTIZABLE
-    quantizable = (
-        quantizable and setup.model.task != "cls" and not setup.precision.startswith("mixed-") and not setup.ema
-    )
+    quantizable = model_type in QUANTIZABLE and setup.model.task != "cls"
+    quantizable = quantizable and not setup.precision.startswith("mixed-") and not setup.ema
     quantization = draw(st.sampled_from([None, "nf4", "nf4-double", "int8"])) if quantizable else None
     kinds = ["lora", "dora", "ia3"] if quantization is None else ["lora"]
     adapter = draw(adapters(setup.model, names, setup.precision, kinds))

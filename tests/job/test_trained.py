@@ -18,6 +18,7 @@ from vramplan.spec import Job, ModelShape
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 LORA = {"kind": "lora"}
+LLAVA_REST = ("projector", "language_model", "head")
 
 
 def job(**keys: Any) -> Job:
@@ -119,7 +120,19 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             "adapter.modules_to_save: 'c_fc' is quantized and cannot be trained",
         ),
         ({"adapter": LORA, "weight_dtype": "fp16"}, "weight_dtype: bf16 products of fp16 weights are not modelled"),
-        ({"model": "mixtral-8x7b", "adapter": LORA}, "adapter: an adapter is not modelled for mixtral (modelled: "),
+        (
+            {"model": "llava-1.5-7b", "frozen": ["vision_encoder.layers.0-22", "embeddings", "norms", *LLAVA_REST]},
+            "frozen: nothing that the loss depends on is left to train",
+        ),
+        ({"model": "falcon-7b", "adapter": LORA}, "adapter: an adapter is not modelled for falcon (modelled: "),
+        (
+            {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["all-linear"]}},
+            "adapter.targets: all-linear is not modelled for mixtral",
+        ),
+        (
+            {"model": "t5-base", "adapter": LORA, "quantization": "nf4"},
+            "quantization: quantized weights are not modelled",
+        ),
         ({"adapter": LORA, "activation_checkpointing": "optimal"}, "optimal is modelled only where every weight"),
     ],
 )

@@ -20,6 +20,10 @@ does for all tensors but those of subclasses (torch/csrc/autograd/FunctionsManua
 LoRA, DoRA, IA3 and modules to save of peft 0.21.2, and with LoRA over layers of bitsandbytes 0.50.2, whose operators
 ran as the composites of its CUDA backend (int8 without outliers), and Llama 3 8B with LoRA in the dtype of the model.
 
+`frozen.json` and `adapted.json` hold the same of the other model types: parts with requires_grad_(False), and adapters
+of peft 0.21.2. Rows whose strategy leaves one block to each checkpoint are not among them unless Transformers' own
+switch made the checkpoints: it asks embeddings for gradients, which other ways to make the same checkpoints do not.
+
 `precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models,
 and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and
 torch.autograd.graph.save_on_cpu around the forward pass, with the bytes that it packs; pinned blocks are those bytes

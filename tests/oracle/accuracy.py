@@ -36,6 +36,7 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `losses.json`, `heads.json`, `smoothing.json` | chunked, fused and fp32 losses, smoothed labels |
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
+| `frozen.json`, `adapted.json` | frozen parts and adapters of the model types that are not in `adapters.json` |
 | `fp8.json` | torchao 0.18's Float8Linear |
 | `compile.json` | steps as Inductor compiles them: by stated rules, not to the byte ([compiled steps](compile.md)) |
 
@@ -79,7 +80,7 @@ def page() -> str:
         parts.append(table(found, "checkpointing", _checkpointing))
         if file == "losses":
             parts.append(table(found, "loss", lambda row: row.job.loss))
-        if file == "adapters":
+        if file in {"adapters", "adapted"}:
             parts.append(table(found, "trained", _trained))
         parts.append(table(found, "attention", lambda row: row.job.attention))
         parts.append(table(found, "optimizer", lambda row: f"{row.job.optimizer}, {row.job.optimizer_implementation}"))

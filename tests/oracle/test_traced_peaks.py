@@ -36,6 +36,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "selective",
         "losses",
         "adapters",
+        "adapted",
         "heads",
         "smoothing",
         "preference",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import vocabulary as words
 from vramplan.job.read import RawJob
-from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, QUANTIZABLE
-from vramplan.memory.trained import Names, names_of
+from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR, QUANTIZABLE
+from vramplan.memory.trained import Names, is_reached, names_of
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, is_named, is_saved_as
 from vramplan.models.modules import EMBEDDINGS, HEAD, LAYERS
 from vramplan.models.trained import matches
@@ -24,8 +24,11 @@ LORA_TARGETS = {
     "gpt_neox": ("query_key_value",),
     "bert": ("query", "value"),
     "mpt": ("Wqkv",),
+    "t5": ("q", "v"),
     "phi": (*Q_AND_V, "fc1", "fc2"),
-    **dict.fromkeys(("opt", "llama", "mistral", "gemma", "gemma2", "gemma3_text", "qwen2", "qwen3"), Q_AND_V),
+    **dict.fromkeys(("roberta", "xlm-roberta"), ("query", "value")),
+    **dict.fromkeys(("opt", "llama", "mistral", "mixtral", "bart", "qwen2", "qwen3"), Q_AND_V),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), Q_AND_V),
 }
 """PEFT's own targets (0.21.2, utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)."""
 
@@ -33,7 +36,9 @@ IA3_TARGETS = {
     "gpt2": (("c_attn", "mlp.c_proj"), ("mlp.c_proj",)),
     "bloom": (("query_key_value", "mlp.dense_4h_to_h"), ("mlp.dense_4h_to_h",)),
     "gpt_neox": (("query_key_value", "dense_4h_to_h"), ("dense_4h_to_h",)),
-    "bert": (("key", "value", "output.dense"), ("output.dense",)),
+    **dict.fromkeys(("bert", "roberta"), (("key", "value", "output.dense"), ("output.dense",))),
+    "t5": (("k", "v", "wo"), ("wo",)),
+    "bart": ((*Q_AND_V, "fc2"), ("fc2",)),
     "opt": (("q_proj", "k_proj", "fc2"), ("fc2",)),
     "phi": ((*Q_AND_V, "fc2"), ("fc2",)),
     **dict.fromkeys(("llama", "mistral"), (("k_proj", "v_proj", "down_proj"), ("down_proj",))),
@@ -120,6 +125,8 @@ def _frozen(raw: RawJob, model: ModelShape, names: Names, loss: str) -> None:
         return
     if all(any(matches(word, path) for word in raw.frozen) for path in names.paths):
         fields.refuse("frozen", "nothing is left to train", hint="leave a part out")
+    elif not is_reached(model, raw.frozen):
+        fields.refuse("frozen", "nothing that the loss depends on is left to train", hint="leave a part out")
     head = (HEAD in raw.frozen) or (model.tied_embeddings and EMBEDDINGS in raw.frozen)
     if loss == "fused" and (head or raw.frozen):
         fields.refuse("loss", "fused is not modelled with frozen parts", hint="use standard or chunked:8")
@@ -216,6 +223,9 @@ class _Adapter:
         else:
             targets, own = tuple(given), ()
             self.check("targets", targets, (ALL_LINEAR, *self.names.linears), self.is_linear)
+            if ALL_LINEAR in targets and model_type in NO_ALL_LINEAR:
+                message = f"{ALL_LINEAR} is not modelled for {model_type}, of whose experts it makes targets too"
+                fields.refuse("targets", message, hint="name layers: " + ", ".join(self.names.linears))
         if feedforward is not None:
             self.check("feedforward_targets", feedforward, targets, lambda word: word in targets)
         return targets, own if feedforward is None else tuple(feedforward)

@@ -18,21 +18,23 @@ BESIDE = ("eval_batch_size", "generation_batch_size", "generation_length")
 NOT_BESIDE = ("compile", "precision", "adapter")
 """What an evaluation or a generation beside training was not traced with."""
 
-ADAPTABLE = (
+QUANTIZABLE = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("phi", "phi3", "gpt_neox", "opt", "bloom", "mpt", "bert"),
 )
-"""Model types whose adapters were traced (tests/oracle/adapters.json); others are refused."""
+"""Model types that were traced with quantized weights beneath an adapter (tests/oracle/adapters.json)."""
+
+ADAPTABLE = (*QUANTIZABLE, "t5", "bart", "roberta", "xlm-roberta", "mixtral", "glm", "glm4", "vit", "llava")
+"""Model types whose adapters were traced (the same file, and frozen.json); others are refused."""
 
 FREEZABLE = (
     *ADAPTABLE,
-    *("vit", "resnet", "clip", "llava", "t5", "bart", "roberta", "xlm-roberta"),
-    *("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "falcon", "glm", "glm4", "chatglm"),
+    *("resnet", "clip", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "falcon", "chatglm"),
 )
-"""Model types whose frozen parts were traced (tests/oracle/adapters.json and frozen.json)."""
+"""Model types whose frozen parts were traced (the same files)."""
 
-QUANTIZABLE = ADAPTABLE
-"""Model types that were traced with quantized weights beneath an adapter."""
+NO_ALL_LINEAR = ("mixtral",)
+"""Model types with experts in one tensor, which PEFT takes for linear layers too: that was not traced."""
 
 
 def techniques(job: Job) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramplan.memory.inputs import inputs_of, make_inputs
@@ -11,7 +12,7 @@ from vramplan.models.modules import CAUSAL_LM_FP32, LAYERS, Recipe, Segment
 from vramplan.models.trained import Frozen, path_of
 from vramplan.spec import ModelShape
 from vramplan.tape.tape import Tape, Trained
-from vramplan.tape.tensors import FP32, DType, Shape
+from vramplan.tape.tensors import FP32, DType, Shape, Tensor
 
 if TYPE_CHECKING:
     from vramplan.memory.iteration import Setup
@@ -67,8 +68,20 @@ class _Collector:
 
 def names_of(model: ModelShape) -> Names:
     """Build the model once, on the smallest sample that it takes, to learn how its parts are called."""
-    tape, collector = Tape(1, direct=True), _Collector()  # every block, as each has a name of its own
-    tape.trained = collector
+    collector = _Collector()
+    _forward(model, Tape(1, direct=True), collector)  # every block, as each has a name of its own
+    paths = tuple(collector.paths)
+    return Names(paths, tuple(collector.linears), paths[0])
+
+
+def is_reached(model: ModelShape, frozen: Sequence[str]) -> bool:
+    """Whether the loss depends on a weight that is left to train: on that of LLaVA's last vision block it does not."""
+    return _forward(model, Tape(1), Frozen(frozen)).node is not None
+
+
+def _forward(model: ModelShape, tape: Tape, trained: Trained) -> Tensor:
+    """The loss of one small sample."""
+    tape.trained = trained
     recipe = Recipe(
         shape=model,
         weight_dtype=FP32,
@@ -83,6 +96,5 @@ def names_of(model: ModelShape) -> Names:
     )
     network = family(model.family)(tape, recipe)
     arguments, _ = make_inputs(tape, inputs_of(network, recipe))
-    network(*arguments)
-    paths = tuple(collector.paths)
-    return Names(paths, tuple(collector.linears), paths[0])
+    loss: Tensor = network(*arguments).loss
+    return loss

@@ -89,8 +89,11 @@ def is_named(path: str, word: str) -> bool:
 
 
 def is_saved_as(path: str, word: str) -> bool:
-    """Whether a module to save is the one that a word names: the end of its path, letter by letter, as in PEFT."""
-    return path.endswith(word)
+    """Whether a module to save is the one that a word names: the end of its path, letter by letter, as in PEFT.
+
+    A classifier may be a module with layers inside.
+    """
+    return path.endswith(word) or (word in CLASSIFIERS and word in path.split("."))
 
 
 def is_target(name: str, targets: Sequence[str]) -> bool:

@@ -49,7 +49,7 @@ class Projector:
     def widen(self, features: Tensor) -> Tensor:
         """The first layer: autocast copies the view that the features are, else it stays one."""
         bias = self.linear_1.bias
-        if features.tape.autocast is not None or features.strides is None or bias is None:
+        if features.tape.autocast is not None or features.strides is None or bias is None or self.linear_1.adapter:
             return self.linear_1(features)
         return linear_of_a_view(features, self.linear_1.weight, bias)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramplan.memory.combinations import ADAPTABLE, QUANTIZABLE, untraced
+from vramplan.memory.combinations import ADAPTABLE, NO_ALL_LINEAR, QUANTIZABLE, untraced
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.spec import Adapter, Job, trains_all
@@ -29,8 +29,10 @@ def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
     cls, model_type = base.model.task == "cls", base.model.transformers_model_type
     mixed = base.precision.startswith("mixed-")
     if trains_all(base):
-        if base.loss == "fused" or base.activation_checkpointing == OPTIMAL or model_type not in ADAPTABLE:
-            return  # none is modelled with an adapter
+        if base.loss == "fused" or base.activation_checkpointing == OPTIMAL:
+            return  # neither is modelled with an adapter
+        if model_type not in ADAPTABLE or model_type in NO_ALL_LINEAR:
+            return
         dtype = base.precision.rpartition("-")[2] if mixed else "fp32"
         saved = CLASSIFIERS if cls else ()
         adapter = Adapter("lora", RANK, (ALL_LINEAR,), modules_to_save=saved, dtype=dtype)

@@ -175,6 +175,13 @@ class TracedTape(Tape):
                 node.fn = self._watch(node.fn, step)
         return node
 
+    def abandon(self, first: int, last: int) -> None:
+        """These nodes go, and their identities may come back."""
+        for node in self.nodes[first:last]:
+            self._nodes.pop(id(node), None)
+            del node
+        super().abandon(first, last)
+
     def save(self, node: Any, *tensors: Any) -> None:
         """Keep tensors for backward."""
         if node is not None and node is not RECOMPUTED:
