@@ -121,6 +121,10 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ),
         ({"adapter": LORA, "weight_dtype": "fp16"}, "weight_dtype: bf16 products of fp16 weights are not modelled"),
         (
+            {"model": "llava-1.5-7b", "frozen": ["vision_encoder.layers.20-24"]},
+            "frozen: 'vision_encoder.layers.20-24' is out of range: the blocks of llava-1.5-7b are 0 to 23",
+        ),
+        (
             {"model": "llava-1.5-7b", "frozen": ["vision_encoder.layers.0-22", "embeddings", "norms", *LLAVA_REST]},
             "frozen: nothing that the loss depends on is left to train",
         ),
@@ -154,3 +158,11 @@ def test_every_model_type_can_say_how_its_parts_are_called(model_type: str) -> N
         assert names.parts(model.layers)
 
     one()
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [("gpt2", "layers.5"), ("llava-1.5-7b", "vision_encoder.layers.10-23"), ("resnet-50", "layers.9")],
+)
+def test_every_block_can_be_named(model: str, word: str) -> None:
+    assert job(model=model, frozen=[word]).frozen == (word,)

@@ -111,15 +111,16 @@ def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: l
 def _frozen(raw: RawJob, model: ModelShape, names: Names, loss: str) -> None:
     """Every word names a part of the model, and something is left to train."""
     fields = raw.fields
+    tied = model.tied_embeddings and model.task != "cls"
     for word in raw.frozen:
-        if any(matches(word, path) for path in names.paths):
-            _in_range(fields, word, model)
-        elif word == HEAD and model.tied_embeddings:
+        if _is_out_of_range(fields, word, model, names) or any(matches(word, path) for path in names.paths):
+            continue
+        if word == HEAD and tied:
             if EMBEDDINGS not in raw.frozen:
                 _tied(fields, model)
         else:
             _unknown(fields, "frozen", word, f"no part of {model.name}", names.parts(model.layers))
-    if HEAD in raw.frozen and model.tied_embeddings and EMBEDDINGS not in raw.frozen and not _refused(fields, "frozen"):
+    if HEAD in raw.frozen and tied and EMBEDDINGS not in raw.frozen and not _refused(fields, "frozen"):
         _tied(fields, model)
     if fields.sink.refusals:
         return
@@ -127,7 +128,7 @@ def _frozen(raw: RawJob, model: ModelShape, names: Names, loss: str) -> None:
         fields.refuse("frozen", "nothing is left to train", hint="leave a part out")
     elif not is_reached(model, raw.frozen):
         fields.refuse("frozen", "nothing that the loss depends on is left to train", hint="leave a part out")
-    head = (HEAD in raw.frozen) or (model.tied_embeddings and EMBEDDINGS in raw.frozen)
+    head = (HEAD in raw.frozen) or (tied and EMBEDDINGS in raw.frozen)
     if loss == "fused" and (head or raw.frozen):
         fields.refuse("loss", "fused is not modelled with frozen parts", hint="use standard or chunked:8")
 
@@ -137,15 +138,30 @@ def _tied(fields: Fields, model: ModelShape) -> None:
     fields.refuse("frozen", message, hint=f"freeze both: {EMBEDDINGS}, {HEAD}")
 
 
-def _in_range(fields: Fields, word: str, model: ModelShape) -> None:
-    head, _, rest = word.partition(".")
-    if head != LAYERS or not rest:
-        return
-    first, dash, last = rest.partition(".")[0].partition("-")
+def _is_out_of_range(fields: Fields, word: str, model: ModelShape, names: Names) -> bool:
+    """Refuse a word that names blocks which are not there, in the stack that it names if it names one."""
+    parts = word.split(".")
+    if LAYERS not in parts[:-1]:
+        return False
+    at = parts.index(LAYERS)
+    first, dash, last = parts[at + 1].partition("-")
     last = last if dash else first
-    if first.isdecimal() and last.isdecimal() and int(last) >= model.layers:
-        message = f"{shown(word)} is out of range: the blocks of {model.name} are 0 to {model.layers - 1}"
+    largest = max(_numbers(names, tuple(parts[:at])), default=model.layers - 1)
+    beyond = first.isdecimal() and last.isdecimal() and int(last) > largest
+    if beyond:
+        message = f"{shown(word)} is out of range: the blocks of {model.name} are 0 to {largest}"
         fields.refuse("frozen", message)
+    return beyond
+
+
+def _numbers(names: Names, outer: tuple[str, ...]) -> list[int]:
+    """The numbers of the blocks of a stack, or of all."""
+    inside = [path for path in names.paths if LAYERS in path]
+    return [
+        int(path[path.index(LAYERS) + 1])
+        for path in inside
+        if path[: path.index(LAYERS)][-len(outer) :] == outer or not outer
+    ]
 
 
 def _refused(fields: Fields, key: str) -> bool:
