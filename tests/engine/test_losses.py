@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups, shape
+from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.memory.evaluation import evaluation, full_blocks, generation_bytes
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import head_losses
@@ -17,13 +18,14 @@ from vramplan.tape.tape import rounded
 
 LAYERS, HEADS, HEAD, VOCABULARY = 3, 4, 64, 1000
 HIDDEN = HEADS * HEAD
+PREFERRING = sorted(name for name, kind in MODEL_TYPES.items() if DPO in head_losses(kind.family))
 
 
 @st.composite
 def preferences(draw: st.DrawFn) -> Setup:
     """An iteration of preference training."""
-    setup = draw(setups())
-    assume("dpo" in head_losses(setup.model.family) and setup.sequence_length > 1)
+    setup = draw(setups(model_type=draw(st.sampled_from(PREFERRING))))
+    assume(setup.sequence_length > 1 and setup.model.task == "lm")
     return setup._replace(loss=draw(st.sampled_from([DPO, DPO_PRECOMPUTED])), hold_outputs=False)
 
 

@@ -21,7 +21,17 @@ from vramplan.memory.iteration import Setup, replay
 
 DRAWS = settings(max_examples=20, deadline=None)
 BATCHES = st.integers(1, 5)
-SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "bool": 1, "uint8": 1, "complex64": 8}
+SIZES = {
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "bool": 1,
+    "uint8": 1,
+    "complex64": 8,
+    "float64": 8,
+}
 
 
 def names(trace: Trace, *, at_peak: bool) -> Counter[str]:

@@ -123,7 +123,7 @@ def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:
         loss = resolver.raw.loss or loss
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
         fields.refuse("label_smoothing", message, hint="leave one of the two out")
-    elif model.task == "lm" and not head_losses(model.family):
+    elif model.family not in TRACED_BEYOND and model.task in SMOOTHED_TASKS:
         fields.refuse("label_smoothing", f"smoothed labels are not modelled for {model.family}", hint="0 for none")
     elif model.task not in SMOOTHED_TASKS:
         message = f"smoothed labels are not modelled for the task {model.task}"

@@ -25,6 +25,11 @@ def family(name: str) -> Any:
     return import_module(f"vramplan.models.{name}").FORWARD
 
 
+def _own(name: str, attribute: str, otherwise: Any) -> Any:
+    """What a family says of itself, not of those that are built from it: each was traced on its own."""
+    return vars(family(name)).get(attribute, otherwise)
+
+
 def no_fused_attention(name: str) -> str | None:
     """Why the family's code cannot call `scaled_dot_product_attention`; None where it can."""
     reason: str | None = getattr(family(name), "no_fused_attention", None)
@@ -68,23 +73,23 @@ def is_sequence_first(name: str) -> bool:
 
 def head_losses(name: str) -> tuple[str, ...]:
     """The losses that the family's head can have instead of its own: `head_losses`, else none."""
-    words: tuple[str, ...] = getattr(family(name), "head_losses", ())
+    words: tuple[str, ...] = _own(name, "head_losses", ())
     return words
 
 
 def takes_padding(name: str) -> bool:
     """Whether the family was traced with a padding mask: `takes_padding = True`."""
-    return getattr(family(name), "takes_padding", False) is True
+    return _own(name, "takes_padding", False) is True
 
 
 def is_float8(name: str) -> bool:
     """Whether the family's linear layers have been traced in fp8: `float8 = True`."""
-    return getattr(family(name), "float8", False) is True
+    return _own(name, "float8", False) is True
 
 
 def compiled_graphs(name: str) -> int | None:
     """Into how many graphs `torch.compile` cuts the family's forward pass with its loss; None: it is not modelled."""
-    graphs: int | None = getattr(family(name), "compiled_graphs", None)
+    graphs: int | None = _own(name, "compiled_graphs", None)
     return graphs
 
 

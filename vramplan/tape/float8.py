@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from vramplan.tape.operators import add
 from vramplan.tape.tape import Saved
-from vramplan.tape.tensors import FP32, DType, Parameter, Tensor, contiguous_strides, normalised
+from vramplan.tape.tensors import FP32, FP64, DType, Parameter, Tensor, contiguous_strides, normalised
 from vramplan.tape.views import Grads, autocast_half, reshape_gradient, to, view
 
-E4M3, E5M2, FP64 = DType("float8_e4m3fn", 1), DType("float8_e5m2", 1), DType("float64", 8)
+E4M3, E5M2 = DType("float8_e4m3fn", 1), DType("float8_e5m2", 1)
 MULTIPLE = 16  # both features of a layer: torch._scaled_mm takes no others (aten/src/ATen/native/cuda/ScaledBlas.cpp)
 
 
