@@ -135,3 +135,22 @@ def test_a_fit_opens_one_gpu_one_model_and_one_runtime_file(output: list[str]) -
         "models/gpt2-xl.yaml",
         "runtimes/transformers.yaml",
     ]
+
+
+def test_a_plain_fit_loads_the_rooms_of_no_technique_that_it_does_not_use() -> None:
+    """What is loaded costs time in every run: whoever adds a line here has looked for a way not to."""
+    modules = probe("fit", "--model", "gpt2-xl", "--gpu", "v100")["modules"]
+    loaded: dict[str, set[str]] = {}
+    for name in modules:
+        if name.startswith("vramplan."):
+            room, _, file = name.removeprefix("vramplan.").partition(".")
+            loaded.setdefault(room, set()).add(file)
+    assert loaded["models"] == {"", "gpt2", "modules"}
+    assert loaded["tape"] == {
+        *("", "attention", "engine", "envelope", "operators"),
+        *("record", "tape", "tensors", "views"),
+    }
+    assert loaded["memory"] == {"", "budget", "inputs", "iteration", "optimizers", "precision"}
+    assert loaded["planner"] == {"", "accumulation", "checkpoints", "choose", "judge", "stacks"}
+    assert loaded["job"] == {"", "cells", "echo", "file", "lookup", "read", "resolve", "vocabulary"}
+    assert {name for name in loaded["catalog"] if name.startswith("families.")} == {"families.gpt2"}

@@ -24,6 +24,8 @@ ran as the composites of its CUDA backend (int8 without outliers), and Llama 3 8
 of peft 0.21.2. Rows whose strategy leaves one block to each checkpoint are not among them unless Transformers' own
 switch made the checkpoints: it asks embeddings for gradients, which other ways to make the same checkpoints do not.
 
+`halves.json` holds models of those other types cast to 16 bits under torch.autocast.
+
 `precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models,
 and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and
 torch.autograd.graph.save_on_cpu around the forward pass, with the bytes that it packs; pinned blocks are those bytes

@@ -30,6 +30,7 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `seq2seq.json` | t5, bart, roberta |
 | `moe.json` | mixtures of experts |
 | `vision.json`, `resnet.json` | models that take images |
+| `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |
 | `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |
 | `precisions.json` | half weights under autocast, fp32 states of half weights, a scaled loss |
 | `selective.json`, `checkpoints.json` | selective and reentrant checkpoints, activations on the host |

@@ -10,11 +10,8 @@ from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import Cells, check_scaler, compose
-from vramplan.job.experts import expert_imbalance
-from vramplan.job.images import image_size_of, no_tokens, room_for_images
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.job.targets import target_length
 from vramplan.models import (
     blocks_are_alike,
     is_selective,
@@ -65,9 +62,17 @@ class Resolver:
         if raw.grad_scaler:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
         attention = self._attention(model, gpu, precision)
-        sequence_length, image_size = self._sequence_length(model), image_size_of(self, model)
+        sequence_length, image_size = self._sequence_length(model), None
+        if raw.image_size is not None or (model is not None and model.takes_images):
+            from vramplan.job.images import image_size_of  # only these jobs pay for it
+
+            image_size = image_size_of(self, model)
         attention = self._window(model, sequence_length, attention)
-        target = target_length(raw.target_length, model, self.fields)
+        target = raw.target_length
+        if target is not None:
+            from vramplan.job.targets import target_length  # only these jobs pay for it
+
+            target = target_length(target, model, self.fields)
         self._checkpointing(model, sequence_length, attention)
         if raw.checkpoint_reentrant and model is not None:
             from vramplan.job.checkpoints import check_reentrant  # only these jobs pay for it
@@ -96,7 +101,11 @@ class Resolver:
 
             check_padding(self, loss, model, sequence_length)
         frozen, adapter = self._trained(model, precision, loss)
-        imbalance = expert_imbalance(raw, model, self.assumptions, self.warnings)
+        imbalance = None
+        if raw.expert_imbalance is not None or (model is not None and model.experts is not None):
+            from vramplan.job.experts import expert_imbalance  # only these jobs pay for it
+
+            imbalance = expert_imbalance(raw, model, self.assumptions, self.warnings)
         if raw.compile:
             from vramplan.job.compiling import check_compile  # only these jobs pay for it
 
@@ -171,13 +180,21 @@ class Resolver:
             compile=bool(raw.compile),
         )
         if _is_special(job):
-            from vramplan.memory.combinations import techniques, untraced  # only these jobs pay for it
+            from vramplan.memory.combinations import (  # only these jobs pay for it
+                UNTRACED_HALF_WEIGHTS,
+                techniques,
+                untraced,
+            )
 
             words_of, pairs = techniques(job), untraced(job)
             for one, other in pairs:
                 message = f"{words_of[other]} is not modelled together with {one} {words_of[one]}"
                 self.fields.refuse(other, message, hint="leave one of the two out")
-            if pairs:
+            if job.half_weights and model.transformers_model_type in UNTRACED_HALF_WEIGHTS:
+                message = f"half weights under autocast are not modelled for {model.transformers_model_type}"
+                hint = f"leave it out, or use pure-{words_of['weight_dtype']}"
+                self.fields.refuse("weight_dtype", message, hint=hint)
+            if self.fields.sink.refusals:
                 return None
         return job
 
@@ -433,18 +450,26 @@ class Resolver:
         self._assume("attention", chosen, f"sdpa: {why}")
         return chosen
 
+    def _room(self, model: ModelShape, length: int) -> None:
+        if model.image_tokens:
+            from vramplan.job.images import room_for_images  # only these jobs pay for it
+
+            room_for_images(self, model, length)
+
     def _sequence_length(self, model: ModelShape | None) -> int:
         given = self.raw.sequence_length
         if model is not None and not model.takes_text:
+            from vramplan.job.images import no_tokens  # only these jobs pay for it
+
             return no_tokens(self, model)
         if model is None:
             return given or DEFAULT_MAX_SEQUENCE
         if given is None:
             length = min(model.max_positions, DEFAULT_MAX_SEQUENCE)
             self._assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
-            room_for_images(self, model, length)
+            self._room(model, length)
             return length
-        room_for_images(self, model, given)
+        self._room(model, given)
         bounded = model.positions == "learned" or model.family in BOUNDED_FAMILIES
         if given > model.max_positions and bounded:
             has = {"learned": "has learned", "alibi": "has a bias for"}.get(model.positions, "has")
@@ -575,7 +600,7 @@ class Resolver:
 def _is_special(job: Job) -> bool:
     """Whether a job has a technique that does not go with all the others (vramplan/memory/combinations.py)."""
     one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none"
-    return one or bool(job.frozen) or job.adapter is not None
+    return one or job.half_weights or bool(job.frozen) or job.adapter is not None
 
 
 def _blocks(model: ModelShape) -> str:

@@ -37,6 +37,10 @@ NO_ALL_LINEAR = ("mixtral",)
 """Model types with experts in one tensor, which PEFT takes for linear layers too: that was not traced."""
 
 
+UNTRACED_HALF_WEIGHTS = ("chatglm", "resnet")
+"""Model types of which half weights under autocast are refused: traces of the first deviate, the second has none."""
+
+
 def techniques(job: Job) -> dict[str, str]:
     """The techniques of a job that do not go with everything, by their key, and what each is called."""
     found = {
