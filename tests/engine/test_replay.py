@@ -121,7 +121,10 @@ def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batc
     assert record.flops["forward"] == stored.flops["forward"]
     assert record.flops["recompute"] <= stored.flops["forward"]
     if all(segment.selects is None for segment in setup.segments):
-        assert (record.flops["recompute"] > 0) == any(segment.checkpointed for segment in setup.segments)
+        checkpointed = any(segment.checkpointed for segment in setup.segments)
+        # LLaVA reads what the last vision block but one returns: a checkpoint of the last is never recomputed
+        assert (record.flops["recompute"] > 0) == checkpointed or setup.model.family == "llava"
+        assert checkpointed or record.flops["recompute"] == 0
     elif setup.segments[0].selects == CORE:
         assert record.flops["recompute"] > 0
     elif setup.segments[0].selects == MATMULS:

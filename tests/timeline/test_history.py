@@ -80,12 +80,16 @@ def test_it_ends_where_it_began(setup: Setup, batch: int) -> None:
 def test_every_block_is_there_and_the_phases_divide_the_samples(setup: Setup, batch: int) -> None:
     made = history(quick(setup, batch), batch)
     blocks = set(range(setup.model.blocks))
+    vision = setup.model.vision_layers if setup.model.family == "llava" else None
+    unread = set() if vision is None else {vision - 1}  # LLaVA reads what the last block but one returns
     for phase in made.phases:
         part = made.samples[phase.first_sample : phase.first_sample + phase.samples]
         assert {sample.phase for sample in part} == {phase.name}
         assert max(sample.allocated_bytes for sample in part) == phase.peak_bytes
         if phase.name != "step":
-            assert {sample.block for sample in part} == blocks | {None}
+            seen = {sample.block for sample in part}
+            assert seen <= blocks | {None}
+            assert blocks | {None} <= seen | (unread if phase.name == "backward" else set())
     assert sum(phase.samples for phase in made.phases) == len(made.samples)
 
 
