@@ -52,3 +52,9 @@ def test_a_pair_is_refused(one: str, other: str) -> None:
 @pytest.mark.parametrize("key", ["label_smoothing", "weight_dtype"])
 def test_an_adapter_goes_with_what_it_was_traced_with(key: str) -> None:
     assert {"adapter", key} <= techniques(job(adapter={"kind": "lora"}, **ALONE[key])).keys()
+
+
+@pytest.mark.parametrize("model", ["chatglm3-6b", "resnet-50"])
+def test_half_weights_are_refused_where_no_trace_agrees(model: str) -> None:
+    with pytest.raises(InputError, match="weight_dtype: half weights under autocast are not modelled for"):
+        build_job({"model": model, "gpu": "h100", "precision": "amp-bf16", "weight_dtype": "bf16"})

@@ -180,20 +180,9 @@ class Resolver:
             compile=bool(raw.compile),
         )
         if _is_special(job):
-            from vramplan.memory.combinations import (  # only these jobs pay for it
-                UNTRACED_HALF_WEIGHTS,
-                techniques,
-                untraced,
-            )
+            from vramplan.job.combinations import check_combinations  # only these jobs pay for it
 
-            words_of, pairs = techniques(job), untraced(job)
-            for one, other in pairs:
-                message = f"{words_of[other]} is not modelled together with {one} {words_of[one]}"
-                self.fields.refuse(other, message, hint="leave one of the two out")
-            if job.half_weights and model.transformers_model_type in UNTRACED_HALF_WEIGHTS:
-                message = f"half weights under autocast are not modelled for {model.transformers_model_type}"
-                hint = f"leave it out, or use pure-{words_of['weight_dtype']}"
-                self.fields.refuse("weight_dtype", message, hint=hint)
+            check_combinations(self.fields, job)
             if self.fields.sink.refusals:
                 return None
         return job
@@ -598,7 +587,7 @@ class Resolver:
 
 
 def _is_special(job: Job) -> bool:
-    """Whether a job has a technique that does not go with all the others (vramplan/memory/combinations.py)."""
+    """Whether a job has a technique that does not go with all the others (vramplan/job/combinations.py)."""
     one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none"
     return one or job.half_weights or bool(job.frozen) or job.adapter is not None
 
