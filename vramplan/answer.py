@@ -12,6 +12,7 @@ from vramplan.job.echo import job_to_dict
 from vramplan.memory.budget import RESERVED_PERCENT, Footprint
 from vramplan.memory.iteration import Setup
 from vramplan.memory.precision import precision_of
+from vramplan.memory.sharding import BUCKET_BYTES
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import Choice, Rung, choose
 from vramplan.planner.judge import Judge
@@ -29,6 +30,7 @@ from vramplan.results import (
 )
 from vramplan.results.frozen import frozen
 from vramplan.spec import (
+    DDP,
     DEFAULT_GLOBAL_BATCH_SIZE,
     AnyJob,
     Assumption,
@@ -54,6 +56,8 @@ COMPONENTS = (
     "gradients",
     "activations",
     "weight_casts",
+    "gathered",
+    "communication",
     "temporaries",
     "workspace",
     "buffers",
@@ -260,6 +264,8 @@ def _components(record: Record, job: Job, rung: Rung, total: int) -> tuple[Compo
     }
     if not trains_all(job):
         basis |= _basis_of_less(record, job, width, resident)
+    if job.sharding is not None:
+        basis |= _basis_of_shared(record, job, resident)
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
 
 
@@ -303,6 +309,27 @@ def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict
         basis["weight_casts"] = "working copies of quantized weights, and casts of autocast"
     if resident:
         basis["gradients"] = f"of {trained:,} trained, resident"
+    return basis
+
+
+def _basis_of_shared(record: Record, job: Job, resident: bool) -> dict[str, str]:
+    """What each device has of the states, and what it gathers and sends."""
+    assert job.sharding is not None
+    if job.sharding.kind == DDP:
+        views = ", which the gradients are views of" if job.sharding.bucket_views else ""
+        buckets = f"buckets of {BUCKET_BYTES // 2**20} MiB for"
+        return {"communication": f"{buckets} {record.reached_parameters:,} gradients{views}"}
+    precision, devices = precision_of(job.precision), job.sharding.shards
+    width = (precision.stored or precision.weights).itemsize
+    what = "whole, until the last micro-step" if job.sharding.no_sync else f"/ {devices} devices, resident"
+    basis = {
+        "weights": f"{record.parameters:,} x {width} B / {devices} devices",
+        "optimizer": f"{job.optimizer}, {job.optimizer_implementation}, / {devices} devices",
+        "gathered": "whole parameters of the blocks in use",
+        "communication": "buffers of all-gather and reduce-scatter",
+    }
+    if resident:
+        basis["gradients"] = f"{record.reached_parameters:,} x {width} B, {what}"
     return basis
 
 

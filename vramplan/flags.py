@@ -52,7 +52,7 @@ def _option(option: str, value: Any) -> list[str]:
     if value is True:
         return [option]
     if value is False:
-        return ["--no-" + option[2:]]
+        return ["--" + option[5:] if option.startswith("--no-") else "--no-" + option[2:]]
     if value is None:
         return [option, "null"]
     if isinstance(value, (list, tuple)):

@@ -197,6 +197,18 @@ class Adapter(NamedTuple):
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
 
 
+DDP, FSDP, FSDP_GRAD_OP = "ddp", "fsdp", "fsdp-grad-op"
+
+
+class Sharded(NamedTuple):
+    """How data-parallel devices share the states of a model."""
+
+    kind: str  # DDP | FSDP | FSDP_GRAD_OP
+    shards: int  # devices that share them; of ddp, that have the same
+    no_sync: bool = False  # gradients of all micro-steps but the last stay whole on each device
+    bucket_views: bool = False  # of ddp: gradients are views of the buckets that are summed
+
+
 class Job(NamedTuple):
     """One training run with every default explicit, except the three things the planner chooses.
 
@@ -253,11 +265,17 @@ class Job(NamedTuple):
     frozen: tuple[str, ...] = ()  # parts of the model that are not trained
     adapter: Adapter | None = None
     quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8
+    sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
 
 
 def trains_all(job: Job) -> bool:
     """Whether every weight is trained: then all blocks of a run are alike."""
     return not job.frozen and job.adapter is None
+
+
+def shares_weights(job: Job) -> bool:
+    """Whether each device holds a part of the weights alone."""
+    return job.sharding is not None and job.sharding.kind in (FSDP, FSDP_GRAD_OP)
 
 
 class TextbookModel(NamedTuple):

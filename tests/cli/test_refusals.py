@@ -18,14 +18,13 @@ NOT_MODELLED = {
     "--context 2": ("parallel.context", "2"),
     "--expert 2": ("parallel.expert", "2"),
     "--sequence-parallel": ("parallel.sequence_parallel", "true"),
-    "--sharding fsdp": ("parallel.sharding", "fsdp"),
     "--sharding zero3": ("parallel.sharding", "zero3"),
-    "--sharding ddp": ("parallel.sharding", "ddp"),
     "--sharding hsdp:2": ("parallel.sharding", "hsdp:2"),
-    "--shards 8": ("parallel.shards", "sharded"),
+    "--gpus 8 --sharding fsdp --optimizer muon": ("optimizer", "muon"),
+    "--gpus 8 --sharding fsdp --adapter lora": ("adapter", "lora"),
+    "--gpus 8 --shards 4 --sharding fsdp": ("parallel.shards", "4 of 8"),
     "--adapter dora --quantization nf4": ("adapter.kind", "dora"),
     "--quantization gptq-int4 --adapter lora": ("quantization", "gptq-int4"),
-    "--precision fsdp-bf16": ("precision", "fsdp-bf16"),
     "--loss vocab-parallel": ("loss", "vocab-parallel"),
     "--compile --attention eager": ("compile", "eager"),
     "--offload optimizer": ("offload", "optimizer"),
@@ -49,6 +48,27 @@ NOT_MODELLED = {
     "--trainable-parameters 1M": ("trainable_parameters", "textbook"),
     "--image-size 224": ("image_size", "takes no images"),
 }
+
+
+CONTRADICTIONS = {
+    "--sharding fsdp": ("parallel.sharding", "fsdp"),
+    "--sharding ddp": ("parallel.sharding", "ddp"),
+    "--shards 8": ("parallel.shards", "8 do not divide"),
+    "--no-sync": ("parallel.no_sync", "belongs to parallel.sharding fsdp"),
+    "--gpus 8 --precision fsdp-bf16": ("precision", "FSDP's"),
+    "--precision fsdp-bf16": ("precision", "fsdp-bf16"),
+    "--gpus 2 --sharding ddp --optimizer-in-backward": ("optimizer_in_backward", "buckets"),
+    "--gpus 2 --gradient-as-bucket-view --sharding fsdp": ("parallel.gradient_as_bucket_view", "ddp"),
+}
+
+
+@pytest.mark.parametrize(("options", "named"), CONTRADICTIONS.items(), ids=CONTRADICTIONS)
+def test_what_contradicts_itself_is_named(options: str, named: tuple[str, str]) -> None:
+    ran = refused("fit", *GPT2, *options.split(), "--format", "json")
+    key, value = named
+    (problem,) = [one for one in valid("error", ran.document)["error"]["problems"] if one["key"] == key]
+    assert value in problem["message"]
+    assert problem["hint"]
 
 
 @pytest.mark.parametrize(("options", "named"), NOT_MODELLED.items(), ids=NOT_MODELLED)

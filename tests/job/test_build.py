@@ -138,7 +138,7 @@ def test_warnings() -> None:
     windowed = {**LLAMA, "sliding_window": 128}
     assert job(model=windowed, sequence_length=128).warnings == ()
     assert job(model=windowed, sequence_length=127).warnings == ()
-    assert "communication buffers" in job(parallel={"data": 8}).warnings[0]
+    assert "communication buffers" in job(parallel={"data": 8, "sharding": "none"}).warnings[0]
     assert job().warnings == ()
 
 
@@ -249,7 +249,7 @@ def test_options_may_come_as_text() -> None:
         ({"dropout": -0.1}, "dropout: -0.1 is too small"),
         ({"precision": "fp61"}, "precision: 'fp61' is not a known value (did you mean fp16"),
         ({"precision": "fp8"}, "fp8 is not modelled for gpt2, whose layers are Conv1D"),
-        ({"precision": "fsdp-bf16"}, "precision: fsdp-bf16 is not modelled"),
+        ({"precision": "fsdp-bf16"}, "precision: fsdp-bf16 shards the weights over several devices"),
         ({"gpu": OLD, "precision": "bf16"}, "precision: v has no bf16, which bf16 needs (use amp-fp16)"),
         ({"gpu": OLD, "precision": "mixed-bf16"}, "(use mixed-fp16)"),
         ({"gpu": OLD, "precision": "pure-bf16"}, "(use pure-fp16)"),
@@ -343,7 +343,8 @@ def test_options_may_come_as_text() -> None:
         ({"checkpoint_factor": 4}, "checkpoint_factor: belongs to the runtime textbook"),
         ({"image_size": 224}, "image_size: 224 pixels mean nothing to inline gpt2, a model that takes no images"),
         ({"parallel": {"tensor": 2}}, "parallel.tensor: 2 is not modelled"),
-        ({"parallel": {"sharding": "fsdp"}}, "parallel.sharding: fsdp is not modelled"),
+        ({"parallel": {"sharding": "fsdp"}}, "parallel.sharding: fsdp needs several devices, not parallel.data 1"),
+        ({"parallel": {"data": 2, "sharding": "zero3"}}, "parallel.sharding: zero3 is not modelled"),
         ({"parallel": {"sharding": "hsdp:4"}}, "parallel.sharding: hsdp:4 is not modelled"),
         ({"parallel": {"sharding": "zero4"}}, "did you mean zero"),
         ({"parallel": 8}, "parallel: expected keys and values, not '8'"),

@@ -42,6 +42,8 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "preference",
         "padding",
         "fp8",
+        "fully_shard",
+        "replicated",
     )
 
 
@@ -55,6 +57,7 @@ def test_the_rows_cover_what_is_modelled() -> None:
     assert {job.model.task for job in jobs} == {"lm", "mlm", "cls", "image", "contrastive", "seq2seq"}
     assert {job.precision for job in jobs} == {
         *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fp8"),
+        "fsdp-bf16",
     }
     assert {job.attention for job in jobs} == {"eager", "flash", "efficient", "math"}
     assert {(job.optimizer, job.optimizer_implementation) for job in jobs} >= {

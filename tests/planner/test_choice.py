@@ -43,6 +43,7 @@ class Trials:
         if key not in self.records:
             job = self.job
             setup = Setup(
+                sharding=self.job.sharding,
                 model=job.model,
                 precision=job.precision,
                 sequence_length=job.sequence_length,

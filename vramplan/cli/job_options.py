@@ -167,7 +167,16 @@ def _job(
         _option("--base-lr", "--base-learning-rate", metavar="RATE", help="Learning rate at --base-batch-size."),
     ] = None,
     sharding: Annotated[
-        str | None, _option("--sharding", metavar="NAME", help="none; by the textbook also zero1, zero2, zero3.")
+        str | None, _option("--sharding", metavar="NAME", help="none, ddp, fsdp, fsdp-grad-op; textbook also zero1-3.")
+    ] = None,
+    no_sync: Annotated[
+        bool | None, typer.Option("--no-sync/--sync", help="fsdp: whole gradients until the last micro-step.")
+    ] = None,
+    gradient_as_bucket_view: Annotated[
+        bool | None,
+        typer.Option(
+            "--gradient-as-bucket-view/--no-gradient-as-bucket-view", help="ddp: gradients are views of its buckets."
+        ),
     ] = None,
     activation_model: Annotated[
         str | None, _option("--activation-model", metavar="NAME", help="Textbook: book, zero-paper, korthikanti.")
@@ -311,6 +320,8 @@ PARALLEL_KEYS = (
     "sequence_parallel",
     "sharding",
     "shards",
+    "no_sync",
+    "gradient_as_bucket_view",
 )
 ADAPTER_KEYS = {
     "adapter": "kind",

@@ -18,7 +18,7 @@ from vramplan.explanation.states import states
 from vramplan.explanation.trace import Trace
 from vramplan.results import FitResult
 from vramplan.results.explain import Alive, Explanation, Rule, Section, State, Top, Totals
-from vramplan.spec import Job
+from vramplan.spec import Job, shares_weights
 from vramplan.tape.rules import ROOMS, name_of, read, read_model, rules_of
 
 STATES_RULE = "optimizers.optimizer_states"
@@ -39,6 +39,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if job.checkpoint_reentrant:
         message = "the graph that a reentrant checkpoint walks in backward is not explained"
         raise UsageError(message, key="checkpoint_reentrant", hint="timeline shows it; or leave it out")
+    if shares_weights(job):
+        message = "what devices gather and reduce round each block is not derived"
+        raise UsageError(message, key="parallel.sharding", hint="timeline shows it; or explain one device")
     if job.compile:
         message = "a compiled step has no operators of its own to show: point-wise ones are fused"
         raise UsageError(message, key="compile", hint="fit and timeline answer it; leave it out")

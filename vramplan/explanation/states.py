@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.explanation.trace import Trace, full_name, group_name
-from vramplan.memory.iteration import gradient_bytes
+from vramplan.memory.gradients import gradient_bytes
 from vramplan.memory.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.memory.precision import precision_of
 from vramplan.models.rope import keeps
@@ -17,7 +17,7 @@ SUFFIXES = {"weights": "", "master": ".master", "optimizer": ".optimizer", "ema"
 def states(trace: Trace) -> tuple[State, ...]:
     """The components that are alive from the beginning to the end, each with its tensors."""
     found = [_of_weights(trace, component) for component in SUFFIXES]
-    found += [_inputs(trace), _buffers(trace)]
+    found += [_inputs(trace), _buffers(trace), _buckets(trace)]
     known: dict[str, int] = {}
     for state in trace.record.states:
         known[state.category] = known.get(state.category, 0) + state.at(trace.batch)
@@ -166,3 +166,10 @@ def _buffers(trace: Trace) -> State:
     sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "buffers"]
     rows = [StateTensor(f"buffer.{number}", (), "", 1, size, size) for number, size in enumerate(sizes)]
     return State("buffers", "of the model, in allocator blocks", sum(sizes), tuple(rows))
+
+
+def _buckets(trace: Trace) -> State:
+    """What DistributedDataParallel sums gradients in."""
+    size = sum(state.at(trace.batch) for state in trace.record.states if state.category == "communication")
+    rows = [StateTensor("gradient_buckets", (), "", 1, size, size)] if size else []
+    return State("communication", "gradients once more, in buckets that are summed over the devices", size, tuple(rows))

@@ -8,6 +8,7 @@ from vramplan.catalog.fields import Fields
 from vramplan.job import vocabulary as words
 from vramplan.spec import Gpu
 
+FSDP_PRECISION = "fsdp-bf16"  # fp32 shards, gathered in bf16 instead of cast
 FAR = "docs/precision.md has a table of the combinations that programs have"
 
 
@@ -24,6 +25,8 @@ def own_cells(precision: str) -> dict[str, str]:
     """The element types of a precision, as the table in docs/job-format.md has them."""
     if precision == "fp8":
         return {**own_cells("mixed-bf16"), "compute_dtype": "fp8"}
+    if precision == FSDP_PRECISION:
+        return own_cells("amp-bf16")
     half = precision.rpartition("-")[2]
     if precision == "fp32" or precision.startswith("amp-"):
         own = {
@@ -48,6 +51,11 @@ def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: st
     """
     own = own_cells(precision)
     if not own or not given:
+        return Cells(precision)
+    if precision == FSDP_PRECISION:
+        for key, word in given.items():
+            if word != own[key]:
+                fields.refuse(key, f"{word} is not modelled with {precision} ({own[key]})", hint="leave it out")
         return Cells(precision)
     if precision == "fp8":  # the states are those of mixed-bf16
         if given.get("compute_dtype", "fp8") != "fp8":

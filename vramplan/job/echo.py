@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.spec import Adapter, AnyJob, Experts, Gpu, ModelShape, TextbookJob, TextbookModel
+from vramplan.spec import DDP, Adapter, AnyJob, Experts, Gpu, ModelShape, Sharded, TextbookJob, TextbookModel
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:
@@ -61,8 +61,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
             "context": 1,
             "expert": 1,
             "sequence_parallel": False,
-            "sharding": "none",
-            "shards": None,
+            **sharding_to_dict(job.sharding),
         },
         "runtime": job.runtime.name,
         "reserve": f"{job.reserve_bytes} B",
@@ -70,6 +69,19 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "max_utilization": job.max_utilization,
         "base_batch_size": job.base_batch_size,
         "base_learning_rate": job.base_learning_rate,
+    }
+
+
+def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
+    """The keys of `parallel` that say how states are shared."""
+    if sharding is None:
+        return {"sharding": "none", "shards": None, "no_sync": None, "gradient_as_bucket_view": None}
+    ddp = sharding.kind == DDP
+    return {
+        "sharding": sharding.kind,
+        "shards": None if ddp else sharding.shards,
+        "no_sync": None if ddp else sharding.no_sync,
+        "gradient_as_bucket_view": sharding.bucket_views if ddp else None,
     }
 
 

@@ -54,8 +54,11 @@ class RawJob:
     compile: bool | None = None
     hold_outputs: bool | None = None
     data_parallel_size: int = 1
-    sharding: str | None = None  # textbook only, as are shards and the three below
+    sharding: str | None = None
     shards: int | None = None
+    no_sync: bool | None = None
+    gradient_as_bucket_view: bool | None = None
+    # textbook only, as are the three below
     activation_model: str | None = None
     activation_bytes: int | None = None
     checkpoint_factor: float | None = None
@@ -69,6 +72,11 @@ class RawJob:
     quantization: str | None = None
     frozen: tuple[str, ...] = ()
     adapter: Fields | None = None
+
+    @property
+    def shares_states(self) -> bool:
+        """Whether a key says how devices share the states."""
+        return self.sharding not in {None, "none"} or bool(self.no_sync or self.gradient_as_bucket_view)
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -132,7 +140,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
         if word is not None:
             raw.cells[cell] = word
     textbook = raw.runtime == words.TEXTBOOK
-    raw.data_parallel_size, raw.sharding, raw.shards = _parallel(fields, textbook)
+    _parallel(raw, textbook)
     raw.offload_activations = _techniques(fields)
     raw.quantization = fields.word("quantization", words.QUANTIZATIONS)
     raw.frozen = tuple(fields.texts("frozen") or ()) if fields.given("frozen") else ()
@@ -259,34 +267,35 @@ def _checkpointing(fields: Fields) -> str | None:
     return _pattern(fields, key, words.CHECKPOINTINGS)
 
 
-def _parallel(fields: Fields, textbook: bool) -> tuple[int, str | None, int | None]:
+def _parallel(raw: RawJob, textbook: bool) -> None:
     """Data-parallel devices, how their states are sharded, and over how many of them."""
-    parallel = fields.fields("parallel")
+    parallel = raw.fields.fields("parallel")
     if parallel is None:
-        return 1, None, None
+        return
     parallel.reject_unknown(words.PARALLEL_KEYS)
-    data = parallel.integer("data", maximum=2**20) or 1
+    raw.data_parallel_size = data = parallel.integer("data", maximum=2**20) or 1
     for key in ("tensor", "pipeline", "context", "expert"):
         size = parallel.integer(key, maximum=2**20)
         if size is not None and size > 1:
             parallel.refuse(key, f"{size} is not modelled (modelled: 1)")
     if parallel.boolean("sequence_parallel"):
         parallel.refuse("sequence_parallel", "true is not modelled")
-    sharding = _pattern(parallel, "sharding", words.SHARDINGS)
-    shards = parallel.integer("shards", maximum=2**20)
+    raw.sharding = sharding = _pattern(parallel, "sharding", words.SHARDINGS)
+    raw.shards = shards = parallel.integer("shards", maximum=2**20)
+    raw.no_sync = parallel.boolean("no_sync")
+    raw.gradient_as_bucket_view = parallel.boolean("gradient_as_bucket_view")
+    known = words.TEXTBOOK_SHARDINGS if textbook else words.MODELLED_SHARDINGS
+    if sharding is not None and sharding not in known:
+        whose = "among the textbook's" if textbook else "modelled"
+        parallel.refuse("sharding", f"{sharding} is not {whose} (modelled: {', '.join(known)})")
+    if shards is not None and (shards > data or data % shards):
+        message = f"{shards} do not divide the {data} data-parallel devices"
+        parallel.refuse("shards", message, hint="leave it out for all of them")
     if textbook:
-        if sharding is not None and sharding not in words.TEXTBOOK_SHARDINGS:
-            known = ", ".join(words.TEXTBOOK_SHARDINGS)
-            parallel.refuse("sharding", f"{sharding} is not among the textbook's (modelled: {known})")
-        if shards is not None and (shards > data or data % shards):
-            parallel.refuse("shards", f"{shards} do not divide the {data} data-parallel devices")
-    else:
-        if sharding not in {None, "none"}:
-            parallel.refuse("sharding", f"{sharding} is not modelled (modelled: none)")
-        if shards is not None:
-            parallel.refuse("shards", "sharded states are not modelled")
+        for key in ("no_sync", "gradient_as_bucket_view"):
+            if parallel.given(key):
+                parallel.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
     _pattern(parallel, "schedule", words.SCHEDULES)  # of a pipeline, which is refused above
-    return data, sharding, shards
 
 
 def _base(raw: RawJob) -> None:

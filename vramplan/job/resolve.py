@@ -115,6 +115,11 @@ class Resolver:
             from vramplan.job.float8 import check_float8  # only these jobs pay for it
 
             self.assumptions += check_float8(self.fields, raw, model, gpu, sequence_length, loss)
+        sharding = None
+        if raw.data_parallel_size > 1 or raw.shares_states or precision == "fsdp-bf16":
+            from vramplan.job.sharding import sharding_of  # only jobs with several devices pay for it
+
+            sharding = sharding_of(self)
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
             self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
@@ -178,7 +183,14 @@ class Resolver:
             generation_batch_size=raw.generation_batch_size,
             generation_length=raw.generation_length,
             compile=bool(raw.compile),
+            sharding=sharding,
         )
+        if sharding is not None:
+            from vramplan.job.sharding import check_sharding
+
+            check_sharding(self, job)
+            if self.fields.sink.refusals:
+                return None
         if _is_special(job):
             from vramplan.job.combinations import check_combinations  # only these jobs pay for it
 
@@ -308,7 +320,7 @@ class Resolver:
         precision = words.PRECISIONS[given]
         if gpu is not None and precision.endswith("bf16"):
             if gpu.bf16 is False:
-                instead = precision.replace("bf16", "fp16")
+                instead = precision.replace("fsdp", "amp").replace("bf16", "fp16")
                 self.fields.refuse("precision", f"{gpu.name} has no bf16, which {given} needs", hint=f"use {instead}")
             elif gpu.bf16 is None:
                 self._assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
@@ -571,7 +583,7 @@ class Resolver:
             what = f"selective runs the {attention} kernel twice and saves nothing but its row statistics"
             self.warnings.append(f"{what}: fused attention stores no scores that could be recomputed")
         devices = self.raw.data_parallel_size
-        if devices > 1:
+        if devices > 1 and self.raw.sharding == "none":
             what = "data-parallel devices without sharding"
             self.warnings.append(f"{devices} {what}: communication buffers are not counted")
 

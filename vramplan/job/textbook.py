@@ -325,7 +325,7 @@ class _TextbookResolver(Resolver):
             if key not in (*words.TEXTBOOK_KEYS, *words.CELLS, *words.CASE_KEYS, "runtime", "parallel")
             and self.fields.given(key)
         }
-        kept |= {"precision": job.precision, "parallel": {"data": job.data_parallel_size}}
+        kept |= {"precision": job.precision, "parallel": {"data": job.data_parallel_size, "sharding": "none"}}
         node = document.from_value(kept)
         assert isinstance(node, Mapping)
         twin = read_job(Fields(node, Sink(None)), in_file=False)

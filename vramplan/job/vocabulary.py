@@ -37,11 +37,12 @@ PRECISIONS = {
     "bf16": "amp-bf16",
     "fp16": "amp-fp16",
     **{name: name for name in ("amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")},
+    "fsdp-bf16": "fsdp-bf16",
     "fp8": "fp8",
 }
 """Modelled precisions and the names that they resolve to."""
 
-KNOWN_PRECISIONS = ("auto", *PRECISIONS, "fsdp-bf16")
+KNOWN_PRECISIONS = ("auto", *PRECISIONS)
 
 CELLS = ("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype")
 CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
@@ -84,7 +85,9 @@ SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "
 SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
 PARALLEL_KEYS = (
     *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
+    *("no_sync", "gradient_as_bucket_view"),
 )
+MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op")
 ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
 MODELLED_QUANTIZATIONS = ("nf4", "nf4-double", "int8")
 

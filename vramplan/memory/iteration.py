@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from vramplan.memory.gradients import gradient_states
 from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
 from vramplan.models.modules import CORE, DPO, DPO_PRECOMPUTED, OUTSIDE_LOSSES, Recipe, Segment
-from vramplan.spec import Adapter, ModelShape
+from vramplan.spec import Adapter, ModelShape, Sharded
 from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
 from vramplan.tape.tape import Tape, rounded
-from vramplan.tape.tensors import FP32, Parameter, Tensor
+from vramplan.tape.tensors import Parameter, Tensor
 
 
 class Setup(NamedTuple):
@@ -55,6 +56,7 @@ class Setup(NamedTuple):
     frozen: tuple[str, ...] = ()  # parts that are not trained
     adapter: Adapter | None = None
     quantization: str | None = None
+    sharding: Sharded | None = None  # how data-parallel devices share the states
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
@@ -93,6 +95,12 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         tape.asks_inputs = every_block_is_checkpointed(setup.segments)
     model = family(setup.model.family)(tape, recipe)
     tape.gradients_resident = setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
+    shards = None
+    if setup.sharding is not None:
+        from vramplan.memory.sharding import sharding_of  # only jobs with several devices pay for it
+
+        tape.buffer_dtype = precision.stored
+        tape.sharding = shards = sharding_of(setup, tape, recipe, precision)
     if setup.loss in (DPO, DPO_PRECOMPUTED):
         from vramplan.memory.preference import make_pairs  # only preference training pays for it
 
@@ -104,6 +112,8 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     tape.offloading = setup.offload_activations
 
     tape.phase("forward")
+    if shards is not None:
+        shards.before_model()
     tape.autocast = tape.compute_dtype = precision.autocast
     if setup.loss in OUTSIDE_LOSSES:
         from vramplan.memory.objectives import forward_and_loss  # only jobs with such a loss pay for it
@@ -112,7 +122,9 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     else:
         output = model(*arguments)
     assert output.loss is not None
-    loss = mul_scalar(output.loss) if setup.accumulating else output.loss
+    loss = output.loss if shards is None else shards.after_model(output.loss)
+    if setup.accumulating:
+        loss = mul_scalar(loss)
     if setup.grad_scaler:
         from vramplan.memory.scaling import scale_loss  # only jobs that scale their loss pay for it
 
@@ -140,6 +152,9 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         backward(tape, loss)
     del loss, held
     tape.drop_leaves()
+    whole = tape.parameters
+    if shards is not None:
+        tape.parameters = shards.after_backward()
 
     tape.phase("step")
     scaled: list[Tensor] = []
@@ -166,6 +181,8 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     del norm
     for parameter in tape.parameters:
         parameter.grad = None  # zero_grad(set_to_none=True)
+    if shards is not None:
+        shards.after_step()
 
     arguments.clear()
     if len(tape.events) != 2 * len(tape.fixed):
@@ -186,15 +203,21 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         from vramplan.memory.scaling import scaler_states
 
         states += scaler_states()
-    if tape.gradients_resident:
+    if shards is not None:
+        states += shards.states()
+    elif tape.gradients_resident:
         states += gradient_states(reached, setup.fp32_gradients)
     states += inputs
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
     if setup.model.rope_scaling is not None:
         states += [State("buffers", rounded(size), 0) for size in model.kept()]
     _wake(idle)
-    record = Record(tape, states, saved_at, managed_bytes(tape.parameters, optimizer, wide))
-    for parameter in tape.parameters:
+    managed = managed_bytes(tape.parameters, optimizer, wide)
+    if shards is not None:
+        shards.drop()
+    tape.parameters, owned = whole, tape.parameters
+    record = Record(tape, states, saved_at, managed)
+    for parameter in (*whole, *owned):
         parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
     tape.parameters.clear()
     return record
@@ -203,15 +226,6 @@ def _replay(setup: Setup, tape: Tape) -> Record:
 def _wake(idle: Sequence[Parameter]) -> None:
     for one in idle:
         one.node = one
-
-
-def gradient_bytes(parameter: Parameter, in_fp32: bool) -> int:
-    """Bytes of one copy's gradient between micro-steps, in allocator blocks.
-
-    The first micro-step has made it; where it is a view, as that of a class token at micro-batch 1, it keeps the whole.
-    """
-    own = rounded(parameter.elements * (FP32 if in_fp32 else parameter.dtype).itemsize)
-    return own if in_fp32 else max(own, parameter.grad_bytes)
 
 
 def _with_lomo(tape: Tape, loss: Tensor) -> None:
@@ -226,20 +240,6 @@ def _with_lomo(tape: Tape, loss: Tensor) -> None:
 def every_block_is_checkpointed(segments: Sequence[Segment]) -> bool:
     """Whether these are the checkpoints that Transformers' own switch makes: of each block, keeping nothing."""
     return all(checkpointed and blocks == 1 and selects is None for _, blocks, checkpointed, selects in segments)
-
-
-def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[State]:
-    """Gradients that are there when the iteration begins, each in allocator blocks: of the weights' dtype, or in fp32.
-
-
-    In fp32 they are the buffers that Megatron (`main_grad`) and DeepSpeed (BF16_Optimizer) sum half-precision gradients
-    in: megatron/core/distributed/param_and_grad_buffer.py; deepspeed/runtime/bf16_optimizer.py.
-    """
-    size = 0
-    for one in parameters:
-        if one.node is not None:
-            size += gradient_bytes(one, in_fp32) * one.copies
-    return [State("gradients", size, 0)]
 
 
 def recipe_of(setup: Setup, precision: Precision) -> Recipe:

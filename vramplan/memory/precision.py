@@ -15,6 +15,7 @@ class Precision(NamedTuple):
     autocast: DType | None  # torch.autocast around forward
     master: bool  # fp32 master weights and fp32 optimizer states beside half weights, stepped by one fused kernel
     float8: bool = False  # linear layers multiply in fp8 (tape/float8.py)
+    stored: DType | None = None  # of the shards of the weights, where they are gathered in another type
 
 
 def precision_of(name: str, *, half_weights: bool = False) -> Precision:
@@ -36,6 +37,7 @@ PRECISIONS = {
         Precision("mixed-bf16", BF16, None, True),
         Precision("pure-fp16", FP16, None, False),
         Precision("pure-bf16", BF16, None, False),
+        Precision("fsdp-bf16", BF16, None, False, stored=FP32),
         Precision("fp8", BF16, None, True, float8=True),
     )
 }

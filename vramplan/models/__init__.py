@@ -17,6 +17,13 @@ TRACED_BEYOND = (
 )
 
 
+# blocks were traced as the units of FSDP
+SHARDED = (
+    *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
+    *("gemma", "gemma3", "bloom", "glm", "mixtral"),
+)
+
+
 def family(name: str) -> Any:
     """The class that builds and runs a family's forward pass: `FORWARD` of `vramplan/models/<name>.py`.
 
@@ -80,6 +87,11 @@ def head_losses(name: str) -> tuple[str, ...]:
 def takes_padding(name: str) -> bool:
     """Whether the family was traced with a padding mask: `takes_padding = True`."""
     return _own(name, "takes_padding", False) is True
+
+
+def shards_by_blocks(name: str) -> bool:
+    """Whether the family was traced with its blocks as the units of FSDP (tests/oracle/fully_shard.json)."""
+    return name in SHARDED
 
 
 def is_float8(name: str) -> bool:

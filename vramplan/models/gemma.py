@@ -47,7 +47,7 @@ class RMSNorm:
 def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
     """GemmaTextScaledWordEmbedding.forward: times a buffer without dimensions, in the dtype of the weight."""
     tape = weight.tape
-    scale = tape.constant((), weight.dtype, False)
+    scale = to(tape.constant((), tape.buffer_dtype or weight.dtype, False), weight.dtype)
     asks, tape.asks_inputs = tape.asks_inputs, False  # not what is looked up, but what the module returns
     scaled = mul(embedding(input_ids, weight), scale)
     tape.asks_inputs = asks

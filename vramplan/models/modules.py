@@ -258,6 +258,8 @@ def run_blocks(
         make = in_its_part(tape, make, numbered_from)
         block = tape.trained.block
         firsts += blocks_apart(segments, lambda i: block(numbered_from + i), kind)
+    if tape.sharding is not None:
+        make = tape.sharding.units(make)
     apart = firsts + breaks
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
@@ -338,7 +340,8 @@ def segment_of(
     """
     blocks: dict[int, Any] = {}
     makes = [make]
-    alone = [one - at for one in apart]
+    every = tape.sharding is not None and tape.sharding.every_block_of_a_checkpoint
+    alone = list(range(size)) if every else [one - at for one in apart]
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
 
     def run(hidden: Any, *masks: Tensor) -> Any:

@@ -122,7 +122,8 @@ def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_byte
     the accumulating envelope less that is a lower bound, and most jobs never need the other replay.
     """
     micro = schedule.micro_batch_size
-    if micro == 1:
+    sharding = judge.job.sharding
+    if micro == 1 or (sharding is not None and sharding.no_sync):  # whose whole gradients come and go
         return False
     lower = judge.envelope(strategy, True).peak_bytes(micro)
     if not schedule.accumulates:

@@ -11,7 +11,7 @@ from vramplan.models.modules import DPO, DPO_PRECOMPUTED, LABEL_SMOOTHER, OUTSID
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.spec import Job, trains_all
+from vramplan.spec import Job, shares_weights, trains_all
 from vramplan.tape.envelope import Envelope
 from vramplan.tape.record import Record
 
@@ -138,6 +138,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         frozen=job.frozen,
         adapter=job.adapter,
         quantization=job.quantization,
+        sharding=job.sharding,
     )
 
 
@@ -159,4 +160,4 @@ def loss_of(job: Job) -> str:
 def can_be_placed(job: Job) -> bool:
     """Whether checkpoints can be placed by sizes: blocks are alike, all train, and the loss is made in the model."""
     alike = blocks_are_alike(job.model, job.sequence_length, job.attention)
-    return alike and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES
+    return alike and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

@@ -46,6 +46,8 @@ STYLES = {
     "gradients": "color(37)",
     "activations": "color(172)",
     "weight_casts": "color(143)",
+    "gathered": "color(67)",
+    "communication": "color(103)",
     "temporaries": "color(131)",
     "workspace": "color(96)",
     "buffers": "color(101)",

@@ -18,6 +18,8 @@ _LETTERS = {
     "gradients": "G",
     "activations": "A",
     "weight_casts": "C",
+    "gathered": "P",
+    "communication": "N",
     "temporaries": "T",
     "workspace": "K",
     "buffers": "B",

@@ -34,6 +34,8 @@ COLOURS = {
     "reference": "#44aa99",
     "gradients": "#009e73",
     "weight_casts": "#f0e442",
+    "gathered": "#117733",
+    "communication": "#aa4499",
     "activations": "#e69f00",
     "temporaries": "#d55e00",
     "workspace": "#cc79a7",
@@ -41,7 +43,8 @@ COLOURS = {
     "inputs": "#555555",
 }
 OTHER = "#bbbbbb"
-DARK = ("weights", "master", "gradients", "temporaries", "inputs")  # white is readable on these
+# white is readable on these
+DARK = ("weights", "master", "gradients", "temporaries", "inputs", "gathered", "communication")
 INK, MUTED, GRID, ALARM = "#1f2328", "#59636e", "#d8dee4", "#b00020"
 TOO_MUCH = "#fbe9eb"  # the ground above what fits
 VERDICTS = {FITS: "#1a7f37", TIGHT: "#9a6700", DOES_NOT_FIT: ALARM}

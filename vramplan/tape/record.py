@@ -122,7 +122,8 @@ class Record:
         for position, storage, copies in _flat(self.trees[0][1]):
             if position >= self.saved_at:
                 break
-            total += sizes[storage] * copies
+            if self.categories[storage] != "gradients":  # of earlier micro-steps
+                total += sizes[storage] * copies
         return total
 
     # ----------------------------------------------------------------------------------------------- the moment

@@ -108,6 +108,18 @@ class Trained(Protocol):
         """Bytes on the device beside the weights, in allocator blocks."""
 
 
+class Sharding(Protocol):
+    """How devices share the states of a model: what happens around each block."""
+
+    every_block_of_a_checkpoint: bool  # whether blocks of one checkpoint are not alike
+
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """What builds a block, from what builds it on one device."""
+
+    def made(self, parameter: Parameter) -> None:
+        """A parameter was made."""
+
+
 class Tape:
     """Records births, deaths, phases and repeated units of one iteration.
 
@@ -152,6 +164,8 @@ class Tape:
         self.part: tuple[str, ...] = ()  # of the model, that is being built
         self.leaves: dict[Parameter, bool] = {}  # made inside the model: whether others hold the gradient too
         self.trained: Trained | None = None  # what is trained, where that is not every weight
+        self.sharding: Sharding | None = None  # how devices share the states, where they do
+        self.buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
         self.held: list[Any] = []  # what lives until backward is over: what functions keep for it by themselves
         self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
         self.input_table: Parameter | None = None
@@ -249,6 +263,8 @@ class Tape:
             trainable = self.trained.parameter(self, name, shape, dtype)
         parameter = Parameter(self, name, shape, dtype, self.copies, trainable)
         self.parameters.append(parameter)
+        if self.sharding is not None:
+            self.sharding.made(parameter)
         return parameter
 
     def looked_up(self, tensor: Tensor, table: Parameter) -> Tensor:

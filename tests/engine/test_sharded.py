@@ -1,0 +1,112 @@
+"""CLOSED FORM and invariants of iterations whose states several devices share."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.draws import setups
+from vramplan.memory.iteration import Setup, replay
+from vramplan.memory.sharding.fully_shard import shard_shape
+from vramplan.memory.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
+from vramplan.models import shards_by_blocks
+from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Sharded
+from vramplan.tape.tape import Tape
+from vramplan.tape.tensors import FP32, Parameter
+
+pytestmark = pytest.mark.closed_form
+
+DRAWS = settings(max_examples=25, deadline=None)
+PRECISIONS = st.sampled_from(["fp32", "amp-bf16", "pure-bf16", "fsdp-bf16"])
+ALIGNMENT = 512  # each shard lies in allocator blocks of its own: so much of a shard may be rounding
+
+
+@st.composite
+def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
+    """An iteration of a family that can be sharded, over some devices."""
+    setup = draw(setups().filter(lambda one: shards_by_blocks(one.model.family)))
+    shards = devices or draw(st.sampled_from([2, 3, 4, 8, 64]))
+    kind = draw(st.sampled_from([FSDP, FSDP_GRAD_OP]))
+    return setup._replace(
+        precision=draw(PRECISIONS),
+        optimizer="adamw",
+        optimizer_in_backward=False,
+        max_gradient_norm=None,
+        grad_scaler=False,
+        ema=False,
+        persistent_gradients=False,
+        fp32_gradients=False,
+        offload_activations=False,
+        checkpoint_reentrant=False,
+        padded=False,
+        half_weights=False,
+        compile=False,
+        loss="causal-lm-fp32",
+        segments=tuple(segment._replace(selects=None) for segment in setup.segments),
+        sharding=Sharded(kind, shards, no_sync=draw(st.booleans())),
+    )
+
+
+@DRAWS
+@given(sharded(), st.sampled_from([1, 2, 3]))
+def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
+    short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
+    assert short.peaks(batch) == literal.peaks(batch)
+    assert short.saved_bytes(batch) == literal.saved_bytes(batch)
+    phase, moment = short.worst(batch)
+    components = short.components(batch, phase, moment)
+    assert sum(components.values()) == short.peak_bytes(batch)
+    assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+@DRAWS
+@given(sharded(devices=2), st.sampled_from([2, 4, 16]))
+def test_more_shards_never_hold_more_states(setup: Setup, times: int) -> None:
+    """But for the rounding of each shard to an allocator block: the parts of many devices are small."""
+    assert setup.sharding is not None
+    more = setup._replace(sharding=setup.sharding._replace(shards=2 * times))
+    two, many = replay(setup), replay(more)
+    assert many.static_bytes(2) <= two.static_bytes(2)
+
+
+@DRAWS
+@given(sharded(), st.sampled_from([2, 3, 8]))
+def test_shards_multiplied_back_cover_every_byte(setup: Setup, batch: int) -> None:
+    assert setup.sharding is not None
+    one = setup._replace(sharding=None, precision=setup.precision.replace("fsdp", "amp"))
+    whole, part = replay(one), replay(setup)
+    held = {state.category: state.at(batch) for state in part.states if state.category in ("weights", "optimizer")}
+    for state in whole.states:
+        if state.category in held and setup.optimizer_implementation != "fused":
+            assert held[state.category] * setup.sharding.shards >= state.at(batch)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=3), st.integers(2, 70))
+def test_a_shard_is_the_largest_of_equal_parts(shape: list[int], devices: int) -> None:
+    part = shard_shape(tuple(shape), devices)
+    assert part[0] * devices >= shape[0] > (part[0] - 1) * devices
+    assert part[1:] == tuple(shape[1:])
+
+
+@DRAWS
+@given(setups().filter(lambda one: not one.fp32_gradients), st.sampled_from([2, 3]))
+def test_ddp_is_one_device_and_its_buckets(setup: Setup, batch: int) -> None:
+    """As many bytes as all gradients, once more and for the whole run."""
+    setup = setup._replace(optimizer_in_backward=False, persistent_gradients=False, optimizer="adamw", compile=False)
+    one, many = replay(setup), replay(setup._replace(sharding=Sharded(DDP, 8)))
+    buckets = sum(state.at(batch) for state in many.states if state.category == "communication")
+    assert many.peaks(batch) == {phase: size + buckets for phase, size in one.peaks(batch).items()}
+
+
+def test_buckets_fill_as_gradients_come() -> None:
+    """The first is of 1 MiB, the others of 25 MiB; the last ones hold what is left."""
+    tape = Tape(2)
+    mib = 2**20 // FP32.itemsize
+    for name, size in (("first", 3), ("second", 20), ("third", 10), ("last", 2)):
+        tape.parameters.append(Parameter(tape, name, (size * mib,), FP32, 1, trainable=True))
+    assert FIRST_BUCKET_BYTES == 2**20
+    assert BUCKET_BYTES == 25 * 2**20
+    assert bucket_sizes(tape.parameters) == [2 * 2**20, 30 * 2**20, 3 * 2**20]
+    for one in tape.parameters:
+        one.node = None

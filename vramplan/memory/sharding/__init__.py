@@ -1,0 +1,69 @@
+"""How the states of a model are shared among data-parallel devices, and what that costs each of them.
+
+A file of this package is an engine's way to do it; it is imported when a job asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from vramplan.memory.precision import Precision
+from vramplan.models.modules import Recipe
+from vramplan.spec import DDP, FSDP
+from vramplan.tape.record import State
+from vramplan.tape.tape import Sharding, Tape
+from vramplan.tape.tensors import Parameter, Tensor
+
+if TYPE_CHECKING:
+    from vramplan.memory.iteration import Setup
+
+
+BUCKET_BYTES = 25 * 2**20  # of DDP: torch/nn/parallel/distributed.py, default of bucket_cap_mb
+
+
+class Shards(Sharding, Protocol):
+    """An engine's walk through one iteration."""
+
+    def before_model(self) -> None:
+        """Forward begins."""
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The model has returned its loss; the loss to go on with."""
+
+    def after_backward(self) -> list[Parameter]:
+        """Backward is over; the parameters that this device steps."""
+
+    def after_step(self) -> None:
+        """The gradients go."""
+
+    def states(self) -> list[State]:
+        """What is there during the whole iteration, beside weights and states of the optimizer."""
+
+    def drop(self) -> None:
+        """Nothing more will be asked: forget the parameters."""
+
+
+def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
+    """The engine that a job's way to share its states means."""
+    assert setup.sharding is not None
+    if setup.sharding.kind == DDP:
+        from vramplan.memory.sharding.replicated import Replicated  # only these jobs pay for it
+
+        return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.gradients_resident)
+    from vramplan.memory.sharding.fully_shard import SHARDS, WHOLE, FullyShard, Policy, root_shapes
+
+    stored = precision.stored or precision.weights
+    accumulated = None
+    if setup.accumulating:
+        accumulated = WHOLE if setup.sharding.no_sync else SHARDS
+    policy = Policy(
+        shards=setup.sharding.shards,
+        stored=stored,
+        compute=precision.weights,
+        reduce=stored,
+        reshards_after_forward=setup.sharding.kind == FSDP,
+        accumulated=accumulated,
+    )
+    # where gradients are summed in their own element type, they are those of the parameters
+    tape.gradients_resident = accumulated == WHOLE and policy.reduce is policy.compute
+    return FullyShard(tape, policy, root_shapes(recipe))

@@ -1,0 +1,338 @@
+"""PyTorch's FSDP2, `fully_shard` on each block and on the model: gathered when used, reduced when done.
+
+A unit is a block, or the root: all that is in no block. Between its uses a device holds its shard of each parameter
+alone. Source: torch 2.13, torch/distributed/fsdp/_fully_shard: _fsdp_param_group.py (FSDPParamGroup), _fsdp_state.py
+(FSDPState), _fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out, foreach_reduce).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from vramplan.memory.inputs import inputs_of, make_inputs
+from vramplan.models import family
+from vramplan.models.modules import Recipe
+from vramplan.tape.record import State
+from vramplan.tape.tape import Tape, rounded
+from vramplan.tape.tensors import DType, Parameter, Shape, Tensor
+
+GATHERED, COMMUNICATION = "gathered", "communication"  # components of the answer
+SHARDS, WHOLE = "shards", "whole"  # what earlier micro-steps left: sums over all devices, or this device's own
+
+
+class Policy(NamedTuple):
+    """What a job says of its shards."""
+
+    shards: int  # devices that share the states
+    stored: DType  # of the shards
+    compute: DType  # of the gathered parameters
+    reduce: DType  # of the gradients while they are summed
+    reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
+    accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
+
+
+def shard_shape(shape: Shape, shards: int) -> Shape:
+    """The largest shard of a tensor: split along its first dimension, in equal parts but for the last.
+
+    Source: _fsdp_param.py, FSDPParam._init_sharded_param; torch.chunk.
+    """
+    return (-(-shape[0] // shards), *shape[1:])
+
+
+class Unit:
+    """The parameters that are gathered together, and what is there of them now."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = tuple(parameters)
+        self.arriving: Tensor | None = None  # what the collective writes
+        self.gathered: list[Tensor] | None = None  # the parameters whole
+        self.used_by_backward = False  # its gradients are being made
+        self.gradient: Tensor | None = None  # its shards, one after the other
+        self.accumulated: list[Tensor] = []  # whole gradients of earlier micro-steps
+
+
+class FullyShard:
+    """The walk of one iteration over units: what is gathered, and when it goes."""
+
+    # when a checkpoint of several blocks is run again, the last but one is there already, and the others are not
+    every_block_of_a_checkpoint = True
+
+    def __init__(self, tape: Tape, policy: Policy, root: Sequence[Shape]) -> None:
+        self.tape, self.policy = tape, policy
+        self.root = Unit(())
+        self.root_shapes = tuple(root)  # of its parameters, some of which are made when they are used
+        self.order: list[Unit] = []  # in which forward left the units
+        self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
+        self.reducing: Tensor | None = None  # what the last reduction read
+
+    # ------------------------------------------------------------------------------------------------ the model
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Each block that `make` builds is a unit."""
+
+        def build(number: int) -> UnitBlock:
+            start = len(self.tape.parameters)
+            block = make(number)
+            unit = Unit(self.tape.parameters[start:])
+            self._accumulate(unit)
+            return UnitBlock(self, unit, block)
+
+        return build
+
+    def made(self, parameter: Parameter) -> None:
+        """Blocks and the root are looked at as a whole."""
+
+    def before_model(self) -> None:
+        """The root is gathered first."""
+        self._accumulate(self.root)
+        self._gather(self.root)
+        self._copy_out(self.root, in_forward=True)
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The root's forward is over: backward begins with it."""
+        if self.policy.reshards_after_forward:
+            self.root.gathered = None
+        self.order.append(self.root)
+        self.kept = None
+        inside = {id(one) for unit in self.order for one in unit.parameters}
+        self.root.parameters = tuple(one for one in self.tape.parameters if id(one) not in inside)
+        return self._before_backward(self.root, loss)
+
+    def after_backward(self) -> list[Parameter]:
+        """The root's inputs have no gradients: its own are reduced when all is over. What is stepped are the shards."""
+        self.reduce(self.root)
+        self.reducing = None
+        return [self._shard(one) for one in self.tape.parameters]
+
+    def _shard(self, whole: Parameter) -> Parameter:
+        """The shard of a parameter, as the optimizer sees it."""
+        shape = shard_shape(whole.shape, self.policy.shards)
+        shard = Parameter(self.tape, whole.name, shape, self.policy.stored, whole.copies, whole.node is not None)
+        shard.path, shard.part, shard.idle, shard.is_table = whole.path, whole.part, whole.idle, whole.is_table
+        return shard
+
+    def states(self) -> list[State]:
+        """The shards of the gradients of earlier micro-steps: those of a unit lie in one piece."""
+        if self.policy.accumulated != SHARDS:
+            return []
+        size = 0
+        for unit in self.order:
+            trained = [one for one in unit.parameters if one.node is not None]
+            if trained:
+                shapes = [one.shape for one in trained]
+                size += rounded(self._elements(shapes) * self.policy.stored.itemsize) * trained[0].copies
+        return [State("gradients", size, 0)]
+
+    def after_step(self) -> None:
+        """The gradients go."""
+        for unit in self.order:
+            unit.gradient = None
+
+    def drop(self) -> None:
+        """Nothing more will be asked."""
+        self.order.clear()
+
+    def _accumulate(self, unit: Unit) -> None:
+        """Whole gradients of earlier micro-steps, summed in the element type of the reduction.
+
+        Source: _fsdp_param.py, FSDPParam.to_accumulated_grad_if_needed, under set_requires_gradient_sync(False).
+        """
+        if self.policy.accumulated == WHOLE:
+            unit.accumulated = [
+                self.tape.new("add_", shape, self.policy.reduce, False, category="gradients")
+                for shape in self._shapes(unit)
+            ]
+
+    # ---------------------------------------------------------------------------------------------- collectives
+    def _shapes(self, unit: Unit) -> Sequence[Shape]:
+        return self.root_shapes if unit is self.root else [one.shape for one in unit.parameters]
+
+    def _elements(self, shapes: Sequence[Shape]) -> int:
+        """Of one shard of each."""
+        return sum(prod(shard_shape(shape, self.policy.shards)) for shape in shapes)
+
+    def _gather(self, unit: Unit) -> None:
+        """Start to gather a unit, unless that was done: the shards are copied into the buffer of the collective.
+
+        Source: _fsdp_collectives.py, foreach_all_gather.
+        """
+        if unit.arriving is not None or unit.gathered is not None:
+            return
+        tape, policy = self.tape, self.policy
+        elements = self._elements(self._shapes(unit))
+        cast: Tensor | None = None
+        if policy.compute is not policy.stored:
+            cast = tape.new("_foreach_copy_", (elements,), policy.compute, False, category=COMMUNICATION)
+        size = (elements * policy.shards,)
+        unit.arriving = tape.new("all_gather", size, policy.compute, False, category=COMMUNICATION)
+        del cast
+
+    def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
+        """Wait for a unit: each parameter is copied out of the buffer, which in forward stays until the next is.
+
+        Source: _fsdp_param_group.py, FSDPParamGroup.wait_for_unshard.
+        """
+        if unit.arriving is None:
+            return
+        _previous = self.kept if in_forward else None  # a local of the original
+        shards = self.policy.shards
+        sizes = [(prod(shard_shape(shape, shards)) * shards,) for shape in self._shapes(unit)]
+        unit.gathered = [
+            self.tape.new("split_with_sizes_copy", size, self.policy.compute, False, category=GATHERED)
+            for size in sizes
+        ]
+        if in_forward:
+            self.kept = unit.arriving
+        unit.arriving = None
+
+    def reduce(self, unit: Unit) -> None:
+        """A unit's gradients are complete: they are summed over the devices, and each keeps its shard.
+
+        Source: _fsdp_param_group.py, FSDPParamGroup.post_backward; _fsdp_collectives.py, foreach_reduce.
+        """
+        tape, policy = self.tape, self.policy
+        unit.gathered = None
+        unit.used_by_backward = False
+        self.reducing = None
+        with_gradients = [one for one in unit.parameters if one.node is not None and not one.idle]
+        if not with_gradients:
+            return
+        if unit.accumulated:
+            for one in with_gradients:
+                one.grad = None
+        elements = self._elements([one.shape for one in with_gradients])
+        size = (elements * policy.shards,)
+        self.reducing = tape.new("_chunk_cat", size, policy.reduce, False, category=COMMUNICATION)
+        for one in with_gradients:
+            one.grad = None
+        unit.accumulated.clear()
+        shard: Tensor = tape.new("reduce_scatter", (elements,), policy.reduce, False)
+        if policy.reduce is not policy.stored:
+            shard = tape.like("to", shard, policy.stored)
+        if policy.accumulated != SHARDS:
+            tape.relabel(shard, "gradients")
+            unit.gradient = shard
+
+    # ----------------------------------------------------------------------------------------------------- hooks
+    def enter(self, unit: Unit) -> bool:
+        """A unit's forward begins, the first time or again; whether it is the first time."""
+        if self.tape.recomputing is None:
+            self._gather(unit)
+            self._copy_out(unit, in_forward=True)
+            return True
+        self._gather(unit)
+        self._copy_out(unit, in_forward=not unit.used_by_backward)
+        return False
+
+    def leave(self, unit: Unit, result: Any) -> Any:
+        """A unit's first forward is over."""
+        if self.policy.reshards_after_forward:
+            unit.gathered = None
+        self.order.append(unit)
+        return self.through(result, lambda tensor: self._before_backward(unit, tensor))
+
+    def _before_backward(self, unit: Unit, tensor: Tensor) -> Tensor:
+        """The result of a unit, whose gradient brings its parameters, and starts to gather those of the next unit.
+
+        Source: _fsdp_param_group.py, FSDPParamGroup.pre_backward and _backward_prefetch.
+        """
+
+        def fn(gradient: Any, _saved: Any) -> list[Any]:
+            if not unit.used_by_backward:
+                unit.used_by_backward = True
+                self._gather(unit)
+                self._copy_out(unit, in_forward=False)
+                index = self.order.index(unit)
+                if index:
+                    self._gather(self.order[index - 1])
+            return [gradient]
+
+        return self._hook("pre_backward", tensor, fn)
+
+    def after_inputs(self, unit: Unit, given: Any) -> Any:
+        """The inputs of a unit: when their gradients are there, so are those of its parameters."""
+
+        def fn(gradient: Any, _saved: Any) -> list[Any]:
+            self.reduce(unit)
+            return [gradient]
+
+        return self.through(given, lambda tensor: self._hook("post_backward", tensor, fn))
+
+    def _hook(self, name: str, tensor: Tensor, fn: Callable[[Any, Any], list[Any]]) -> Tensor:
+        node = self.tape.record(name, (tensor,), fn)
+        return tensor if node is None else tensor.alias(tensor.shape, tensor.strides, node)
+
+    @staticmethod
+    def through(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+        """The hidden state, or a tuple that begins with it, changed."""
+        if isinstance(value, tuple):
+            return (change(value[0]), *value[1:])
+        return change(value)
+
+
+def root_shapes(recipe: Recipe) -> list[Shape]:
+    """The shapes of the parameters that are in no block, some of which a forward pass makes when it uses them."""
+    tape = Tape(1)
+    noted = _Noted(tape)
+    tape.sharding = noted
+    shape = recipe.shape
+    small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
+    network = family(shape.family)(tape, small)
+    arguments, _ = make_inputs(tape, inputs_of(network, small))
+    network(*arguments)
+    inside = {id(one) for one in noted.inside}
+    found = [one.shape for one in tape.parameters if id(one) not in inside]
+    for one in tape.parameters:
+        one.node = None
+    return found
+
+
+class _Noted:
+    """Notes which parameters are in blocks."""
+
+    every_block_of_a_checkpoint = False
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.inside: list[Parameter] = []
+
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Each block as it is."""
+
+        def build(number: int) -> Any:
+            start = len(self.tape.parameters)
+            block = make(number)
+            self.inside += self.tape.parameters[start:]
+            return block
+
+        return build
+
+    def made(self, parameter: Parameter) -> None:
+        """Blocks are looked at as a whole."""
+
+
+class UnitBlock:
+    """A block with the hooks of its unit."""
+
+    def __init__(self, shard: FullyShard, unit: Unit, block: Any) -> None:
+        self.shard, self.unit, self.block = shard, unit, block
+
+    @property
+    def mask(self) -> Any:
+        """The block's own."""
+        return self.block.mask
+
+    @mask.setter
+    def mask(self, mask: Any) -> None:
+        """Hand it on."""
+        self.block.mask = mask
+
+    def __call__(self, hidden: Any) -> Any:
+        """The block, between what its unit does before and after it."""
+        if not self.shard.enter(self.unit):
+            result = self.block(hidden)
+            self.shard.kept = None  # a block that is run again is the outermost module of its own forward
+            return result
+        result = self.block(self.shard.after_inputs(self.unit, hidden))
+        return self.shard.leave(self.unit, result)
