@@ -175,6 +175,7 @@ def describe(
             *job.warnings,
             *_warnings(job, rung, usable, own_parameters(job, record)),
             *_managed(record),
+            *_uncounted(record, rung.schedule.micro_batch_size),
             *_beside(decision),
         ),
         active_parameters=_active(job.model, total),
@@ -426,6 +427,16 @@ def _managed(record: Record) -> list[str]:
     return [
         f"{size / 2**30:.2f} GiB of optimizer states lie in managed memory and are in none of these figures: they stay "
         "on the GPU while there is room, and move to the host when there is not"
+    ]
+
+
+def _uncounted(record: Record, micro: int) -> list[str]:
+    """A library's workspace that is not known matters where the peak is reached beside it."""
+    if record.operator_at(record.worst(micro)[1]) != "_linalg_svd":
+        return []
+    return [
+        "the peak lies inside a singular value decomposition, whose workspace in cuSOLVER is not known and not counted:"
+        " the run needs more than is said here"
     ]
 
 

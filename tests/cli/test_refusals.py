@@ -37,7 +37,7 @@ NOT_MODELLED = {
     "--compute-dtype fp16 --precision mixed-bf16": ("compute_dtype", "fp16"),
     "--optimizer lion --precision mixed-bf16": ("optimizer", "lion"),
     "--optimizer muon --precision mixed-fp16": ("optimizer", "muon"),
-    "--max-gradient-norm 1 --precision mixed-bf16": ("max_gradient_norm", "mixed-bf16"),
+    "--optimizer adafactor --precision mixed-bf16": ("optimizer", "adafactor"),
     "--gradient-dtype fp32 --precision pure-bf16": ("gradient_dtype", "pure-bf16"),
     "--optimizer galore-adamw:64": ("optimizer", "galore-adamw:64"),
     "--runtime megatron": ("runtime", "megatron"),

@@ -56,6 +56,7 @@ TITLES = {
     "vramplan.memory.optimizers.muon": "Muon",
     "vramplan.memory.optimizers.bitsandbytes": "Optimizers of bitsandbytes",
     "vramplan.memory.optimizers.lomo": "LOMO",
+    "vramplan.memory.optimizers.galore": "GaLore",
     "vramplan.memory.clipping": "Clipping",
     "vramplan.memory.scaling": "A scaled loss",
     "vramplan.memory.averaging": "Averages of the weights",
@@ -109,6 +110,7 @@ def states() -> str:
         paged = f", in managed memory from {bitsandbytes.SMALLEST_PAGED} elements on" if "paged" in name else ""
         lines.append(f"| `{name}` | {moments} | {width}{paged} |")
     lines.append("| `lomo` | 0 | - |")
+    lines.append("| `galore-adamw:RANK` | 0 | moments of the rank and a projection of each linear weight in a block |")
     lines += [
         "",
         "Gradients are states, in the dtype of the weights, while micro-batches are accumulated,",

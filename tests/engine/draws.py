@@ -53,6 +53,7 @@ OPTIMIZERS = (
     ("lamb", "fused"),
     ("adamw-32bit", "fused"),
     ("lomo", "for-loop"),
+    ("galore-adamw:8", "for-loop"),
 )
 
 
@@ -308,7 +309,7 @@ def setups(
         optimizer_implementation=implementation,
         accumulating=not in_backward and draw(st.booleans()),
         optimizer_in_backward=in_backward,
-        max_gradient_norm=None if mixed or in_backward else draw(st.sampled_from([None, None, 1.0])),
+        max_gradient_norm=None if in_backward else draw(st.sampled_from([None, None, 1.0])),
         grad_scaler=precision == "amp-fp16" and optimizer != "muon" and not in_backward and draw(st.booleans()),
         ema=draw(st.booleans()),
         fp32_gradients=mixed and draw(st.booleans()),

@@ -7,8 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import shape
+from tests.job.test_families import small
+from vramplan.catalog.config_classes import FAMILY_OF
+from vramplan.job import build_job
+from vramplan.memory.compiling import compiled_segments
 from vramplan.memory.iteration import Setup, replay
+from vramplan.models import compiled_graphs, is_float8
+from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import segments_of
+from vramplan.planner.judge import setup_of
 
 FAMILIES = ("gpt2", "llama", "bert")
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:2", "layers:[[0,1]]")
@@ -134,3 +141,27 @@ def test_the_scratch_of_a_product_in_fp8() -> None:
     extra = replay(eight).peaks(4)["forward"] - replay(half).peaks(4)["forward"]
     assert extra <= 9 * tokens * wide + 9 * wide * 128
     assert extra > 0
+
+
+def test_checkpoints_of_views_become_one() -> None:
+    """Nothing is kept between two checkpoints of OPT, whose blocks give views; llama's stay as they are."""
+    segments = (Segment(2, 3, True), Segment(1, 2, True), Segment(4, 1, False), Segment(1, 1, True))
+    assert compiled_segments("opt", segments) == (Segment(1, 8, True), Segment(4, 1, False), Segment(1, 1, True))
+    assert compiled_segments("llama", segments) == segments
+
+
+@pytest.mark.parametrize("technique", [{"compile": True}, {"precision": "fp8"}], ids=["compile", "fp8"])
+@pytest.mark.parametrize("model_type", FAMILY_OF)
+def test_the_quick_replay_of_every_model_type(model_type: str, technique: dict[str, object]) -> None:
+    """Six blocks, so that inner ones stand for others, stored and checkpointed."""
+    modelled = compiled_graphs if "compile" in technique else is_float8
+    if not modelled(FAMILY_OF[model_type]):
+        pytest.skip("refused")
+    card = {"name": "x", "memory": "80 GiB", "bf16": True}
+    keys = {"model": small(model_type, layers=6), "gpu": card, "sequence_length": 48, **technique}
+    for checkpointing, accumulates, batch in (("none", False, 1), ("full", True, 3), ("every:3", False, 3)):
+        job = build_job({**keys, "activation_checkpointing": checkpointing})
+        setup = setup_of(job, checkpointing, accumulates)
+        quick, every = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
+        assert quick.peaks(batch) == every.peaks(batch), checkpointing
+        assert quick.saved_bytes(batch) == every.saved_bytes(batch), checkpointing

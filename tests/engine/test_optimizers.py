@@ -140,3 +140,18 @@ def test_fp32_gradients_beside_half_weights_are_18_bytes_a_parameter() -> None:
     assert sizes["optimizer"] == 2 * sizes["master"]
     assert sizes["weights"] == in_blocks([2 * size for size in elements])
     assert "gradients" not in {record.categories[index] for index in range(len(record.categories))}
+
+
+def test_clipping_fp32_gradients_is_three_numbers_and_partial_sums() -> None:
+    """Megatron's: a flag, 320 partial sums and the norm; nothing else is alive then. Half gradients: one norm each."""
+    mixed = WIDE._replace(precision="mixed-bf16", optimizer_implementation="fused")
+    wide = mixed._replace(fp32_gradients=True)
+    assert peaks_of_clipping(wide) == in_blocks([4, 320 * 4, 4])
+    weights = len(EMBEDDINGS) + 4 * 4 + len(VECTORS)
+    largest = max(EMBEDDINGS) // 65536
+    assert peaks_of_clipping(mixed) == 512 * weights + in_blocks([4 * weights * largest])
+
+
+def peaks_of_clipping(setup: Setup) -> int:
+    without, clipped = (replay(setup._replace(max_gradient_norm=norm)).peaks(2)["step"] for norm in (None, 1.0))
+    return clipped - without

@@ -108,6 +108,7 @@ def test_precisions(given: str | None, resolved: str) -> None:
         ({"optimizer": "lion", "runtime": "pytorch"}, "fused"),
         ({"optimizer": "adamw-8bit-paged"}, "fused"),
         ({"optimizer": "lomo"}, "for-loop"),
+        ({"optimizer": "galore-adamw:8", "runtime": "pytorch"}, "for-loop"),
     ],
 )
 def test_optimizer_implementations(keys: dict[str, Any], expected: str) -> None:
@@ -268,7 +269,15 @@ def test_options_may_come_as_text() -> None:
             {"optimizer": "lion", "optimizer_implementation": "foreach"},
             "there is no foreach lion: bitsandbytes has one",
         ),
-        ({"optimizer": "galore-adamw:128"}, "optimizer: galore-adamw:128 is not modelled"),
+        ({"optimizer": "galore-adamw"}, "is not a known value (galore-adamw:RANK, for example galore-adamw:128)"),
+        ({"optimizer": "galore-adamw:0"}, "'galore-adamw:0' is not of the form galore-adamw:RANK, with a number"),
+        ({"optimizer": "galore-adamw:1.5"}, "galore-adamw:RANK, with a number from 1 (for example galore-adamw:128)"),
+        ({"optimizer": "galore-adamw:8"}, "finds no layer for galore-adamw:8: those of the model type gpt2 are Conv1D"),
+        ({"optimizer": "galore-adamw:8", "model": "resnet-50"}, "galore-adamw:8 is not modelled for resnet"),
+        (
+            {"optimizer": "galore-adamw:8", "runtime": "pytorch", "optimizer_implementation": "fused"},
+            "there is no fused galore-adamw:8: galore-torch steps one parameter after the other (use for-loop)",
+        ),
         ({"optimizer": "galore-adamw:x"}, "is not of the form galore-adamw:RANK"),
         ({"optimizer": "rmsprop", "optimizer_implementation": "fused"}, "no fused rmsprop (use foreach)"),
         ({"precision": "mixed-fp16", "optimizer_implementation": "foreach"}, "foreach contradicts mixed-fp16"),
@@ -308,7 +317,15 @@ def test_options_may_come_as_text() -> None:
             "max_gradient_norm: optimizer_in_backward drops each gradient before the norm of all is known",
         ),
         ({"max_gradient_norm": 0}, "max_gradient_norm: 0 leaves no gradients"),
-        ({"max_gradient_norm": 1, "precision": "mixed-bf16"}, "clipping inside the fused step"),
+        ({"precision": "mixed-bf16", "optimizer": "lomo"}, "lomo over a master copy (mixed-bf16) exists nowhere"),
+        (
+            {"precision": "mixed-bf16", "optimizer": "muon"},
+            "no matrices, and Megatron has a Muon of its own (pure-bf16",
+        ),
+        (
+            {"precision": "mixed-fp16", "optimizer": "galore-adamw:4"},
+            "where it finds no matrices (pure-fp16 or amp-fp16",
+        ),
         ({"optimizer": "lomo", "optimizer_in_backward": False}, "false contradicts lomo"),
         ({"optimizer": "lomo", "gradient_accumulation_steps": 3}, "no gradients to accumulate over 3 steps"),
         ({"optimizer": "lomo", "precision": "pure-fp16"}, "runs backward twice to scale an fp16 loss"),

@@ -22,6 +22,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "checkpoint_reentrant": {"activation_checkpointing": "full", "checkpoint_reentrant": True},
     "label_smoothing": {"label_smoothing": 0.1},
     "weight_dtype": {"weight_dtype": "bf16"},
+    "optimizer": {"optimizer": "galore-adamw:64"},
     "eval_batch_size": {"eval_batch_size": 4},
     "generation_batch_size": {"generation_batch_size": 4, "generation_length": 64},
     "generation_length": {"generation_batch_size": 4, "generation_length": 64},

@@ -26,6 +26,14 @@ switch made the checkpoints: it asks embeddings for gradients, which other ways 
 
 `halves.json` holds models of those other types cast to 16 bits under torch.autocast.
 
+`galore.json` holds galore-torch 1.0's GaLoreAdamW over random configurations of many model types: the step that makes
+new projections, and the peak of one that keeps them (`step_without_svd`). Beside what it returns, the decomposition has
+the tensors of its CUDA kernel (a copy of the matrix, and what matrices up to 32 x 32 need), without the library's own.
+
+`master.json` holds a fused step over an fp32 master copy of 16-bit weights, whose gradients are clipped by PyTorch's
+clip_grad_norm_, or summed in fp32 buffers as Megatron's data-parallel module does, and clipped by the functions of
+megatron-core 0.16.1 with what Transformer Engine's kernels allocate.
+
 `precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models,
 and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and
 torch.autograd.graph.save_on_cpu around the forward pass, with the bytes that it packs; pinned blocks are those bytes
@@ -34,11 +42,11 @@ rounded to powers of two, which no trace shows. `steps.json` holds optimizers in
 Rows of `families.json` with several blocks in one checkpoint: each block has the arguments (mask, rotary positions) of
 its own kind; of a block that returns more than its hidden state, the rest lives until the next one has returned.
 
-`fp8.json` holds small configurations whose linear layers, but for the head, are torchao 0.18's Float8Linear (its own
-Python on fake tensors; the products are `torch._scaled_mm`).
+`fp8.json` and `fp8_more.json` hold small configurations whose linear layers, but for the head, are torchao 0.18's
+Float8Linear (its own Python on fake tensors; the products are `torch._scaled_mm`).
 
-`compile.json` holds steps of models under torch.compile: Dynamo, AOTAutograd, the min-cut partitioner and Inductor run
-on fake CUDA tensors for compute capability 8.0 (triton 3.9), and the wrapper code that Inductor generates is executed
-with kernels that compute nothing, so that every allocation, reuse and release is its own. Padding of products by
-benchmark (`shape_padding`) is off, which needs a GPU to decide.
+`compile.json` and `compile_more.json` hold steps of models under torch.compile: Dynamo, AOTAutograd, the min-cut
+partitioner and Inductor run on fake CUDA tensors for compute capability 8.0 (triton 3.9), and the wrapper code that
+Inductor generates is executed with kernels that compute nothing, so that every allocation, reuse and release is its
+own. Padding of products by benchmark (`shape_padding`) is off, which needs a GPU to decide.
 """

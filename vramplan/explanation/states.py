@@ -110,7 +110,7 @@ def _of_the_scaler() -> list[StateTensor]:
 def _one(trace: Trace, parameter: Parameter) -> Parameter:
     """One copy of a parameter that stands for several, as it was while it was trained."""
     one = Parameter(trace.tape, parameter.name, parameter.shape, parameter.dtype, 1, True)
-    one.path, one.is_table = parameter.path, parameter.is_table
+    one.path, one.is_table, one.in_linear = parameter.path, parameter.is_table, parameter.in_linear
     return one
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
+from vramplan.job.read import RawJob
 from vramplan.models import compiled_graphs
-from vramplan.spec import Assumption, ModelShape
+from vramplan.spec import Adapter, Assumption, ModelShape
 
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:", "layers:")  # of whole blocks
 
 
 def check_compile(
-    fields: Fields, model: ModelShape | None, attention: str, loss: str, checkpointing: str | None, in_backward: bool
+    fields: Fields,
+    raw: RawJob,
+    model: ModelShape | None,
+    attention: str,
+    loss: str,
+    in_backward: bool,
+    adapter: Adapter | None,
 ) -> list[Assumption]:
-    """Refuse what a compiled step has not been traced with; the stated basis of the rest is returned."""
+    """Refuse what a compiled step has not been traced with; the stated basis of the rest is returned.
+
+    Beside an adapter nothing is checkpointed: where the job leaves that open, it is pinned here.
+    """
     key = "compile"
     if model is not None and compiled_graphs(model.family) is None:
         fields.refuse(key, f"true is not modelled for {model.family}", hint="leave it out")
@@ -24,11 +34,19 @@ def check_compile(
         fields.refuse(key, message, hint="attention sdpa, flash or efficient")
     if loss != "standard":
         fields.refuse(key, f"true is not modelled with the loss {loss}", hint="loss standard")
-    if checkpointing is not None and not checkpointing.startswith(CHECKPOINTINGS):
+    assumptions = [Assumption(key, True, "Inductor's graphs by stated rules; the band is wider")]
+    checkpointing = raw.activation_checkpointing
+    if adapter is not None and checkpointing is None:
+        raw.activation_checkpointing = "none"
+        basis = "a compiled adapter is modelled with every activation stored"
+        assumptions.append(Assumption("activation_checkpointing", "none", basis))
+    elif adapter is not None and checkpointing != "none":
+        message = f"{checkpointing} is not modelled for a compiled model with an adapter"
+        fields.refuse("activation_checkpointing", message, hint="use none")
+    elif checkpointing is not None and not checkpointing.startswith(CHECKPOINTINGS):
         message = f"true is not modelled with activation_checkpointing {checkpointing}"
         fields.refuse(key, message, hint="none, sqrt, full, every:K or a list of segments")
     if in_backward:
         message = "true hands out all gradients at the end of backward, and optimizer_in_backward needs them one by one"
         fields.refuse(key, message, hint="leave one of the two out")
-    basis = "Inductor's graphs by stated rules; the band is wider"
-    return [Assumption(key, True, basis)]
+    return assumptions

@@ -22,6 +22,12 @@ def check_float8(
         message = f"fp8 is not modelled for {model.family}"
         if model.family == "gpt2":
             message = "fp8 is not modelled for gpt2, whose layers are Conv1D, which Float8Linear does not replace"
+        elif model.family == "falcon":
+            message = (
+                "fp8 is not modelled for falcon, whose code writes over what Float8Linear gives (autograd forbids it)"
+            )
+        elif model.task in ("image", "contrastive"):
+            message = f"fp8 is not modelled for {model.family}, whose images are seldom a multiple of {ROWS} tokens"
         fields.refuse(key, message, hint="use mixed-bf16")
     elif model is not None and model.task == "cls":
         fields.refuse(key, f"fp8 is not modelled for the task {model.task}", hint="use mixed-bf16")
@@ -36,6 +42,10 @@ def check_float8(
     if sequence_length % ROWS:
         message = f"{sequence_length} is no multiple of {ROWS}, which the products in fp8 need"
         fields.refuse("sequence_length", message, hint=f"use {sequence_length // ROWS * ROWS or ROWS}")
+    target = raw.target_length
+    if target is not None and target % ROWS:
+        message = f"{target} is no multiple of {ROWS}, which the products in fp8 need"
+        fields.refuse("target_length", message, hint=f"use {target // ROWS * ROWS or ROWS}")
     basis = "torchao's Float8Linear; embeddings, head, norms and attention stay in bf16"
     return [Assumption(key, "fp8", basis), *_gpu(fields, gpu)]
 

@@ -231,11 +231,25 @@ def _pattern(fields: Fields, name: str, known: tuple[str, ...]) -> str | None:
     if word in known and re.fullmatch(r"[a-z0-9-]+:[1-9]\d{0,8}", text, re.ASCII):
         return text
     if word in known and word != text:
-        fields.problem(name, f"{shown(text)} is not of the form {word}, with a number from 1")
+        example = f"for example {_example(word)}"
+        fields.problem(name, f"{shown(text)} is not of the form {word}, with a number from 1", hint=example)
         return None
-    hint = nearest(text, known) or "known: " + ", ".join(known)
+    bare = [one for one in known if one.partition(":")[0] == text and "[" not in one]
+    if bare:
+        hint: str | None = f"{bare[0]}, for example {_example(bare[0])}"
+    else:
+        hint = nearest(text, known) or "known: " + ", ".join(known)
     fields.problem(name, f"{shown(text)} is not a known value", hint=hint)
     return None
+
+
+EXAMPLES = {"galore-adamw": 128}  # numbers that people use, where 4 is none
+
+
+def _example(word: str) -> str:
+    """`galore-adamw:RANK` -> `galore-adamw:128`."""
+    head = word.partition(":")[0]
+    return f"{head}:{EXAMPLES.get(head, 4)}"
 
 
 def _checkpointing(fields: Fields) -> str | None:

@@ -58,7 +58,11 @@ class Resolver:
         optimizer, implementation = self._optimizer(runtime, cells)
         in_backward = self._in_backward(runtime, optimizer, precision)
         if raw.max_gradient_norm is not None:
-            self._clipping(precision, in_backward)
+            self._clipping(in_backward)
+        if words.pattern_word(optimizer) == words.GALORE:
+            from vramplan.job.galore import check_galore  # only these jobs pay for it
+
+            self.assumptions += check_galore(self.fields, optimizer, model, runtime)
         if raw.grad_scaler:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
         attention = self._attention(model, gpu, precision)
@@ -109,8 +113,7 @@ class Resolver:
         if raw.compile:
             from vramplan.job.compiling import check_compile  # only these jobs pay for it
 
-            checkpointing = raw.activation_checkpointing
-            self.assumptions += check_compile(self.fields, model, attention, loss, checkpointing, in_backward)
+            self.assumptions += check_compile(self.fields, raw, model, attention, loss, in_backward, adapter)
         if precision == "fp8":
             from vramplan.job.float8 import check_float8  # only these jobs pay for it
 
@@ -335,8 +338,11 @@ class Resolver:
         elif words.pattern_word(optimizer) not in words.OPTIMIZERS:
             self.fields.refuse("optimizer", f"{optimizer} is not modelled (modelled: {', '.join(words.OPTIMIZERS)})")
         mixed = words.over_master_copy(precision)
-        if mixed and optimizer in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
-            self.fields.refuse("optimizer", f"{optimizer} over a master copy ({precision}) is not modelled")
+        if mixed and words.pattern_word(optimizer) in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
+            from vramplan.job.master import no_master_copy  # only a mistake pays for it
+
+            message, hint = no_master_copy(optimizer, precision)
+            self.fields.refuse("optimizer", message, hint=hint)
         if optimizer == "lars" and half == "bf16":
             self.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")
         implementation = self.raw.optimizer_implementation
@@ -347,6 +353,8 @@ class Resolver:
             return optimizer, self._only("fused", optimizer, "bitsandbytes has one kernel for each parameter")
         if cells.fp32_states:
             return optimizer, self._only("fused", optimizer, "bitsandbytes has one kernel for each parameter")
+        if words.pattern_word(optimizer) == words.GALORE and not mixed:
+            return optimizer, self._only("for-loop", optimizer, "galore-torch steps one parameter after the other")
         if optimizer == "lomo" and not mixed:
             return optimizer, self._only("for-loop", optimizer, "weights are stepped as their gradients come")
         if implementation is None:
@@ -374,13 +382,11 @@ class Resolver:
             self.fields.refuse(key, f"there is no {given} {optimizer}: {why}", hint=f"use {implementation}")
         return implementation
 
-    def _clipping(self, precision: str, in_backward: bool) -> None:
+    def _clipping(self, in_backward: bool) -> None:
         key = "max_gradient_norm"
         if in_backward:
             message = "optimizer_in_backward drops each gradient before the norm of all is known"
             self.fields.refuse(key, message, hint="leave one of the two out")
-        if words.over_master_copy(precision):
-            self.fields.refuse(key, f"clipping inside the fused step over a master copy ({precision}) is not modelled")
 
     def _in_backward(self, runtime: Runtime | None, optimizer: str, precision: str) -> bool:
         """Whether each parameter is stepped in backward. Then there is nothing to accumulate gradients in."""

@@ -48,8 +48,10 @@ CELLS = ("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtyp
 CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
 
 BITSANDBYTES_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars")
-OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon", *BITSANDBYTES_OPTIMIZERS, "lomo")
-KNOWN_OPTIMIZERS = (*OPTIMIZERS, "galore-adamw:RANK")
+TORCH_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon")
+GALORE = "galore-adamw:RANK"
+OPTIMIZERS = (*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", GALORE)
+KNOWN_OPTIMIZERS = OPTIMIZERS
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is

@@ -13,7 +13,7 @@ RESERVED_PERCENT = 104
 HIGH_PERCENT = 110  # the upper end of the band
 
 # How much wider the band of a compiled step is at either end, in percent of the allocated bytes: no peak in
-# tests/oracle/compile.json is as far from its prediction.
+# tests/oracle/compile.json or compile_more.json is as far from its prediction.
 COMPILED_MARGIN_PERCENT = 10
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import FP32, Tensor
+from vramplan.tape.tensors import FP32, INT32, Tensor
 
 CHUNK = 65536  # elements that one block of threads reduces (aten/src/ATen/native/cuda/MultiTensorApply.cuh, kChunkSize)
+
+PARTIAL_NORMS = 320  # blocks of threads of apex's and Transformer Engine's kernel, each with a sum of its own
 
 
 def clip_gradients(tape: Tape) -> Tensor:
@@ -34,3 +36,20 @@ def clip_gradients(tape: Tape) -> Tensor:
     clamped = tape.new("clamp", (), dtype, False)
     del coefficient, clamped
     return total
+
+
+def clip_fp32_gradients(tape: Tape) -> None:
+    """The same of the fp32 buffers that half-precision gradients were summed in: one norm of all, read on the host.
+
+    Source: megatron/core/optimizer/clip_grads.py, get_grad_norm_fp32 and clip_grad_by_total_norm_fp32; Transformer
+    Engine, transformer_engine/pytorch/csrc/extensions/multi_tensor/l2norm.cpp, multi_tensor_l2norm_cuda.
+    """
+    tape.category = "temporaries"
+    overflow = tape.new("zeros", (1,), INT32, False)
+    partial = tape.new("multi_tensor_l2norm", (PARTIAL_NORMS,), FP32, False, category="workspace")
+    norm = tape.new("multi_tensor_l2norm", (1,), FP32, False)
+    del partial
+    squared = tape.new("pow", (1,), FP32, False)
+    del overflow, norm, squared
+    overflow = tape.new("zeros", (1,), INT32, False)  # of the kernel that scales, in place
+    del overflow

@@ -78,10 +78,12 @@ def tape_for(setup: Setup, batch: int, *, direct: bool = False) -> Tape:
     """A fresh tape that plays a step as the setup runs it: operator by operator, or compiled."""
     if not setup.compile:
         return Tape(batch, direct=direct)
-    from vramplan.models import compiled_graphs
+    from vramplan.models import compiled_graphs, has_equal_blocks
     from vramplan.tape.compiled import CompiledTape  # only compiled jobs pay for it
 
-    return CompiledTape(batch, direct=direct, one_graph=compiled_graphs(setup.model.family) == 1)
+    name = setup.model.family
+    every_block = not has_equal_blocks(name)
+    return CompiledTape(batch, direct=direct, one_graph=compiled_graphs(name) == 1, every_block=every_block)
 
 
 def _replay(setup: Setup, tape: Tape) -> Record:
@@ -163,7 +165,11 @@ def _replay(setup: Setup, tape: Tape) -> Record:
 
         unscale_before_clipping(tape, scaled, setup.optimizer, setup.optimizer_implementation, setup.max_gradient_norm)
     norm: Tensor | None = None  # training loops keep it until the step is over, to log it
-    if setup.max_gradient_norm is not None:
+    if setup.max_gradient_norm is not None and setup.fp32_gradients:
+        from vramplan.memory.clipping import clip_fp32_gradients  # only jobs that clip pay for it
+
+        clip_fp32_gradients(tape)
+    elif setup.max_gradient_norm is not None:
         from vramplan.memory.clipping import clip_gradients  # only jobs that clip pay for it
 
         norm = clip_gradients(tape)
@@ -242,6 +248,14 @@ def every_block_is_checkpointed(segments: Sequence[Segment]) -> bool:
     return all(checkpointed and blocks == 1 and selects is None for _, blocks, checkpointed, selects in segments)
 
 
+def _segments_of(setup: Setup) -> tuple[Segment, ...]:
+    if not setup.compile:
+        return setup.segments
+    from vramplan.memory.compiling import compiled_segments  # only compiled jobs pay for it
+
+    return compiled_segments(setup.model.family, setup.segments)
+
+
 def recipe_of(setup: Setup, precision: Precision) -> Recipe:
     """What the model's forward pass needs to know."""
     model, p = setup.model, setup.dropout
@@ -252,7 +266,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         image_size=setup.image_size,
         vision_attention_dropout=model.vision_attention_dropout if p is None else p,
         attention=setup.attention,
-        segments=setup.segments,
+        segments=_segments_of(setup),
         loss=OUTSIDE_LOSSES.get(setup.loss, setup.loss),
         embedding_dropout=model.embedding_dropout if p is None else p,
         attention_dropout=model.attention_dropout if p is None else p,

@@ -105,6 +105,11 @@ def compiled_graphs(name: str) -> int | None:
     return graphs
 
 
+def gives_views(name: str) -> bool:
+    """Whether what a block of the family gives is a view of its result: `gives_views = True`."""
+    return getattr(family(name), "gives_views", False) is True
+
+
 def has_equal_blocks(name: str) -> bool:
     """Whether the blocks of the family differ in nothing but what they share: without `equal_blocks = False`."""
     return getattr(family(name), "equal_blocks", True) is not False

@@ -123,6 +123,8 @@ def look_for_infinities(hidden: Tensor) -> None:
 class Bart:
     """BartForConditionalGeneration, with its loss."""
 
+    float8 = True
+    compiled_graphs = 1
     equal_blocks = False  # of two stacks
     unequal_blocks = "whose blocks are of two stacks"
 

@@ -47,6 +47,7 @@ class FalconLinear:
 
     def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, dtype: DType, *, bias: bool) -> None:
         self.weight = tape.parameter(f"{name}.weight", (outputs, inputs), dtype)
+        self.weight.in_linear = True
         self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:

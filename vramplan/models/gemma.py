@@ -86,6 +86,8 @@ class Block:
 class Gemma:
     """GemmaForCausalLM, with its loss."""
 
+    float8 = True
+    compiled_graphs = 1
     head_losses = HEAD_LOSSES
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -108,6 +108,7 @@ class Gemma2:
     """Gemma2ForCausalLM, with its loss."""
 
     no_fused_attention = "its code has none"
+    float8 = True
     head_losses = HEAD_LOSSES
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

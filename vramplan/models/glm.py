@@ -113,6 +113,8 @@ class Block:
 class Glm:
     """GlmForCausalLM, with its loss."""
 
+    float8 = True
+    compiled_graphs = 1
     block = Block
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -41,6 +41,8 @@ class Block(glm.Block):
 class Glm4(glm.Glm):
     """Glm4ForCausalLM, with its loss."""
 
+    float8 = True
+    compiled_graphs = 1
     block = Block
 
 

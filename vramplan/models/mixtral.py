@@ -59,6 +59,7 @@ class Block:
 class Mixtral(Llama):
     """MixtralForCausalLM, with its loss."""
 
+    float8 = True
     selective = False  # neither traced with selective checkpoints nor with other losses
 
     def model(self, input_ids: Tensor) -> Tensor:

@@ -97,6 +97,7 @@ class Linear:
     ) -> None:
         shape = (inputs, outputs) if transposed else (outputs, inputs)
         self.weight = tape.parameter(f"{name}.weight", shape, dtype)
+        self.weight.in_linear = True
         self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
         self.transposed = transposed
         self.adapter = None if tape.trained is None else tape.trained.linear(tape, self, name)

@@ -119,6 +119,8 @@ class Block:
 class NeoX:
     """GPTNeoXForCausalLM, with its loss."""
 
+    float8 = True
+    compiled_graphs = 1
     head_losses = HEAD_LOSSES
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -106,6 +106,9 @@ class Block:
 class OPT:
     """OPTForCausalLM, with its loss."""
 
+    float8 = True
+    compiled_graphs = 1
+    gives_views = True
     head_losses = HEAD_LOSSES_WITHOUT_MASK
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

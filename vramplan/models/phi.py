@@ -112,6 +112,8 @@ class Block:
 class Phi:
     """PhiForCausalLM, with its loss."""
 
+    float8 = True
+    compiled_graphs = 1
     head_losses = HEAD_LOSSES_WITH_BIAS
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -122,6 +122,8 @@ class Block:
 class Phi3:
     """Phi3ForCausalLM, with its loss."""
 
+    float8 = True
+    compiled_graphs = 1
     head_losses = HEAD_LOSSES
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -88,6 +88,7 @@ class Block:
 class QwenMoe(Llama):
     """Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, with their loss."""
 
+    float8 = True
     selective = False  # neither traced with selective checkpoints nor with other losses
 
     def model(self, input_ids: Tensor) -> Tensor:

@@ -59,6 +59,9 @@ class Roberta(Bert):
     word embeddings come at the end.
     """
 
+    float8 = True
+    compiled_graphs = 1
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         width = shape.hidden_size

@@ -298,6 +298,7 @@ class Block:
 class T5:
     """T5ForConditionalGeneration, with its loss."""
 
+    float8 = True
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
     unequal_blocks = "whose blocks are of two stacks"
     no_flash_attention = "its positions are a bias on the scores, which the flash kernels do not take"

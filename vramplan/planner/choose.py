@@ -56,8 +56,9 @@ def choose(job: Job, judge: Judge) -> Choice:
 
 
 def strategies_of(job: Job) -> tuple[str, ...]:
-    """The rows of the ladder: only the first where the model's activations cannot be checkpointed."""
-    return STRATEGIES[:1] if no_checkpointing(job.model.family) else STRATEGIES
+    """The rows of the ladder: only the first where the activations cannot be checkpointed, or it is not modelled."""
+    only_stored = no_checkpointing(job.model.family) or (job.compile and job.adapter is not None)
+    return STRATEGIES[:1] if only_stored else STRATEGIES
 
 
 def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:

@@ -9,9 +9,10 @@ such an operator is *deferred*: it knows what it is computed from, and holds tha
 3. if it reads something that a product has read before it: a residual sum;
 4. if it is a gradient of a weight.
 
-A deferred tensor that backward asks for is computed again from what is stored. In what a checkpoint computes again, the
-normalised input of a layer norm is stored in fp32, since the kernels of both directions read it, and buffers stay until
-the block's backward is over, since the next block takes them. These are the rules of
+A deferred tensor that backward asks for is computed again from what is stored; a sum of two products or look-ups that
+nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. In what a
+checkpoint computes again, the normalised input of a layer norm is stored in fp32, since the kernels of both directions
+read it, and buffers stay until the block's backward is over, since the next block takes them. These are the rules of
 `min_cut_rematerialization_partition` that decide the saved tensors of transformers: not recomputed are operators that
 are compute-intensive or random, what must be there for them in backward (`ban_if_materialized_backward`), reductions
 (`ban_if_reduction`), and what is used on both sides of one that cannot be fused (`ban_if_used_far_apart`).
@@ -20,7 +21,7 @@ Source: torch/_functorch/partitioners.py, solve_min_cut and get_default_op_list;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 from weakref import ref
@@ -37,6 +38,8 @@ UNFUSED = frozenset(
 """Operators that are kernels of their own: what they read and give is stored."""
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the compiler makes
+
+SUMMED = ("embedding", *PRODUCTS)  # what residual sums are made of
 
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
 
@@ -76,6 +79,15 @@ class Deferred(Storage):
             self.events.append(~self.index)
 
 
+def _before_casts(storage: Deferred) -> Deferred:
+    while storage.birth[0] == "to" and storage.parents:
+        wide = storage.parents[0]
+        if type(wide) is not Deferred or wide.index >= 0:
+            break
+        storage = wide
+    return storage
+
+
 class _Casts(dict[Parameter, Tensor]):
     """Casts of weights are not kept for later uses: whoever saves one keeps it."""
 
@@ -84,13 +96,19 @@ class _Casts(dict[Parameter, Tensor]):
 
 
 class CompiledTape(Tape):
-    """Records one iteration of a compiled model. `one_graph`: the model and its loss are compiled together."""
+    """Records one iteration of a compiled model.
 
-    def __init__(self, batch: int, *, direct: bool = False, one_graph: bool = True) -> None:
+    `one_graph`: the model and its loss are compiled together. `every_block`: no block stands for others; so it is where
+    two stacks hand each other gradients, whose sums are stored when the next block asks for them.
+    """
+
+    def __init__(self, batch: int, *, direct: bool = False, one_graph: bool = True, every_block: bool = False) -> None:
         super().__init__(batch, direct=direct)
+        self.every_block = every_block
         self.casts = _Casts()
         self.late = False  # whether the node that runs makes a gradient that waits for another one
         self.one_graph = one_graph
+        self.drops_empty = True  # torch/_inductor/decomposition.py, cat
         self._normal: Storage | None = None  # the normalised input that the statistics hold until backward
         self.fusing = False  # in forward and backward; the optimizer's step is not compiled
         self.in_backward = False
@@ -99,6 +117,8 @@ class CompiledTape(Tape):
         self._frame: Frame | None = None
         self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again
         self.returned: list[Deferred] = []  # what checkpoints gave to what is no checkpoint
+        self.sum: Deferred | None = None  # the last residual sum of forward that is not stored
+        self.wanted: set[int] = set()  # what backward asks for, or makes again what it asks for from
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.logits: list[tuple[Shape, DType, bool]] = []
         self.zeros: list[Storage] = []  # gradients of the logits that the model returns beside the loss
@@ -122,10 +142,29 @@ class CompiledTape(Tape):
         self.kept.add(storage.index)
         return storage
 
+    def repeat(
+        self,
+        count: int,
+        *,
+        first: bool = True,
+        last: bool = True,
+        start: int = 0,
+        stride: int = 1,
+        apart: Sequence[int] = (),
+    ) -> Iterator[tuple[int, int]]:
+        """Walk `count` identical items."""
+        alone = range(count) if self.every_block else apart
+        return super().repeat(count, first=first, last=last, start=start, stride=stride, apart=alone)
+
     def enter(self, path: Path) -> None:
-        """Go on inside these repeated units; what the last operator read belongs to the unit before."""
+        """Go on inside these repeated units; what the last operator read belongs to the unit before.
+
+        So does what becomes of the residual sum that the unit gives.
+        """
         if path != self.path:
-            self.reading = ()
+            if self.sum is not None and not self.in_backward:
+                self._choose(self.sum)
+            self.reading, self.sum = (), None
             self.release()
             super().enter(path)
 
@@ -159,6 +198,7 @@ class CompiledTape(Tape):
         storage.home = id(self.frame or self.recomputing) if self.frame or self.recomputing else 0
         storage.gradient = self.in_backward and self.recomputing is None
         tensor = Tensor(self, storage, shape, dtype, batched, strides, node)
+        self.sum = storage if operator == "add" and batched and not self.in_backward else None
         if operator == "to" and parents and type(parents[0]) is Deferred:
             parents[0].casts[dtype] = ref(storage)
         elif operator == "_log_softmax":
@@ -195,6 +235,12 @@ class CompiledTape(Tape):
         PyNode::apply (materialize_grads).
         """
         _, shape, _, batched, _ = log_probabilities.birth
+        for one in log_probabilities.parents:
+            logits = _before_casts(one) if type(one) is Deferred else one
+            if (
+                type(logits) is Deferred and logits.index < 0 and logits.birth[0] != "to"
+            ):  # with a bias that is no part of the product
+                self._store(logits)
         for one in self._sources(log_probabilities):
             self.kept.add(one.index)
             if self.one_graph and self.recomputing is None:
@@ -223,14 +269,16 @@ class CompiledTape(Tape):
         return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
 
     def store(self, tensor: Tensor) -> None:
-        """Allocate a deferred tensor; what only it was computed from goes.
+        """Allocate a deferred tensor."""
+        if type(tensor.storage) is Deferred and tensor.storage.index < 0:
+            self._store(tensor.storage)
+
+    def _store(self, storage: Deferred) -> None:
+        """What only it was computed from goes.
 
         A kernel writes over an input of the same size that nobody needs after it
         (torch/_inductor/scheduler.py, decide_inplace_update).
         """
-        storage = tensor.storage
-        if type(storage) is not Deferred or storage.index >= 0:
-            return
         operator, shape, dtype, batched, category = storage.birth
         size = prod(shape) * dtype.itemsize
         others = [one for one in self._sources(storage) if self._bytes(one) != size or one.index in self.kept]
@@ -342,17 +390,29 @@ class CompiledTape(Tape):
                     self.returned.append(read)
 
     def choose(self, saves: Saved) -> None:
-        """Store what backward asks for, if it would keep table look-ups of more than twice its size instead.
+        """Store what backward asks for, if it would keep twice as much instead that nobody else asks for: the results
+        of table look-ups and products that are only added up.
 
-        The cut weighs a result that only fused operators read twice
+        The cut weighs a result that only fused operators read twice, and an earlier one more than a later one
         (torch/_functorch/partitioners.py, solve_min_cut, get_node_weight).
         """
         for tensor in saves:
             if type(tensor) is Tensor and type(tensor.storage) is Deferred and tensor.storage.index < 0:
-                sources = self._sources(tensor.storage)
-                rows = sum(self._bytes(one) for one in sources if self.operators[one.index] == "embedding")
-                if rows > 2 * tensor.storage.size * tensor.dtype.itemsize:
-                    self.store(tensor)
+                self._choose(_before_casts(tensor.storage))
+
+    def _choose(self, one: Deferred) -> None:
+        if one.index < 0:
+            alone = [source for source in self._sources(one) if source.index not in self.wanted]
+            parts = sum(self._bytes(source) for source in alone if self.operators[source.index] in SUMMED)
+            if parts >= 2 * one.size * one.birth[2].itemsize:
+                self._store(one)
+
+    def _want(self, saves: Saved) -> None:
+        """Note what backward will read."""
+        for tensor in saves:
+            storage = tensor.storage if type(tensor) is Tensor else None
+            if storage is not None:
+                self.wanted.update(one.index for one in ([storage] if storage.index >= 0 else self._sources(storage)))
 
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
         """Make the node of an operator; what it reads is stored if it is not fused."""
@@ -385,7 +445,10 @@ class CompiledTape(Tape):
             finally:
                 self.late = False
 
-        return super().record(operator, inputs, fused, saves)
+        node = super().record(operator, inputs, fused, saves)
+        if node is not None and self.frame is None:
+            self._want(saves)
+        return node
 
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a storage under another component from now on."""

@@ -348,12 +348,12 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         tape.work(work * (need_x + need_w))
         if bias_first:
             first = gx()
-            return (first, gw(), flat)
+            return (flat, first, gw())
         second = gw()
         return (gx(), second)
 
     saves = [t for t, other in ((x, need_w), (w, need_x)) if other]
-    inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (x, w, b)
+    inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (b, x, w)
     node = tape.record("addmm" if bias_first else "mm", inputs, backward, saves)
     kept = tape.recall() if tape.selective else None
     if kept is not None:

@@ -44,6 +44,7 @@ ROOMS = (
     "vramplan.memory.optimizers.muon",
     "vramplan.memory.optimizers.bitsandbytes",
     "vramplan.memory.optimizers.lomo",
+    "vramplan.memory.optimizers.galore",
     "vramplan.memory.clipping",
     "vramplan.memory.scaling",
     "vramplan.memory.averaging",

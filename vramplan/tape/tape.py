@@ -159,6 +159,7 @@ class Tape:
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.float8 = False  # whether linear layers multiply in fp8
+        self.drops_empty = False  # whether what is concatenated with nothing but empty tensors stays as it is
         self.casts: dict[Parameter, Tensor] = {}
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built

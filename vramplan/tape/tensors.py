@@ -101,7 +101,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = (
-        *("copies", "grad", "grad_bytes", "idle", "is_table", "name"),
+        *("copies", "grad", "grad_bytes", "idle", "in_linear", "is_table", "name"),
         *("part", "path", "pending", "quantized", "waiting"),
     )
 
@@ -112,6 +112,7 @@ class Parameter(Tensor):
         self.path = tape.path
         self.part = tape.part
         self.idle = False  # trainable, and no gradient reaches it
+        self.in_linear = False  # the weight of a linear layer
         self.is_table = False  # an embedding: rows are looked up in it
         self.quantized: tuple[int, ...] = ()  # bytes of each tensor of a quantized weight, in place of its own
         self.node = self if trainable else None

@@ -30,6 +30,7 @@ LIBRARIES = {
     **dict.fromkeys(("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars"), "bitsandbytes"),
     **dict.fromkeys(("adamw-32bit", "adam-32bit", "sgd-momentum-32bit", "rmsprop-32bit"), "bitsandbytes"),
     "lomo": "lomo",
+    **dict.fromkeys(("galore-adamw", "galore-adamw-between"), "galore"),
 }
 """Optimizers of other files of this package, and the file."""
 
@@ -55,7 +56,7 @@ class Library(Protocol):
 
 def library_of(optimizer: str) -> Library | None:
     """The file of an optimizer that is not one of torch.optim's own of this file; None for those."""
-    name = LIBRARIES.get(optimizer)
+    name = LIBRARIES.get(optimizer.partition(":")[0])
     return None if name is None else cast(Library, import_module(f"{__name__}.{name}"))
 
 

@@ -1,0 +1,31 @@
+"""What `optimizer: galore-adamw:RANK` can be computed with, and what its figures take for granted."""
+
+from __future__ import annotations
+
+from vramplan.catalog.fields import Fields
+from vramplan.memory.combinations import PROJECTABLE
+from vramplan.spec import Assumption, ModelShape, Runtime
+
+TRAINER = "transformers"
+CONV1D = ("gpt2",)  # model types whose layers are no nn.Linear, the only layers that the Trainer projects
+
+
+def check_galore(fields: Fields, optimizer: str, model: ModelShape | None, runtime: Runtime | None) -> list[Assumption]:
+    """Refuse models that GaLore was not traced with; the stated basis of the rest is returned.
+
+    Source: transformers/trainer_optimizer.py, _setup_low_rank_optimizer and _get_galore_optimizer.
+    """
+    key = "optimizer"
+    if model is not None:
+        model_type = model.transformers_model_type
+        if model_type not in PROJECTABLE:
+            fields.refuse(key, f"{optimizer} is not modelled for {model_type}", hint="use adafactor, or adamw-8bit")
+        elif model_type in CONV1D and runtime is not None and runtime.name == TRAINER:
+            layers = f"those of the model type {model_type} are Conv1D, not nn.Linear"
+            message = f"the Trainer finds no layer for {optimizer}: {layers}"
+            fields.refuse(key, message, hint="runtime pytorch, whose loop may project any matrix")
+    return [
+        Assumption("optimizer.target_modules", "linear layers of the blocks", "what `attn` and `mlp` stand for"),
+        Assumption("optimizer.step", "with decomposition", "one in 200 by default; no other needs more"),
+        Assumption("optimizer.workspace", "not counted", "cuSOLVER's, inside a decomposition, is not public"),
+    ]
