@@ -255,7 +255,7 @@ class Job(NamedTuple):
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused | dpo
     compile: bool = False  # torch.compile around the model, its loss included
     label_smoothing: float = 0.0  # the figure itself costs nothing
-    dpo_reference: str | None = None  # of the loss dpo: model | precomputed
+    dpo_reference: str | None = None  # of the loss dpo: model | precomputed | adapter-off
     padding: str = "none"  # none | right: every token counts, or some are padding and a mask says so
     eval_batch_size: int | None = None  # None: no evaluation is looked at
     generation_batch_size: int | None = None  # both or neither

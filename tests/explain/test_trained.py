@@ -14,7 +14,8 @@ SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--ste
     [
         "--frozen embeddings,layers.0-5 --checkpointing full",
         "--adapter lora --targets all-linear --checkpointing full",
-        "--adapter dora --adapter-dropout 0.1 --checkpointing every:2",
+        "--adapter dora --checkpointing every:2",
+        "--adapter lora --adapter-dropout 0.1 --checkpointing every:2",
         "--adapter ia3 --checkpointing none --precision pure-bf16",
         "--adapter lora --modules-to-save ln_1 --checkpointing none --weight-dtype bf16",
         "--adapter lora --quantization nf4-double --checkpointing full",

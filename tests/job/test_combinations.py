@@ -50,12 +50,26 @@ def test_a_pair_is_refused(one: str, other: str) -> None:
     assert "not modelled" in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["label_smoothing", "weight_dtype"])
-def test_an_adapter_goes_with_what_it_was_traced_with(key: str) -> None:
-    assert {"adapter", key} <= techniques(job(adapter={"kind": "lora"}, **ALONE[key])).keys()
+TOGETHER = [
+    *[("adapter", key) for key in ("loss", "offload", "checkpoint_reentrant", "padding", "eval_batch_size")],
+    *[("adapter", key) for key in ("generation_batch_size", "label_smoothing", "weight_dtype")],
+    *[("frozen", key) for key in ("loss", "offload", "checkpoint_reentrant", "padding")],
+    *[("padding", key) for key in ("offload", "checkpoint_reentrant", "loss")],
+    *[("loss", key) for key in ("checkpoint_reentrant", "weight_dtype")],
+    ("offload", "checkpoint_reentrant"),
+]
 
 
-@pytest.mark.parametrize("model", ["chatglm3-6b", "resnet-50"])
-def test_half_weights_are_refused_where_no_trace_agrees(model: str) -> None:
-    with pytest.raises(InputError, match="weight_dtype: half weights under autocast are not modelled for"):
-        build_job({"model": model, "gpu": "h100", "precision": "amp-bf16", "weight_dtype": "bf16"})
+@pytest.mark.parametrize(("one", "other"), TOGETHER)
+def test_a_traced_pair_is_a_job(one: str, other: str) -> None:
+    assert {one, other} <= techniques(job(**ALONE[one], **ALONE[other])).keys()
+
+
+def test_every_pair_is_one_or_the_other() -> None:
+    assert not set(PAIRS) & set(TOGETHER)
+
+
+@pytest.mark.parametrize("key", ["adapter", "frozen"])
+def test_reentrant_checkpoints_over_frozen_weights_say_what_they_need(key: str) -> None:
+    told = {one.key: one.why for one in job(**ALONE[key], **ALONE["checkpoint_reentrant"]).assumptions}
+    assert "enable_input_require_grads" in told["checkpoint_reentrant"]

@@ -95,7 +95,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "expert_imbalance": st.none() | st.floats(1, 100),
             "loss": pinned(["standard", "fp32-logits", "chunked:4", "fused", "classification", "dpo"]),
             "label_smoothing": pinned([None, 0.1]),
-            "dpo_reference": pinned([None, "model", "precomputed"]),
+            "dpo_reference": pinned([None, "model", "precomputed", "adapter-off"]),
             "eval_batch_size": pinned([None, 8]),
             "padding": pinned(["none", "right"]),
             "generation_batch_size": pinned([None, 2]),

@@ -12,6 +12,7 @@ from vramplan.job.echo import job_to_dict
 from vramplan.planner.judge import loss_of
 from vramplan.spec import Job
 
+QLORA: dict[str, Any] = {"adapter": {"kind": "lora"}, "quantization": "nf4", "precision": "pure-bf16"}
 GPU = {"name": "m", "memory": "80 GiB", "bf16": True, "flash_attention": True, "compute_capability": "8.0"}
 
 
@@ -76,10 +77,39 @@ def test_preference_training() -> None:
     assert loss_of(scored) == "dpo-precomputed"
 
 
+def test_the_reference_of_an_adapter_is_the_model_without_it() -> None:
+    one = job(loss="dpo", adapter={"kind": "lora", "dropout": 0.1})
+    assert (one.dpo_reference, loss_of(one)) == ("adapter-off", "dpo-adapter-off")
+    assert one.adapter is not None
+    assert (one.adapter.dropout, told(one)["adapter.dropout"]) == (0.0, 0.0)
+    own = job(loss="dpo", dropout=0.1, dpo_reference="model", adapter={"kind": "lora", "dropout": 0.1})
+    assert own.adapter is not None
+    assert (own.adapter.dropout, loss_of(own)) == (0.1, "dpo")
+
+
+def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> None:
+    one = job(loss="dpo", **{**QLORA, "precision": "amp-bf16"})
+    assert one.adapter is not None
+    assert (one.adapter.dtype, told(one)["adapter.dtype"]) == ("bf16", "bf16")
+    plain = job(**{**QLORA, "precision": "amp-bf16"})
+    assert plain.adapter is not None
+    assert plain.adapter.dtype == "fp32"
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"dpo_reference": "adapter-off"}, "dpo_reference: adapter-off needs an adapter"),
+        ({"dpo_reference": "adapter-off"}, "dpo_reference: adapter-off needs an adapter, and there is none"),
+        (
+            {"dpo_reference": "model", **QLORA},
+            "dpo_reference: a reference model beside one with nf4 weights is not modelled (use adapter-off",
+        ),
+        ({**QLORA, "precision": "pure-fp16"}, "adapter.dtype: is missing: TRL makes adapters over"),
+        (
+            {"adapter": {"kind": "dora", "dropout": 0.1}},
+            "adapter.dropout: 0.1 is not modelled with dora and dpo: TRL sets it to 0",
+        ),
+        ({"offload": ["activations"]}, "offload: activations is not modelled together with loss dpo"),
         ({"dpo_reference": "models"}, "dpo_reference: 'models' is not a known value (did you mean model?)"),
         ({"runtime": "pytorch"}, "loss: dpo is TRL's, over the Trainer of transformers"),
         ({"model": "bert-base-uncased"}, "loss: dpo is modelled for causal language models"),
@@ -148,6 +178,8 @@ def test_refused_padding(keys: dict[str, Any], message: str) -> None:
         {"padding": "right"},
         {"label_smoothing": 0.1},
         {"loss": "dpo"},
+        {"loss": "dpo", "adapter": {"kind": "lora", "dropout": 0.1}},
+        {"loss": "dpo", **QLORA},
         {"loss": "dpo", "dpo_reference": "precomputed", "dropout": 0.1},
         {"eval_batch_size": 8, "generation_batch_size": 2, "generation_length": 100},
     ],

@@ -71,7 +71,7 @@ def test_every_default_target_is_a_layer_of_its_model(model_type: str) -> None:
         {"frozen": ["embeddings", "layers.0-5", "norms"]},
         {"frozen": ["embeddings", "head"]},
         {"adapter": LORA},
-        {"adapter": {"kind": "dora", "rank": 4, "targets": ["all-linear"], "dropout": 0.05, "alpha": 16}},
+        {"adapter": {"kind": "lora", "rank": 4, "targets": ["all-linear"], "dropout": 0.05, "alpha": 16}},
         {"adapter": {"kind": "ia3"}},
         {"adapter": LORA, "quantization": "nf4-double", "precision": "pure-bf16"},
         {"adapter": {**LORA, "dtype": "bf16"}, "precision": "pure-bf16"},

@@ -34,6 +34,11 @@ the tensors of its CUDA kernel (a copy of the matrix, and what matrices up to 32
 clip_grad_norm_, or summed in fp32 buffers as Megatron's data-parallel module does, and clipped by the functions of
 megatron-core 0.16.1 with what Transformer Engine's kernels allocate.
 
+`pairs.json` holds random small configurations with several techniques at once, as each of them was traced alone;
+preference training with an adapter has the model without it as the reference (TRL's use_adapter), which stores no
+checkpoints. Reentrant checkpoints over frozen weights have embeddings that were asked for a gradient. A checkpoint that
+holds one block alone is one of Transformers' own switch. `pairs_beside.json` holds evaluations and generations.
+
 `precisions.json` holds models cast to 16 bits under torch.autocast, bitsandbytes' 32-bit optimizers over such models,
 and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and
 torch.autograd.graph.save_on_cpu around the forward pass, with the bytes that it packs; pinned blocks are those bytes

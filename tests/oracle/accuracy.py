@@ -38,6 +38,7 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `frozen.json`, `adapted.json` | frozen parts and adapters of the model types that are not in `adapters.json` |
+| `pairs.json` | two or three at once of what the files above have one by one |
 | `fp8.json`, `fp8_more.json` | torchao 0.18's Float8Linear |
 | `compile.json`, `compile_more.json` | compiled steps, by [stated rules](compile.md) and not to the byte |
 

@@ -39,11 +39,31 @@ def test_every_remedy_is_a_job(model_type: str, technique: dict[str, Any]) -> No
     for remedy in answer(asked).remedies:
         if "gpu" not in remedy.change:
             assert job({**keys, **remedy.change}) is not None, remedy.change
+    check_lighter(asked, keys)
+
+
+@pytest.mark.parametrize("precision", ["amp-bf16", "pure-fp16"])
+@pytest.mark.parametrize("adapter", [{}, ALONE["adapter"], {"adapter": {"kind": "lora", "dtype": "fp32"}}])
+@pytest.mark.parametrize("reference", [{}, {"dpo_reference": "model"}])
+def test_every_lighter_preference_training_is_a_job(
+    precision: str, adapter: dict[str, Any], reference: dict[str, Any]
+) -> None:
+    keys = {"model": small("llama"), **NO, **ALONE["loss"], "precision": precision, **adapter, **reference}
+    asked = job(keys)
+    assert asked is not None
+    assert check_lighter(asked, keys) > 0 or precision == "pure-fp16"
+
+
+def check_lighter(asked: Job, keys: dict[str, Any]) -> int:
+    number = 0
     for change, _, lighter in lighter_training(asked):
+        number += 1
         found = job({**keys, **change})
         assert found is not None, change
-        assert (found.adapter, found.quantization, found.half_weights) == (
+        assert (found.adapter, found.quantization, found.half_weights, found.dpo_reference) == (
             lighter.adapter,
             lighter.quantization,
             lighter.half_weights,
+            lighter.dpo_reference,
         )
+    return number

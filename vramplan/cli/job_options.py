@@ -120,7 +120,7 @@ def _job(
         str | None, _option("--label-smoothing", metavar="X", help="Smooth the labels, as in 0.1; 0 is none.")
     ] = None,
     dpo_reference: Annotated[
-        str | None, _option("--dpo-reference", metavar="NAME", help="Of the loss dpo: model, precomputed.")
+        str | None, _option("--dpo-reference", metavar="NAME", help="Of the loss dpo: model, precomputed, adapter-off.")
     ] = None,
     attention: Annotated[
         str | None, _option("--attention", metavar="NAME", help="sdpa, flash, efficient, math, eager.")

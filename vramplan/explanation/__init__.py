@@ -22,7 +22,7 @@ from vramplan.spec import Job, shares_weights
 from vramplan.tape.rules import ROOMS, name_of, read, read_model, rules_of
 
 STATES_RULE = "optimizers.optimizer_states"
-RESIDENT = "model"  # a reference model beside the one that trains
+BESIDE = ("model", "adapter-off")  # a second forward pass, of a reference
 
 
 def explain(job: Job, *, block: int | None = None, tensor: str | None = None) -> Explanation:
@@ -33,8 +33,8 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     """
     if sys.flags.optimize > 1:
         raise UsageError("the rules are read from docstrings, which Python -OO drops", hint="run it without -OO")
-    if job.dpo_reference == RESIDENT:
-        message = "a reference model is not derived: only the model that trains is"
+    if job.dpo_reference in BESIDE:
+        message = "the forward pass of a reference is not derived: only that of the model that trains is"
         raise UsageError(message, key="dpo_reference", hint="precomputed; fit counts the reference")
     if job.checkpoint_reentrant:
         message = "the graph that a reentrant checkpoint walks in backward is not explained"

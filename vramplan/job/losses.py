@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 DPO = "dpo"
 RESIDENT = "model"  # the reference model lies beside the one that trains
+ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 SMOOTHED_TASKS = ("lm", "mlm", "cls")
 
 
@@ -64,12 +65,19 @@ def reference_of(resolver: Resolver, loss: str) -> str | None:
         if given is not None:
             resolver.fields.refuse(key, f"{given} belongs to the loss dpo", hint="loss: dpo")
         return None
+    raw = resolver.raw
+    if given is None and raw.adapter is not None:
+        resolver.assume(key, ADAPTER_OFF, "the default of TRL: the model with its adapter switched off")
+        return ADAPTER_OFF
     if given is None:
         resolver.assume(key, RESIDENT, "the default of TRL: a copy of the model on the device")
         return RESIDENT
-    if given == "adapter-off":
-        message = "adapter-off needs an adapter, and the reference of an adapter is not modelled"
+    if given == ADAPTER_OFF and raw.adapter is None:
+        message = f"{ADAPTER_OFF} needs an adapter, and there is none"
         resolver.fields.refuse(key, message, hint="use model or precomputed")
+    if given == RESIDENT and raw.quantization is not None:
+        message = f"a reference model beside one with {raw.quantization} weights is not modelled"
+        resolver.fields.refuse(key, message, hint=f"use {ADAPTER_OFF} or precomputed")
     return given
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vramplan.catalog.fields import Fields, nearest, shown
+from vramplan.job import adapter_beside as beside
 from vramplan.job import vocabulary as words
+from vramplan.job.losses import DPO
 from vramplan.job.read import RawJob
 from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR, QUANTIZABLE
 from vramplan.memory.trained import Names, is_reached, names_of
@@ -61,6 +63,8 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
         fields.refuse("activation_checkpointing", message, hint="use sqrt, full or every:K")
     if _not_traced(raw, model.transformers_model_type):
         return (), None, told
+    if raw.checkpoint_reentrant:
+        told.append(Assumption("checkpoint_reentrant", True, beside.ASKED))
     names = names_of(model)
     if raw.adapter is None:
         _frozen(raw, model, names, loss)
@@ -196,6 +200,8 @@ class _Adapter:
         quantization = self.raw.quantization
         if quantization is not None and self.kind != "lora":
             fields.refuse("kind", f"{self.kind} is not modelled over {quantization} weights", hint="use lora")
+        if self.raw.offload_activations:
+            beside.check_offload(fields, self.kind)
         targets, feedforward = self.targets()
         for key in ("rank", "alpha", "dropout") if ia3 else ("feedforward_targets",):
             if fields.given(key):
@@ -203,6 +209,8 @@ class _Adapter:
         rank = 0 if ia3 else self.rank()
         alpha = None if ia3 else fields.number("alpha", minimum=0)
         dropout = None if ia3 else fields.number("dropout", minimum=0, below=1)
+        if dropout:
+            dropout = beside.dropout_of(self.raw, fields, self.kind, float(dropout), self.model, self.told)
         return Adapter(
             kind=self.kind,
             rank=rank,
@@ -295,6 +303,10 @@ class _Adapter:
             own = precision.rpartition("-")[2]  # autocast over a model in 16 bits
         known = (own,) if mixed or own == "fp32" else ("fp32", own)
         given = fields.word("dtype", words.CELL_WORDS)
+        if self.raw.loss == DPO and self.raw.quantization is not None:
+            if given is None:
+                return beside.dtype_of_trl(fields, precision, self.told)
+            known = tuple(dict.fromkeys((*known, "bf16"))) if own != "fp16" else known
         if given is None:
             pure = precision.startswith("pure-")
             chosen, why = "fp32", "PEFT keeps adapters in fp32"

@@ -7,16 +7,13 @@ from vramplan.spec import Job
 UNTRACED = {
     "compile": ("frozen", "padding", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
     "precision": ("adapter", "frozen", "padding", "offload", "checkpoint_reentrant", "label_smoothing"),
-    "loss": ("adapter", "frozen", "offload", "checkpoint_reentrant", "weight_dtype"),
-    "adapter": ("offload", "checkpoint_reentrant", "padding"),
-    "frozen": ("offload", "checkpoint_reentrant", "padding"),
-    "padding": ("offload", "checkpoint_reentrant"),
+    "loss": ("offload",),
     "optimizer": ("adapter", "frozen"),
 }
 """What does not go with a key; of `precision` it is fp8, of `loss` dpo, and of `optimizer` GaLore, that it is about."""
 
 BESIDE = ("eval_batch_size", "generation_batch_size", "generation_length")
-NOT_BESIDE = ("compile", "precision", "adapter")
+NOT_BESIDE = ("compile", "precision")
 """What an evaluation or a generation beside training was not traced with."""
 
 QUANTIZABLE = (
@@ -47,10 +44,6 @@ PROJECTABLE = (
 
 COMPILED_ADAPTERS = ("gpt2", "llama", "bert")
 """Families whose LoRA was traced under a compiler, with every activation stored (tests/oracle/compile_more.json)."""
-
-UNTRACED_HALF_WEIGHTS = ("chatglm", "resnet")
-"""Model types of which half weights under autocast are refused: traces of the first deviate, the second has none."""
-
 
 def techniques(job: Job) -> dict[str, str]:
     """The techniques of a job that do not go with everything, by their key, and what each is called."""

@@ -31,6 +31,11 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     stored = (Segment(1, setup.model.layers, False),)
     recipe = recipe_of(setup._replace(dropout=0.0, segments=stored), precision)
     tape = Tape(batch, direct=direct)
+    if setup.frozen or setup.adapter is not None:
+        from vramplan.memory.trained import trained_of  # only jobs that train less than every weight pay for it
+
+        adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
+        tape.trained = trained_of(setup._replace(adapter=adapter), precision)
     model = family(setup.model.family)(tape, recipe)
     arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
     tape.phase("forward")

@@ -16,7 +16,7 @@ from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
-from vramplan.models.modules import CORE, DPO, DPO_PRECOMPUTED, OUTSIDE_LOSSES, Recipe, Segment
+from vramplan.models.modules import CORE, DPO_PRECOMPUTED, OUTSIDE_LOSSES, PREFERENCES, Recipe, Segment
 from vramplan.spec import Adapter, ModelShape, Sharded
 from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
@@ -94,7 +94,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         from vramplan.memory.trained import trained_of  # only jobs that train less than every weight pay for it
 
         tape.trained = trained_of(setup, precision)
-        tape.asks_inputs = every_block_is_checkpointed(setup.segments)
+        tape.asks_inputs = asks_inputs(setup)
     model = family(setup.model.family)(tape, recipe)
     tape.gradients_resident = setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
     shards = None
@@ -103,7 +103,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
 
         tape.buffer_dtype = precision.stored
         tape.sharding = shards = sharding_of(setup, tape, recipe, precision)
-    if setup.loss in (DPO, DPO_PRECOMPUTED):
+    if setup.loss in PREFERENCES:
         from vramplan.memory.preference import make_pairs  # only preference training pays for it
 
         arguments, inputs = make_pairs(tape, recipe, scored=setup.loss == DPO_PRECOMPUTED)
@@ -241,6 +241,16 @@ def _with_lomo(tape: Tape, loss: Tensor) -> None:
     tape.before_accumulation, tape.after_accumulation = partial(step_waiting, waiting), waiting.append
     backward(tape, loss)
     step_waiting(waiting)
+
+
+def asks_inputs(setup: Setup) -> bool:
+    """Whether the token embeddings are asked for a gradient, trained or not.
+
+    Transformers' own switch for checkpointing asks for it, and whoever uses reentrant checkpoints in another way has to
+    do the same (`enable_input_require_grads`): one whose input needs no gradient trains nothing.
+    """
+    reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in setup.segments)
+    return reentrant or every_block_is_checkpointed(setup.segments)
 
 
 def every_block_is_checkpointed(segments: Sequence[Segment]) -> bool:

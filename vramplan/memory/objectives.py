@@ -26,6 +26,7 @@ def forward_and_loss(
     if setup.loss != LABEL_SMOOTHER:
         return forward_and_preferences(setup, tape, model, recipe, arguments, states)
     output = leave_autocast(tape, model(*arguments))
+    tape.offloading = False  # it is the model's forward pass that is wrapped
     logits = output.logits
     assert isinstance(logits, Tensor)
     return Output(label_smoother(logits, arguments[1], shifts=setup.model.task == "lm"), logits)

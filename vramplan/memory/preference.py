@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.memory.precision import PRECISIONS
 from vramplan.models import family
-from vramplan.models.modules import DPO, SCORES, Output, Recipe, Segment
+from vramplan.models.modules import ALL_SCORES, DPO_ADAPTER_OFF, DPO_PRECOMPUTED, SCORES, Output, Recipe, Segment
 from vramplan.models.preference import Scored, preference_loss
 from vramplan.tape.record import State
-from vramplan.tape.tape import Tape, rounded
+from vramplan.tape.tape import Tape, Trained, rounded
 from vramplan.tape.tensors import FP32, INT64, Tensor
 
 if TYPE_CHECKING:
@@ -41,32 +41,44 @@ def forward_and_preferences(
     """Both forward passes and the loss; the weights and buffers of a reference model are added to the states.
 
     The reference runs after the model that trains, without gradients, with its own autocast context, and stores no
-    checkpoints. It has the weights' dtype, and dropout is off in both.
-    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__ and _compute_loss.
+    checkpoints. It has the weights' dtype, and dropout is off in both. Where it is the model itself with its adapter
+    switched off, it has no weights of its own, and its head gives all that the head of the one that trains gives.
+    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__ and _compute_loss; trainer/utils.py, use_adapter.
     """
-    ids = arguments[0]
+    ids, shares = arguments[0], setup.loss == DPO_ADAPTER_OFF
 
     def policy(labels: Tensor) -> Scored:
         return _scores(tape, model(ids, labels))
 
     def reference(labels: Tensor) -> Scored:
         alone = (Segment(1, recipe.shape.layers, False),)
-        frozen = recipe._replace(loss=SCORES, segments=alone, recomputes_core=False)
+        frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
         trained = len(tape.parameters)
+        before = tape.trained, tape.asks_inputs, tape.reentrant
+        tape.trained, tape.asks_inputs, tape.reentrant = _switched_off(tape) if shares else None, False, False
         other = family(setup.model.family)(tape, frozen)
         tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
         found = _scores(tape, other(ids, labels))
         tape.no_grad = False
+        tape.trained, tape.asks_inputs, tape.reentrant = before
         weights = tape.parameters[trained:]
         del tape.parameters[trained:]
-        size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights)
-        states.append(State("reference", size + sum(rounded(buffer) for buffer in other.buffers()), 0))
+        if not shares:
+            size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights)
+            states.append(State("reference", size + sum(rounded(buffer) for buffer in other.buffers()), 0))
         for one in weights:
             one.node = None  # it was its own accumulator: a cycle
         return found
 
-    loss = preference_loss(tape.batch, policy, reference if setup.loss == DPO else None, ids)
+    loss = preference_loss(tape.batch, policy, None if setup.loss == DPO_PRECOMPUTED else reference, ids)
     return Output(loss, None)
+
+
+def _switched_off(tape: Tape) -> Trained:
+    from vramplan.models.adapters import Adapted, AdapterOff
+
+    assert isinstance(tape.trained, Adapted)
+    return AdapterOff(tape.trained)
 
 
 def _scores(tape: Tape, output: Output) -> Scored:

@@ -58,17 +58,21 @@ class Adapted:
         """The adapter over a layer, or what runs in place of a quantized one."""
         if self.is_saved(tape, name):
             return None
-        quantized: Adapting | None = None
-        if self.quantization is not None and name not in CLASSIFIERS:
-            from vramplan.models.quantized import quantize  # only its jobs pay for it
-
-            quantized = quantize(module, self.quantization, self.compute)
+        quantized = self.quantized(module, name)
         if not is_target(name, self.adapter.targets):
             return quantized
         with tape.building(OWN):
             if quantized is not None:
                 return quantized_lora(tape, module, name, self.adapter, quantized, clones=self.quantization != "int8")
             return adapting(tape, module, name, self.adapter)
+
+    def quantized(self, module: Linear, name: str) -> Adapting | None:
+        """What runs in place of a layer whose weight is stored in few bits."""
+        if self.quantization is None or name in CLASSIFIERS:
+            return None
+        from vramplan.models.quantized import quantize  # only its jobs pay for it
+
+        return quantize(module, self.quantization, self.compute)
 
     def block(self, number: int) -> object:
         """Every block has the same adapters."""
@@ -81,6 +85,32 @@ class Adapted:
         from vramplan.models.quantized import shared_bytes
 
         return shared_bytes(self.quantization)
+
+
+class AdapterOff:
+    """The model with its adapter switched off: the layers themselves, and the originals of modules to save.
+
+    Source: peft 0.21.2, peft_model.py, PeftModel.disable_adapter.
+    """
+
+    def __init__(self, adapted: Adapted) -> None:
+        self.adapted = adapted
+
+    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+        """Nothing is trained."""
+        return False
+
+    def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
+        """The layer, or what runs in place of a quantized one."""
+        return None if self.adapted.is_saved(tape, name) else self.adapted.quantized(module, name)
+
+    def block(self, number: int) -> object:
+        """Every block is the same."""
+        return None
+
+    def shared_bytes(self) -> int:
+        """Nothing of its own."""
+        return 0
 
 
 def is_named(path: str, word: str) -> bool:

@@ -246,7 +246,7 @@ class Bert:
             from vramplan.models.padding import padded_mask  # only who pads pays for it
 
             mask = padded_mask(embedded, causal=False, additive=recipe.attention == "eager")
-        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), embedded)
+        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), embedded, mask=mask)
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """BertEmbeddings.forward: words, token types and positions."""

@@ -41,7 +41,9 @@ ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they a
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 LABEL_SMOOTHER = "label-smoother"
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
-OUTSIDE_LOSSES = {LABEL_SMOOTHER: LOGITS, DPO: ALL_SCORES, DPO_PRECOMPUTED: ALL_SCORES}
+DPO_ADAPTER_OFF = "dpo-adapter-off"  # the reference is the model without its adapter
+PREFERENCES = (DPO, DPO_PRECOMPUTED, DPO_ADAPTER_OFF)
+OUTSIDE_LOSSES = {LABEL_SMOOTHER: LOGITS, **dict.fromkeys(PREFERENCES, ALL_SCORES)}
 """Losses that the training loop makes when the model has returned, and what the model is asked for."""
 
 HEAD_LOSSES = ("chunked:N", "fused", "dpo")  # instead of a causal language model's own

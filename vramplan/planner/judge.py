@@ -7,7 +7,7 @@ from typing import NamedTuple
 from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import blocks_are_alike
-from vramplan.models.modules import DPO, DPO_PRECOMPUTED, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
+from vramplan.models.modules import LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -147,7 +147,7 @@ def loss_of(job: Job) -> str:
     if job.label_smoothing:
         return LABEL_SMOOTHER if job.runtime.name == "transformers" else SMOOTHED
     if job.loss == "dpo":
-        return DPO if job.dpo_reference == "model" else DPO_PRECOMPUTED
+        return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"
     if job.loss == "standard":
         return job.runtime.loss
     if job.loss != "fused":

@@ -33,7 +33,7 @@ def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
             return  # neither is modelled with an adapter
         if model_type not in ADAPTABLE or model_type in NO_ALL_LINEAR:
             return
-        dtype = base.precision.rpartition("-")[2] if mixed else "fp32"
+        dtype = base.precision.rpartition("-")[2] if mixed or base.precision.startswith("pure-") else "fp32"
         saved = CLASSIFIERS if cls else ()
         adapter = Adapter("lora", RANK, (ALL_LINEAR,), modules_to_save=saved, dtype=dtype)
         change: dict[str, Any] = {"adapter": {"kind": "lora", "rank": RANK, "targets": [ALL_LINEAR]}}
@@ -42,9 +42,25 @@ def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
         if amp:
             change["weight_dtype"] = base.precision.rpartition("-")[2]
             cost += " in 16 bits"
-        yield change, cost, base._replace(adapter=adapter, half_weights=amp)
+        reference = _with_its_own_reference(base, change)
+        yield change, cost, base._replace(adapter=adapter, half_weights=amp, dpo_reference=reference)
     elif base.adapter is not None and base.adapter.kind == "lora" and base.quantization is None:
         if cls or mixed or base.ema or base.adapter.modules_to_save or model_type not in QUANTIZABLE:
             return
         cost = "the frozen weights in 4 bits: other results, and slower steps"
-        yield {"quantization": QUANTIZATION}, cost, base._replace(quantization=QUANTIZATION)
+        adapter = base.adapter
+        if base.loss == "dpo" and any(one.key == "adapter.dtype" for one in base.assumptions):
+            if base.precision.endswith("fp16"):
+                return  # TRL makes the adapter bf16 then
+            adapter = adapter._replace(dtype="bf16")
+        change = {"quantization": QUANTIZATION}
+        reference = _with_its_own_reference(base, change)
+        yield change, cost, base._replace(quantization=QUANTIZATION, adapter=adapter, dpo_reference=reference)
+
+
+def _with_its_own_reference(base: Job, change: dict[str, Any]) -> str | None:
+    """The reference of preference training: in place of a second model the one that trains, without its adapter."""
+    if base.dpo_reference != "model":
+        return base.dpo_reference
+    change["dpo_reference"] = "adapter-off"
+    return "adapter-off"

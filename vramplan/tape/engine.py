@@ -103,7 +103,7 @@ def backward(tape: Tape, loss: Tensor) -> None:
         if type(kept) is Parameter:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
     tape.held.clear()
-    tape.input_table = None
+    tape.input_table = tape.entrance = None
 
 
 def walk(tape: Tape, out: Tensor, gradient: Tensor, since: int) -> None:

@@ -83,6 +83,7 @@ def chunked_log_probabilities(
     vocabulary = weight.shape[0]
     compute = tape.autocast or x.dtype
     has_bias = bias is not None
+    need_b = bias is not None and bias.node is not None
     x_shape, x_dtype, w_shape, w_dtype = x.shape, x.dtype, weight.shape, weight.dtype
     need_x, need_w = x.node is not None, weight.node is not None
     tile = _Tile(rows // tape.batch, width, vocabulary, compute, x.dtype is not compute, weight.dtype is not compute)
@@ -91,13 +92,13 @@ def chunked_log_probabilities(
         tape = grad.tape
         gx = tape.new("zeros", x_shape, FP32, True) if need_x else None
         gw = tape.new("zeros", w_shape, FP32, False) if need_w else None
-        gb = tape.new("zeros", (vocabulary,), FP32, False) if has_bias else None
-        tape.workspace("chunked_log_probabilities_backward", tile.backward_bytes(has_bias))
+        gb = tape.new("zeros", (vocabulary,), FP32, False) if need_b else None
+        tape.workspace("chunked_log_probabilities_backward", tile.backward_bytes(has_bias, need_b))
         tape.work(2 * rows * vocabulary * width * (1 + need_x + need_w))
         first = None if gx is None else _cast(tape, gx, x_dtype)
         second = None if gw is None else _cast(tape, gw, w_dtype)
         third = None if gb is None else _cast(tape, gb, w_dtype)
-        tape.workspace("chunked_log_probabilities_backward", tile.buffer_bytes)
+        tape.workspace("chunked_log_probabilities_backward", tile.left_by_backward_bytes)
         return (first, second, third) if has_bias else (first, second)
 
     inputs = (x, weight, bias) if has_bias else (x, weight)
@@ -121,10 +122,10 @@ def chunked_log_probabilities(
         mean = one("div")
         above, before = one("ge", BOOL), one("gt", BOOL)
         others = (entropy, mean, one("bitwise_and", BOOL))
-        tape.workspace("chunked_log_probabilities", tile.buffer_bytes)
+        tape.workspace("chunked_log_probabilities", tile.left_bytes)
         del above, before
     else:
-        tape.workspace("chunked_log_probabilities", tile.buffer_bytes)
+        tape.workspace("chunked_log_probabilities", tile.left_bytes)
     tape.save(node, x, weight, targets, log_z, others[0] if others else log_z)
     return Scores(scores, others)
 
@@ -163,6 +164,14 @@ class _Tile(NamedTuple):
         columns = [min(TILE_COLUMNS, self.vocabulary - start) for start in starts]
         return [rounded(n * width * self.compute.itemsize) for n in columns]
 
+    def left_bytes(self, samples: int) -> int:
+        """What is there until the function returns: the tile, and the cast rows of the last one."""
+        return self.buffer_bytes(samples) + self.rows_bytes(samples)[-1]
+
+    def left_by_backward_bytes(self, samples: int) -> int:
+        """The same in backward, and the last columns of the weight."""
+        return self.left_bytes(samples) + self.columns_bytes(self.width)[-1]
+
     def forward_bytes(self, has_bias: bool) -> Callable[[int], int]:
         """Most bytes alive inside: a tile's rows, and the columns of the weight, which go at once."""
         columns = max(self.columns_bytes(self.width))
@@ -174,13 +183,13 @@ class _Tile(NamedTuple):
 
         return size
 
-    def backward_bytes(self, has_bias: bool) -> Callable[[int], int]:
+    def backward_bytes(self, has_bias: bool, need_b: bool) -> Callable[[int], int]:
         """Most bytes alive inside: rows and columns are held until the next ones are there."""
         columns = self.columns_bytes(self.width)
         pairs = [a + b for a, b in pairwise(columns)]
         wrapped = columns[-1] + columns[0]  # the next tile of rows begins with the first columns again
         bias = max(self.columns_bytes(1)) if has_bias else 0
-        summed = rounded(min(TILE_COLUMNS, self.vocabulary) * FP32.itemsize) if has_bias else 0
+        summed = rounded(min(TILE_COLUMNS, self.vocabulary) * FP32.itemsize) if need_b else 0
 
         def size(samples: int) -> int:
             rows = self.rows_bytes(samples)

@@ -14,7 +14,8 @@ def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *masks: Ten
     """`torch.utils.checkpoint.checkpoint(use_reentrant=True)`: forward records nothing but this one node.
 
     Backward computes the whole segment again, with a graph, and walks that graph; so everything that the segment saves
-    is there at once, and what it returns lives until all of it is done. Nothing stops early.
+    is there at once, and what it returns lives until all of it is done. Nothing stops early. What functions of the
+    segment keep by themselves lives as long.
     Its node holds what the function holds, and lives as long as the loss: until backward is over.
     Saves `x`: the segment is computed again from it.
     Saves `masks`: arguments that need no gradient.
@@ -29,14 +30,18 @@ def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *masks: Ten
         detached = source.alias(source.shape, source.strides, leaf)
         before = tape.path, tape.category, tape.autocast
         casts, tape.casts = tape.casts, {}
+        held, tape.held = tape.held, []
         tape.enter(path)
         tape.category, tape.autocast, tape.flop_phase = "activations", tape.compute_dtype, "recompute"
         since = len(tape.nodes)
+        outer, tape.entrance = tape.entrance, leaf
         out = function(detached, *others)
+        tape.entrance = outer
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.autocast = casts, before[2]
         tape.category, tape.flop_phase = "temporaries", "backward"
         walk(tape, out, grad, since)
+        tape.held = held
         tape.enter(before[0])
         tape.category = before[1]
         return (None if leaf.grads is None else leaf.grads[0],)

@@ -61,10 +61,18 @@ def turned_pairs(first: Tensor, second: Tensor, cache: Tensor) -> list[Tensor]:
     return results
 
 
+def _in_fp32(cache: Tensor) -> Tensor:
+    """The cosines or the sines: a part of the cache, or a copy in fp32."""
+    if cache.dtype is FP32:
+        return cache
+    length, _, pairs, _ = cache.shape
+    return cache.tape.new("to", (length, 1, 1, pairs), FP32, False)
+
+
 def turned_pairs_in_autocast(first: Tensor, second: Tensor, cache: Tensor) -> list[Tensor]:
     """The same in autocast, which TorchScript writes into the graph: one recorded graph, with casts to fp32.
 
-    Saves `cache`: the gradients are the incoming ones times cosines and sines.
+    Saves `cache`: the gradients are the incoming ones times cosines and sines, or their casts if they are not in fp32.
     Backward: the negative of the difference's gradient, two products and their sum, two more and theirs.
     Source: torch/csrc/jit/passes/autocast.cpp; torch/csrc/jit/runtime/autodiff.cpp.
     """
@@ -85,9 +93,11 @@ def turned_pairs_in_autocast(first: Tensor, second: Tensor, cache: Tensor) -> li
         del one, other
         return (first_sum, second_sum)
 
-    wide_first, wide_second = tape.like("to", first, FP32), tape.like("to", second, FP32)
+    wide_first = tape.like("to", first, FP32)
+    cosines, wide_second = _in_fp32(cache), tape.like("to", second, FP32)
+    sines = _in_fp32(cache)
     _one, _other = tape.like("mul", wide_first), tape.like("mul", wide_second)
-    node = tape.record("add", (first, second), backward, (cache,))
+    node = tape.record("add", (first, second), backward, (cosines, sines))
     total = tape.like("add", wide_first)
     del _one, _other
     _one = tape.like("mul", wide_first)

@@ -155,12 +155,13 @@ class Tape:
         self.offloading = False  # what is saved goes to the host
         self.host: list[Any] = []  # what went there: vramplan/tape/offload.py, HostTensor
         self.reentrant = False  # checkpoints are reentrant
+        self.entrance: Any = None  # what gets the gradient of the leaf where a graph begins that is no weight
         self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.float8 = False  # whether linear layers multiply in fp8
         self.drops_empty = False  # whether what is concatenated with nothing but empty tensors stays as it is
-        self.casts: dict[Parameter, Tensor] = {}
+        self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built
         self.leaves: dict[Parameter, bool] = {}  # made inside the model: whether others hold the gradient too
@@ -287,6 +288,7 @@ class Tape:
         accumulator = Parameter(self, "input", tensor.shape, tensor.dtype, 1, trainable=True)
         accumulator.storage = tensor.storage
         self.held.append(accumulator)
+        self.entrance = accumulator
         return tensor.alias(tensor.shape, tensor.strides, accumulator)
 
     @contextmanager

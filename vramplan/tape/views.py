@@ -44,18 +44,19 @@ def to(x: Tensor, dtype: DType, *, category: str | None = None) -> Tensor:
 def autocast_half(x: Tensor) -> Tensor:
     """The cast that autocast puts before a matrix product.
 
-    fp32 weights that need gradients are cast once per autocast context and kept until it ends; anything else is cast at
-    each use.
+    fp32 weights that need gradients are cast once per autocast context and kept until it ends, and so are other leaves:
+    embeddings that were asked for a gradient, and the input of a reentrant checkpoint that is computed again.
+    Anything else is cast at each use.
     Source: aten/src/ATen/autocast_mode.cpp, cached_cast.
     """
     tape = x.tape
     dtype = tape.autocast
     if dtype is None or x.dtype is not FP32:
         return x
-    if type(x) is Parameter and x.node is not None:
-        cast = tape.casts.get(x)
+    if x.node is not None and (type(x) is Parameter or x.node is tape.entrance):
+        cast = tape.casts.get(x.node)
         if cast is None:
-            cast = tape.casts[x] = to(x, dtype, category="weight_casts")
+            cast = tape.casts[x.node] = to(x, dtype, category="weight_casts" if type(x) is Parameter else None)
         return cast
     return to(x, dtype, category="weight_casts" if type(x) is Parameter else None)
 

@@ -1,0 +1,49 @@
+"""What becomes of an adapter beside another technique: preference training, activations on the host, dropout."""
+
+from __future__ import annotations
+
+from vramplan.catalog.fields import Fields
+from vramplan.job.losses import DPO
+from vramplan.job.read import RawJob
+from vramplan.spec import Assumption, ModelShape
+
+DORA = "dora"
+ASKED = "embedded tokens are asked for a gradient (enable_input_require_grads), or nothing in the segments would train"
+TRANSPOSED = ("gpt2",)  # model types whose linear layers are Conv1D
+
+
+def dropout_of(
+    raw: RawJob, fields: Fields, kind: str, dropout: float, model: ModelShape, told: list[Assumption]
+) -> float:
+    """The dropout in an adapter's path: TRL turns it off with that of the model, unless the job says its own.
+
+    PEFT takes another path through DoRA where a dropout is asked for, whatever it is; over Conv1D that path makes a
+    weight of its own in every pass, with a gradient (peft 0.21.2, tuners/lora/dora.py; utils/other.py, transpose).
+    """
+    turned_off = raw.loss == DPO and not raw.fields.present("dropout")
+    if kind == DORA and turned_off:
+        message = f"{dropout:g} is not modelled with dora and dpo: TRL sets it to 0, PEFT computes as if it were not"
+        fields.refuse("dropout", message, hint="leave it out")
+    elif kind == DORA and model.transformers_model_type in TRANSPOSED:
+        message = f"{dropout:g} is not modelled with dora for {model.transformers_model_type}, whose layers are Conv1D"
+        fields.refuse("dropout", message, hint="leave it out, or use lora")
+    if not turned_off:
+        return dropout
+    told.append(Assumption("adapter.dropout", 0.0, f"dpo: TRL turns dropout off, the adapter's {dropout:g} too"))
+    return 0.0
+
+
+def dtype_of_trl(fields: Fields, precision: str, told: list[Assumption]) -> str:
+    """TRL turns an adapter over quantized weights to bf16 (trl 1.16.0, trainer/dpo_trainer.py)."""
+    if precision.endswith("fp16"):
+        message = f"is missing: TRL makes adapters over quantized weights bf16, which is not modelled with {precision}"
+        fields.refuse("dtype", message, hint="use a bf16 precision")
+    told.append(Assumption("adapter.dtype", "bf16", "TRL's for an adapter over quantized weights"))
+    return "bf16"
+
+
+def check_offload(fields: Fields, kind: str) -> None:
+    """Refuse what PEFT makes and drops for DoRA on the host, where it would be for a moment."""
+    if kind == DORA:
+        message = "dora is not modelled with activations on the host"
+        fields.refuse("kind", message, hint="use lora, or leave offload out")
