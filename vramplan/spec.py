@@ -264,7 +264,7 @@ class Job(NamedTuple):
     target_length: int | None = None  # seq2seq only: tokens of the decoder; None: sequence_length
     frozen: tuple[str, ...] = ()  # parts of the model that are not trained
     adapter: Adapter | None = None
-    quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8
+    quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8 | gptq-int4
     sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
 
 

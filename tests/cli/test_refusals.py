@@ -23,7 +23,7 @@ NOT_MODELLED = {
     "--gpus 8 --sharding fsdp --optimizer muon": ("optimizer", "muon"),
     "--gpus 8 --sharding fsdp --adapter lora": ("adapter", "lora"),
     "--gpus 8 --shards 4 --sharding fsdp": ("parallel.shards", "4 of 8"),
-    "--adapter dora --quantization nf4": ("adapter.kind", "dora"),
+    "--adapter dora --quantization gptq-int4 --precision pure-bf16": ("adapter.kind", "dora"),
     "--quantization gptq-int4 --adapter lora": ("quantization", "gptq-int4"),
     "--loss vocab-parallel": ("loss", "vocab-parallel"),
     "--compile --attention eager": ("compile", "eager"),

@@ -45,6 +45,7 @@ TITLES = {
     "vramplan.tape.log_probabilities": "Log-probabilities",
     "vramplan.tape.adapted": "Adapters",
     "vramplan.tape.quantized": "Quantized weights",
+    "vramplan.tape.gptq": "GPTQ layers",
     "vramplan.tape.float8": "Linear layers in fp8",
     "vramplan.tape.views": "Casts and views",
     "vramplan.tape.indexing": "Slices with a step, stacks and lists of indices",

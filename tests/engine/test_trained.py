@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.trained_draws import frozen_words, trained_setups
+from vramplan.job.trained import feeds_head
 from vramplan.memory.iteration import Setup, every_block_is_checkpointed, replay
 from vramplan.memory.trained import is_reached, names_of
+from vramplan.models.gptq import stored_bytes_gptq
 from vramplan.models.quantized import stored_bytes_4bit
 from vramplan.tape.envelope import Envelope
 
@@ -53,11 +55,12 @@ def test_a_further_frozen_part_never_needs_more(data: st.DataObject, setup: Setu
     is memory which training the table does not need. And autocast keeps one cast of a trained weight, where one that is
     frozen is cast for each chunk of the loss.
     """
-    if every_block_is_checkpointed(setup.segments) or (setup.precision.startswith("amp") and ":" in setup.loss):
+    by_chunks = ":" in setup.loss or setup.loss.startswith("fused")
+    if every_block_is_checkpointed(setup.segments) or (setup.precision.startswith("amp") and by_chunks):
         return
     names = names_of(setup.model)
     words = (*setup.frozen, *data.draw(frozen_words(setup.model, names)))
-    if not is_reached(setup.model, words):
+    if not is_reached(setup.model, words) or (setup.loss.startswith("fused") and not feeds_head(names.paths, words)):
         return
     chain = [setup._replace(frozen=()), setup, setup._replace(frozen=words)]
     peaks = [replay(one, batch=min(batch, 2)).peak_bytes(batch) for one in chain]
@@ -87,3 +90,14 @@ def test_the_bits_of_a_quantized_weight(elements: int, double: bool) -> None:
     bits = 4 + (8 / 64 + 32 / (64 * 256) if double else 32 / 64)
     full = elements * bits / 8
     assert full <= sum(stored_bytes_4bit(elements, nested=double)) <= full + 16 * 4 + double * (256 * 4 + 4) + 8
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(4096, 4096), (4096, 14336), (1600, 6400)])
+def test_the_bits_of_a_gptq_weight(inputs: int, outputs: int) -> None:
+    """4 bits, and for each group of 128 inputs 16 + 4 bits of an output's scale and zero; 4 B of each input's group.
+
+    Source: gptqmodel 7.7.0, nn_modules/qlinear/__init__.py, GPTQQuantLinear._register_gptq_buffers.
+    """
+    groups = -(-inputs // 128)
+    shifts = 8 * 4
+    assert sum(stored_bytes_gptq(inputs, outputs)) == outputs * (inputs * 4 + groups * 20) // 8 + 4 * inputs + shifts

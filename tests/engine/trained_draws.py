@@ -5,10 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from vramplan.job.trained import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR, QUANTIZABLE
+from vramplan.job.quantized import quantizable
+from vramplan.job.trained import feeds_head
+from vramplan.job.vocabulary import QUANTIZATIONS
+from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR, loads_fp32
 from vramplan.memory.iteration import Setup
 from vramplan.memory.trained import Names, is_reached, names_of
-from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
+from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
 from vramplan.models.trained import matches
 from vramplan.spec import Adapter, ModelShape
 
@@ -57,15 +60,22 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
     """An iteration with frozen parts, or with an adapter over a model that may be quantized."""
     model_type = draw(st.sampled_from(FREEZABLE if only_frozen else ADAPTABLE))
     setup = draw(setups(model_type=model_type))
-    if setup.loss.startswith("fused"):
-        setup = setup._replace(loss="chunked:3")
     names = names_of(setup.model)
     if only_frozen or not (adapted or draw(st.booleans())):
-        return setup._replace(frozen=draw(frozen_words(setup.model, names)))
-    quantizable = model_type in QUANTIZABLE and setup.model.task != "cls"
-    quantizable = quantizable and not setup.precision.startswith("mixed-") and not setup.ema
-    quantization = draw(st.sampled_from([None, "nf4", "nf4-double", "int8"])) if quantizable else None
-    kinds = ["lora", "dora", "ia3"] if quantization is None else ["lora"]
+        frozen = draw(frozen_words(setup.model, names))
+        if setup.loss.startswith("fused") and not feeds_head(names.paths, frozen):
+            setup = setup._replace(loss="chunked:3")
+        return setup._replace(frozen=frozen)
+    in_bits = setup.model.task != "cls" and not setup.precision.startswith("mixed-") and not setup.ema
+    known = [one for one in QUANTIZATIONS if in_bits and model_type in quantizable(one)]
+    if setup.precision == "fp32":
+        known = [one for one in known if one != GPTQ]
+    quantization = draw(st.sampled_from([None, *known]))
+    kinds = ["lora"] if quantization == GPTQ else ["lora", "dora", "ia3"]
+    if quantization is not None and setup.precision.startswith("pure-"):
+        kinds = [kind for kind in kinds if kind != "ia3"]
     adapter = draw(adapters(setup.model, names, setup.precision, kinds))
-    half = setup.precision.startswith("amp-") and draw(st.booleans())
+    half = setup.precision.startswith("amp-") and (quantization == GPTQ or draw(st.booleans()))
+    if quantization is not None and loads_fp32(model_type, setup.precision, half_weights=half):
+        quantization = None
     return setup._replace(adapter=adapter, quantization=quantization, half_weights=half)

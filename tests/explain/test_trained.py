@@ -20,6 +20,9 @@ SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--ste
         "--adapter lora --modules-to-save ln_1 --checkpointing none --weight-dtype bf16",
         "--adapter lora --quantization nf4-double --checkpointing full",
         "--adapter lora --quantization int8 --checkpointing none",
+        "--adapter dora --quantization int8 --checkpointing none",
+        "--adapter ia3 --quantization nf4 --checkpointing full",
+        "--adapter lora --quantization gptq-int4 --checkpointing none --precision pure-fp16",
     ],
 )
 def test_what_is_trained_is_explained_to_the_byte(options: str) -> None:

@@ -73,13 +73,12 @@ def test_defaults_are_merged_deeply_and_lists_replaced(read) -> None:
 
 def test_one_job_that_is_not_modelled_does_not_spoil_the_others(read) -> None:
     entries = read(
-        HEAD
-        + "jobs:\n- name: a\n- name: b\n  quantization: gptq-int4\n  precision: fsdp-bf16\n- {name: c, gpu: nosuch}\n"
+        HEAD + "jobs:\n- name: a\n- name: b\n  offload: [optimizer]\n  precision: fsdp-bf16\n- {name: c, gpu: nosuch}\n"
         "- {name: d, micro_batch_size: 3, gradient_accumulation_steps: 2, global_batch_size: 7}\n"
     )
     assert [entry.job is not None for entry in entries] == [True, False, False, False]
     assert str(entries[1].problems[0]).endswith(
-        "/jobs.yaml:8:17: jobs.1.quantization: gptq-int4 is not modelled (modelled: nf4, nf4-double, int8)"
+        "/jobs.yaml:8:12: jobs.1.offload: optimizer: offloading is not modelled (modelled: activations)"
     )
     assert len(entries[1].problems) == 2
     assert "there is no GPU profile 'nosuch'" in entries[2].problems[0].message

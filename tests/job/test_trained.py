@@ -18,6 +18,7 @@ from vramplan.spec import Job, ModelShape
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 LORA = {"kind": "lora"}
+GPTQ = {"quantization": "gptq-int4", "adapter": LORA, "precision": "pure-bf16"}
 LLAVA_REST = ("projector", "language_model", "head")
 
 
@@ -74,6 +75,11 @@ def test_every_default_target_is_a_layer_of_its_model(model_type: str) -> None:
         {"adapter": {"kind": "lora", "rank": 4, "targets": ["all-linear"], "dropout": 0.05, "alpha": 16}},
         {"adapter": {"kind": "ia3"}},
         {"adapter": LORA, "quantization": "nf4-double", "precision": "pure-bf16"},
+        GPTQ,
+        {"adapter": {"kind": "dora"}, "quantization": "int8"},
+        {"adapter": LORA, "loss": "fused"},
+        {"frozen": ["embeddings", "head"], "loss": "fused"},
+        {"adapter": {"kind": "ia3"}, "quantization": "nf4", "precision": "amp-bf16", "weight_dtype": "bf16"},
         {"adapter": {**LORA, "dtype": "bf16"}, "precision": "pure-bf16"},
         {"adapter": {**LORA, "modules_to_save": ["lm_head", "embed_tokens"]}, "model": UNTIED},
         {"adapter": LORA, "model": "bert-base", "loss": "classification"},
@@ -95,7 +101,10 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ({"frozen": ["layers.0-12"]}, "frozen: 'layers.0-12' is out of range: the blocks of gpt2 are 0 to 11"),
         ({"frozen": ["embeddings", "layers", "norms"]}, "frozen: nothing is left to train (leave a part out)"),
         ({"frozen": ["head"]}, "frozen: the head of gpt2 is tied to its embeddings: neither can be frozen alone"),
-        ({"frozen": ["embeddings"], "loss": "fused"}, "loss: fused is not modelled with frozen parts"),
+        (
+            {"model": UNTIED, "frozen": ["embeddings", "layers", "norms"], "loss": "fused"},
+            "loss: Liger's fused loss gives the head a gradient only where its input needs one",
+        ),
         ({"frozen": ["embeddings"], "adapter": LORA}, "frozen: an adapter freezes the whole model (leave frozen out)"),
         ({"adapter": {"rank": 8}}, "adapter.kind: required key is missing"),
         ({"adapter": {**LORA, "targets": ["c_atn"]}}, "adapter.targets: 'c_atn' names no linear layer of gpt2"),
@@ -104,11 +113,30 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ({"adapter": {**LORA, "dtype": "fp16"}}, "adapter.dtype: fp16 is not modelled with amp-bf16"),
         ({"adapter": {**LORA, "modules_to_save": ["wte"]}}, "'wte' is tied to the head of gpt2, and PEFT would untie"),
         ({"adapter": {**LORA, "rank": 0}}, "adapter.rank: 0 is too small"),
-        ({"adapter": LORA, "loss": "fused"}, "loss: fused is not modelled with a frozen head"),
         ({"adapter": LORA, "model": "phi-3-mini"}, "adapter.targets: is missing: PEFT has no targets of its own"),
         ({"quantization": "nf4"}, "quantization: nf4 weights cannot be trained: they need an adapter"),
-        ({"quantization": "gptq-int4", "adapter": LORA}, "quantization: gptq-int4 is not modelled (modelled: nf4"),
-        ({"quantization": "int8", "adapter": {"kind": "dora"}}, "adapter.kind: dora is not modelled over int8"),
+        (
+            {"quantization": "gptq-int4", "adapter": LORA},
+            "such a checkpoint has 16 bits where it is not quantized (weight_dtype: bf16, as an option",
+        ),
+        (
+            {"quantization": "gptq-int4", "adapter": LORA, "precision": "fp32"},
+            "gptq-int4 is not modelled with fp32: such a checkpoint",
+        ),
+        (
+            {**GPTQ, "adapter": {**LORA, "targets": ["all-linear"]}},
+            "targets: PEFT's all-linear does not see gptq-int4 layers",
+        ),
+        ({**GPTQ, "adapter": {"kind": "ia3"}}, "adapter.kind: ia3 is not modelled over gptq-int4 weights"),
+        (
+            {**GPTQ, "model": {**UNTIED, "intermediate_size": 500}},
+            "quantization: gptq-int4 needs widths that are multiples of 32",
+        ),
+        ({**GPTQ, "model": "bert-base"}, "quantization: gptq-int4 is not modelled for bert (modelled: gpt2"),
+        (
+            {"quantization": "int8", "adapter": {"kind": "ia3"}, "precision": "pure-bf16"},
+            "adapter.kind: ia3 over int8 weights gives fp32, which pure-bf16 cannot go on with",
+        ),
         ({"quantization": "nf4", "adapter": LORA, "precision": "mixed-fp16"}, "nf4 is not modelled with mixed-fp16"),
         ({"quantization": "nf4", "adapter": LORA, "ema": True}, "ema: a moving average of nf4 weights"),
         (
@@ -134,8 +162,12 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             "adapter.targets: all-linear is not modelled for mixtral",
         ),
         (
-            {"model": "t5-base", "adapter": LORA, "quantization": "nf4"},
-            "quantization: quantized weights are not modelled",
+            {"model": "t5-base", "adapter": LORA, "quantization": "nf4", "precision": "pure-fp16"},
+            "quantization: nf4 is not modelled with t5-base in fp16, of which some layers stay in fp32 (use bf16",
+        ),
+        (
+            {"model": "vit-base-patch16-224", "adapter": {**LORA, "targets": ["q_proj"]}, "quantization": "nf4"},
+            "quantization: nf4 is not modelled for vit (modelled: ",
         ),
         ({"adapter": LORA, "activation_checkpointing": "optimal"}, "optimal is modelled only where every weight"),
     ],
@@ -144,8 +176,12 @@ def test_what_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:
     assert message in refused(**keys)
 
 
-def test_outliers_of_int8_are_said_to_be_left_out() -> None:
+def test_what_quantization_takes_for_granted_is_said() -> None:
     assert assumed(job(quantization="int8", adapter=LORA))["quantization"] == "int8"
+    assert assumed(job(**GPTQ))["quantization"] == "gptq-int4"
+    assert "quantization" not in assumed(job(quantization="nf4", adapter=LORA))
+    why = {one.key: one.why for one in job(quantization="nf4", adapter=LORA, model="mixtral-8x7b").assumptions}
+    assert why["quantization"].startswith("bitsandbytes leaves the experts")
 
 
 @pytest.mark.parametrize("model_type", sorted(MODEL_TYPES))

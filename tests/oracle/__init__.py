@@ -24,6 +24,11 @@ ran as the composites of its CUDA backend (int8 without outliers), and Llama 3 8
 of peft 0.21.2. Rows whose strategy leaves one block to each checkpoint are not among them unless Transformers' own
 switch made the checkpoints: it asks embeddings for gradients, which other ways to make the same checkpoints do not.
 
+`quantized.json` holds LoRA over GPTQ layers of gptqmodel 7.7.0 (TritonV2Linear in training, placed as optimum 2.3.0
+does), LoRA over layers of bitsandbytes 0.50.2 of the other model types, DoRA and IA3 over them, and the fused loss of
+liger-kernel 0.8.5 with a frozen head. The function of gptqmodel that dequantizes is compiled; Inductor makes one kernel
+and one buffer of it, which stands for it in the traces.
+
 `halves.json` holds models of those other types cast to 16 bits under torch.autocast.
 
 `galore.json` holds galore-torch 1.0's GaLoreAdamW over random configurations of many model types: the step that makes

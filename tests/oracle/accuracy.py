@@ -39,6 +39,7 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `frozen.json`, `adapted.json` | frozen parts and adapters of the model types that are not in `adapters.json` |
 | `pairs.json` | two or three at once of what the files above have one by one |
+| `quantized.json` | GPTQ layers, further quantized weights under LoRA, DoRA and IA3, fused losses of frozen heads |
 | `fp8.json`, `fp8_more.json` | torchao 0.18's Float8Linear |
 | `compile.json`, `compile_more.json` | compiled steps, by [stated rules](compile.md) and not to the byte |
 
@@ -82,7 +83,7 @@ def page() -> str:
         parts.append(table(found, "checkpointing", _checkpointing))
         if file == "losses":
             parts.append(table(found, "loss", lambda row: row.job.loss))
-        if file in {"adapters", "adapted"}:
+        if file in {"adapters", "adapted", "quantized"}:
             parts.append(table(found, "trained", _trained))
         parts.append(table(found, "attention", lambda row: row.job.attention))
         parts.append(table(found, "optimizer", lambda row: f"{row.job.optimizer}, {row.job.optimizer_implementation}"))

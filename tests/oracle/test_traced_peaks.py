@@ -44,6 +44,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "fp8",
         "fully_shard",
         "replicated",
+        "quantized",
     )
 
 

@@ -90,7 +90,7 @@ def _words(name: str, runtime: str) -> tuple[str, ...]:
         "sharding": words.TEXTBOOK_SHARDINGS if textbook else words.SHARDINGS[:1],
         "activation_model": words.ACTIVATION_MODELS,
         "adapter": words.ADAPTERS,
-        "quantization": words.MODELLED_QUANTIZATIONS,
+        "quantization": words.QUANTIZATIONS,
         "targets": ("all-linear",),
         "frozen": ("embeddings", "layers", "norms", "head"),
         "adapter_dtype": ("fp32", "fp16", "bf16"),

@@ -237,7 +237,8 @@ def _job(
         str | None, _option("--adapter-dtype", metavar="NAME", help="fp32, or the model's own: fp16, bf16.")
     ] = None,
     quantization: Annotated[
-        str | None, _option("--quantization", metavar="NAME", help="Frozen weights in few bits: nf4, nf4-double, int8.")
+        str | None,
+        _option("--quantization", metavar="NAME", help="Frozen weights in few bits: nf4, nf4-double, int8, gptq-int4."),
     ] = None,
     frozen: Annotated[
         str | None,

@@ -8,10 +8,11 @@ from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
 from vramplan.job import vocabulary as words
 from vramplan.job.losses import DPO
+from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, quantizable, told_of
 from vramplan.job.read import RawJob
-from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR, QUANTIZABLE
+from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR
 from vramplan.memory.trained import Names, is_reached, names_of
-from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, is_named, is_saved_as
+from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, UNQUANTIZED, is_named, is_saved_as
 from vramplan.models.modules import EMBEDDINGS, HEAD, LAYERS
 from vramplan.models.trained import matches
 from vramplan.spec import Adapter, Assumption, ModelShape
@@ -69,10 +70,10 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if raw.adapter is None:
         _frozen(raw, model, names, loss)
         return raw.frozen, None, told
+    if raw.quantization == GPTQ:
+        check_gptq_layers(raw, model, names)
     if raw.frozen:
         fields.refuse("frozen", "an adapter freezes the whole model", hint="leave frozen out")
-    if loss == "fused":
-        fields.refuse("loss", "fused is not modelled with a frozen head", hint="use standard or chunked:8")
     return (), _Adapter(raw, raw.adapter, model, names, precision, told).adapter(), told
 
 
@@ -81,7 +82,7 @@ def _not_traced(raw: RawJob, model_type: str) -> bool:
     given = [
         ("frozen", "frozen parts are", FREEZABLE, bool(raw.frozen)),
         ("adapter", "an adapter is", ADAPTABLE, raw.adapter is not None),
-        ("quantization", "quantized weights are", QUANTIZABLE, raw.quantization is not None),
+        ("quantization", f"{raw.quantization} is", quantizable(raw.quantization), raw.quantization is not None),
     ]
     refused = False
     for key, what, known, asked in given:
@@ -93,23 +94,22 @@ def _not_traced(raw: RawJob, model_type: str) -> bool:
 
 def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: list[Assumption]) -> None:
     fields, given = raw.fields, raw.quantization
-    if given not in words.MODELLED_QUANTIZATIONS:
-        modelled = ", ".join(words.MODELLED_QUANTIZATIONS)
-        fields.refuse("quantization", f"{given} is not modelled (modelled: {modelled})")
-    elif raw.adapter is None:
+    if raw.adapter is None:
         message = f"{given} weights cannot be trained: they need an adapter beside them"
         fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
     if precision.startswith("mixed-"):
         message = f"{given} is not modelled with {precision}, whose step keeps a master copy"
         fields.refuse("quantization", message, hint="use amp-bf16, or pure-bf16")
+    elif given == GPTQ:
+        check_gptq_precision(raw, precision)
     if model is not None and model.task == "cls":
         message = f"{given} would quantize the classifier, which then cannot be trained"
         fields.refuse("quantization", message, hint="leave it out")
     if raw.ema:
         fields.refuse("ema", f"a moving average of {given} weights is not modelled", hint="leave one of the two out")
-    if given == "int8":
-        why = "columns with outliers depend on the data and are left out: about 0.1 % of them (arXiv:2208.07339)"
-        told.append(Assumption("quantization", given, why))
+    told += told_of(given, model)
+    if model is not None:
+        check_fp16(raw, model, precision)
 
 
 def _frozen(raw: RawJob, model: ModelShape, names: Names, loss: str) -> None:
@@ -132,9 +132,16 @@ def _frozen(raw: RawJob, model: ModelShape, names: Names, loss: str) -> None:
         fields.refuse("frozen", "nothing is left to train", hint="leave a part out")
     elif not is_reached(model, raw.frozen):
         fields.refuse("frozen", "nothing that the loss depends on is left to train", hint="leave a part out")
-    head = (HEAD in raw.frozen) or (tied and EMBEDDINGS in raw.frozen)
-    if loss == "fused" and (head or raw.frozen):
-        fields.refuse("loss", "fused is not modelled with frozen parts", hint="use standard or chunked:8")
+    elif loss == "fused" and not feeds_head(names.paths, raw.frozen):
+        message = (
+            "Liger's fused loss gives the head a gradient only where its input needs one, and nothing else is trained"
+        )
+        fields.refuse("loss", message, hint="use standard or chunked:8")
+
+
+def feeds_head(paths: Sequence[Sequence[str]], frozen: Sequence[str]) -> bool:
+    """Whether something is trained that the head has its input from."""
+    return any(path[0] != HEAD and not any(matches(word, path) for word in frozen) for path in paths)
 
 
 def _tied(fields: Fields, model: ModelShape) -> None:
@@ -198,8 +205,12 @@ class _Adapter:
         """The adapter with every default explicit."""
         fields, ia3 = self.fields, self.kind == "ia3"
         quantization = self.raw.quantization
-        if quantization is not None and self.kind != "lora":
-            fields.refuse("kind", f"{self.kind} is not modelled over {quantization} weights", hint="use lora")
+        if quantization == GPTQ and self.kind != "lora":
+            message = f"{self.kind} is not modelled over {quantization} weights: PEFT has it only for bitsandbytes"
+            fields.refuse("kind", message, hint="use lora")
+        if quantization is not None and ia3 and self.precision.startswith("pure-"):
+            message = f"ia3 over {quantization} weights gives fp32, which {self.precision} cannot go on with"
+            fields.refuse("kind", message, hint="use autocast: amp-bf16 with weight_dtype")
         if self.raw.offload_activations:
             beside.check_offload(fields, self.kind)
         targets, feedforward = self.targets()
@@ -247,12 +258,20 @@ class _Adapter:
         else:
             targets, own = tuple(given), ()
             self.check("targets", targets, (ALL_LINEAR, *self.names.linears), self.is_linear)
-            if ALL_LINEAR in targets and model_type in NO_ALL_LINEAR:
-                message = f"{ALL_LINEAR} is not modelled for {model_type}, of whose experts it makes targets too"
-                fields.refuse("targets", message, hint="name layers: " + ", ".join(self.names.linears))
+            if ALL_LINEAR in targets and (why := self.no_all_linear()):
+                fields.refuse("targets", why, hint="name layers: " + ", ".join(self.names.linears))
         if feedforward is not None:
             self.check("feedforward_targets", feedforward, targets, lambda word: word in targets)
         return targets, own if feedforward is None else tuple(feedforward)
+
+    def no_all_linear(self) -> str | None:
+        """Why `all-linear` cannot be said of the model."""
+        model_type = self.model.transformers_model_type
+        if self.raw.quantization == GPTQ:
+            return f"PEFT's {ALL_LINEAR} does not see {GPTQ} layers, which are none of PyTorch's linear ones"
+        if model_type in NO_ALL_LINEAR:
+            return f"{ALL_LINEAR} is not modelled for {model_type}, of whose experts it makes targets too"
+        return None
 
     def is_linear(self, word: str) -> bool:
         """Whether a word names linear layers of the model."""
@@ -277,7 +296,7 @@ class _Adapter:
                 message = f"{shown(word)} is tied to the head of {model.name}, and PEFT would untie them"
                 fields.refuse("modules_to_save", message, hint="name it only for a model whose head is not tied")
             elif self.raw.quantization is not None and any(
-                is_saved_as(name, word) for name in self.names.linears if name not in CLASSIFIERS
+                is_saved_as(name, word) for name in self.names.linears if name not in UNQUANTIZED
             ):
                 message = f"{shown(word)} is quantized and cannot be trained"
                 fields.refuse("modules_to_save", message, hint="name embeddings, heads or norms")

@@ -91,7 +91,6 @@ PARALLEL_KEYS = (
 )
 MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op")
 ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
-MODELLED_QUANTIZATIONS = ("nf4", "nf4-double", "int8")
 
 EXPECTATIONS = ("fits", "does-not-fit", "tight")
 

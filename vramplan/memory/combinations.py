@@ -9,8 +9,12 @@ UNTRACED = {
     "precision": ("adapter", "frozen", "padding", "offload", "checkpoint_reentrant", "label_smoothing"),
     "loss": ("offload",),
     "optimizer": ("adapter", "frozen"),
+    "quantization": ("loss", "offload", "checkpoint_reentrant", "padding", "compile"),
 }
-"""What does not go with a key; of `precision` it is fp8, of `loss` dpo, and of `optimizer` GaLore, that it is about."""
+"""What does not go with a key.
+
+Of `precision` it is fp8, of `loss` dpo, of `optimizer` GaLore, and of `quantization` GPTQ, that it is about.
+"""
 
 BESIDE = ("eval_batch_size", "generation_batch_size", "generation_length")
 NOT_BESIDE = ("compile", "precision")
@@ -19,10 +23,20 @@ NOT_BESIDE = ("compile", "precision")
 QUANTIZABLE = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
     *("phi", "phi3", "gpt_neox", "opt", "bloom", "mpt", "bert"),
+    *("t5", "bart", "roberta", "xlm-roberta", "mixtral", "glm", "glm4", "llava"),
 )
-"""Model types that were traced with quantized weights beneath an adapter (tests/oracle/adapters.json)."""
+"""Model types that were traced with weights of bitsandbytes beneath an adapter (adapters.json, quantized.json)."""
 
-ADAPTABLE = (*QUANTIZABLE, "t5", "bart", "roberta", "xlm-roberta", "mixtral", "glm", "glm4", "vit", "llava")
+KEEPS_FP32 = ("t5",)
+"""Model types of which Transformers leaves layers in fp32 where it loads the rest in fp16: that was not traced."""
+
+GPTQ_QUANTIZABLE = (
+    *("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
+    *("phi", "phi3", "gpt_neox", "opt", "bloom", "glm", "glm4"),
+)
+"""Model types of which gptqmodel has checkpoints and optimum finds the blocks (tests/oracle/quantized.json)."""
+
+ADAPTABLE = (*QUANTIZABLE, "vit")
 """Model types whose adapters were traced (the same file, and frozen.json); others are refused."""
 
 FREEZABLE = (
@@ -45,6 +59,12 @@ PROJECTABLE = (
 COMPILED_ADAPTERS = ("gpt2", "llama", "bert")
 """Families whose LoRA was traced under a compiler, with every activation stored (tests/oracle/compile_more.json)."""
 
+
+def loads_fp32(model_type: str, precision: str, *, half_weights: bool) -> bool:
+    """Whether a model that is loaded to be quantized would have layers in fp32 among others in fp16."""
+    return model_type in KEEPS_FP32 and (precision == "pure-fp16" or (precision == "amp-fp16" and half_weights))
+
+
 def techniques(job: Job) -> dict[str, str]:
     """The techniques of a job that do not go with everything, by their key, and what each is called."""
     found = {
@@ -52,6 +72,7 @@ def techniques(job: Job) -> dict[str, str]:
         "precision": "fp8" if job.precision == "fp8" else "",
         "loss": job.loss if job.loss == "dpo" else "",
         "adapter": "" if job.adapter is None else job.adapter.kind,
+        "quantization": "gptq-int4" if job.quantization == "gptq-int4" else "",
         "frozen": ", ".join(job.frozen),
         "padding": job.padding if job.padding != "none" else "",
         "offload": "activations" if job.offload_activations else "",

@@ -36,6 +36,7 @@ class Names(NamedTuple):
     paths: tuple[tuple[str, ...], ...]  # of each weight, from the outer part to the inner, without repetitions
     linears: tuple[str, ...]
     table: tuple[str, ...]  # the first weight: the table of the token embeddings
+    widths: frozenset[int]  # inputs and outputs of the linear layers in blocks
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -51,6 +52,7 @@ class _Collector:
     def __init__(self) -> None:
         self.paths: dict[tuple[str, ...], None] = {}
         self.linears: dict[str, None] = {}
+        self.widths: set[int] = set()
 
     def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
         self.paths[path_of(tape.part, name)] = None
@@ -58,6 +60,8 @@ class _Collector:
 
     def linear(self, tape: Tape, module: Any, name: str) -> None:
         self.linears[name] = None
+        if LAYERS in path_of(tape.part, name):
+            self.widths.update(module.weight.shape)
 
     def block(self, number: int) -> object:
         return None
@@ -71,7 +75,7 @@ def names_of(model: ModelShape) -> Names:
     collector = _Collector()
     _forward(model, Tape(1, direct=True), collector)  # every block, as each has a name of its own
     paths = tuple(collector.paths)
-    return Names(paths, tuple(collector.linears), paths[0])
+    return Names(paths, tuple(collector.linears), paths[0], frozenset(collector.widths))
 
 
 def is_reached(model: ModelShape, frozen: Sequence[str]) -> bool:

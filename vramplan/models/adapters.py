@@ -19,8 +19,10 @@ from vramplan.tape.tensors import BF16, FP16, FP32, DType, Parameter, Shape, Ten
 from vramplan.tape.views import clone, to, transpose, view
 
 ALL_LINEAR = "all-linear"
+GPTQ = "gptq-int4"
 OWN = "adapter"  # the part of a model that an adapter's weights belong to
 CLASSIFIERS = ("classifier",)  # heads that are linear layers: neither targets of all-linear nor quantized
+UNQUANTIZED = (*CLASSIFIERS, "wo")  # and what T5PreTrainedModel._keep_in_fp32_modules names, which is left alone too
 DTYPES = {"fp32": FP32, "fp16": FP16, "bf16": BF16}
 
 Adapting = Callable[[Linear, Tensor], Tensor]
@@ -58,21 +60,25 @@ class Adapted:
         """The adapter over a layer, or what runs in place of a quantized one."""
         if self.is_saved(tape, name):
             return None
-        quantized = self.quantized(module, name)
+        quantized = self.quantized(tape, module, name)
         if not is_target(name, self.adapter.targets):
             return quantized
         with tape.building(OWN):
-            if quantized is not None:
-                return quantized_lora(tape, module, name, self.adapter, quantized, clones=self.quantization != "int8")
-            return adapting(tape, module, name, self.adapter)
+            if quantized is None or self.quantization is None:
+                return adapting(tape, module, name, self.adapter)
+            if self.quantization == GPTQ:
+                return LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], quantized)
+            from vramplan.models.quantized_adapters import quantized_adapter
 
-    def quantized(self, module: Linear, name: str) -> Adapting | None:
+            return quantized_adapter(tape, module, name, self.adapter, quantized, self.quantization, self.compute)
+
+    def quantized(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
         """What runs in place of a layer whose weight is stored in few bits."""
-        if self.quantization is None or name in CLASSIFIERS:
+        if self.quantization is None or name in UNQUANTIZED:
             return None
         from vramplan.models.quantized import quantize  # only its jobs pay for it
 
-        return quantize(module, self.quantization, self.compute)
+        return quantize(module, self.quantization, self.compute, tape.part)
 
     def block(self, number: int) -> object:
         """Every block has the same adapters."""
@@ -102,7 +108,7 @@ class AdapterOff:
 
     def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
         """The layer, or what runs in place of a quantized one."""
-        return None if self.adapted.is_saved(tape, name) else self.adapted.quantized(module, name)
+        return None if self.adapted.is_saved(tape, name) else self.adapted.quantized(tape, module, name)
 
     def block(self, number: int) -> object:
         """Every block is the same."""
@@ -145,14 +151,6 @@ def adapting(tape: Tape, module: Linear, name: str, adapter: Adapter) -> Adaptin
     return LoRA(tape, name, inputs, outputs, adapter, dtype)
 
 
-def quantized_lora(
-    tape: Tape, module: Linear, name: str, adapter: Adapter, quantized: Adapting, *, clones: bool
-) -> Adapting:
-    """LoRA over a quantized layer; no other adapter is modelled there."""
-    dtype = DTYPES[adapter.dtype]
-    return QuantizedLoRA(tape, name, *widths(module), adapter, dtype, quantized=quantized, clones=clones)
-
-
 def widths(module: Linear) -> tuple[int, int]:
     """Inputs and outputs of a linear layer."""
     first, second = module.weight.shape
@@ -167,16 +165,26 @@ def project(x: Tensor, weight: Parameter) -> Tensor:
 class LoRA:
     """lora.Linear: the layer's own result, and a product of two thin matrices added to it (arXiv:2106.09685).
 
-    Source: peft 0.21.2, tuners/lora/layer.py, Linear.forward.
+    Over a GPTQ layer, which then runs in place of the layer's own code, it is the same.
+    Source: peft 0.21.2, tuners/lora/layer.py, Linear.forward; tuners/lora/gptq.py, GPTQLoraLinear.forward.
     """
 
-    def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, adapter: Adapter, dtype: DType) -> None:
-        self.p = adapter.dropout
+    def __init__(
+        self,
+        tape: Tape,
+        name: str,
+        inputs: int,
+        outputs: int,
+        adapter: Adapter,
+        dtype: DType,
+        base: Adapting = Linear.base,
+    ) -> None:
+        self.p, self.base = adapter.dropout, base
         self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
         self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
-        result = module.base(x)
+        result = self.base(module, x)
         dtype = result.dtype
         x = to(x, self.lora_A.dtype)
         result = add(result, mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B)))
@@ -250,15 +258,25 @@ class DoRA:
         with x.tape.dropped() as _graph:
             _lora_weight = self.lora_weight(x)
             _lora_weight = to(_lora_weight, x.dtype)
-        _weight = to(module.weight, x.dtype)
+        _weight = self.weight(module, x.dtype)
         norm = self.norm(_weight, _lora_weight, transposed=module.transposed)
         scale = view(div(self.magnitude, norm), (1, self.magnitude.shape[0]))
         lora_result = project(project(x, self.lora_A), self.lora_B)
         if base is None:
             base = linear(x, _weight, transposed=module.transposed)
-        elif module.bias is not None:
-            base = sub(base, module.bias)
+        else:
+            bias = self.bias(module, base)
+            if bias is not None:
+                base = sub(base, bias)
         return add(mul(add_scalar(scale), base), mul_scalar(mul(scale, lora_result)))
+
+    def weight(self, module: Linear, dtype: DType) -> Tensor:
+        """The whole weight of the layer."""
+        return to(module.weight, dtype)
+
+    def bias(self, module: Linear, result: Tensor) -> Tensor | None:
+        """The bias of the layer that gave a result."""
+        return module.bias
 
     def lora_weight(self, x: Tensor) -> Tensor:
         """DoraLinearLayer.get_lora_weight: [out, in], a transposed view."""
@@ -286,7 +304,7 @@ class IA3:
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
         dtype = x.dtype
-        scaling = view(mul_scalar(self.ia3_l), (prod(self.ia3_l.shape),))
+        scaling = self.scaling()
         if self.feedforward:
             x = to(x, self.ia3_l.dtype)
             scaled = to(mul(x, scaling), dtype)
@@ -295,3 +313,7 @@ class IA3:
             result = module.base(x)
             result = to(mul(result, scaling), result.dtype)
         return result
+
+    def scaling(self) -> Tensor:
+        """The factors, of which one adapter's is multiplied by 1."""
+        return view(mul_scalar(self.ia3_l), (prod(self.ia3_l.shape),))

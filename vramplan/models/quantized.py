@@ -6,8 +6,9 @@ integrations/bitsandbytes.py, replace_with_bnb_linear; quantizers/base.py, get_k
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from vramplan.models.adapters import GPTQ
 from vramplan.models.modules import Linear
 from vramplan.tape.quantized import BLOCK, matmul_4bit, matmul_8bit
 from vramplan.tape.tape import rounded
@@ -33,8 +34,15 @@ def stored_bytes_4bit(elements: int, *, nested: bool) -> tuple[int, ...]:
     return packed, blocks, code, FP32.itemsize, nested_maxima, LEVELS_8BIT * FP32.itemsize
 
 
-def quantize(module: Linear, quantization: str, compute: DType) -> Quantized:
-    """Store the layer's weight in few bits; what runs in place of the layer."""
+def quantize(module: Linear, quantization: str, compute: DType, part: Sequence[str]) -> Quantized | None:
+    """Store the layer's weight in few bits; what runs in place of the layer, which is in this part of the model."""
+    if quantization == GPTQ:
+        from vramplan.models.gptq import dequantizing, is_quantized, quantize_gptq  # only its jobs pay for it
+
+        if not is_quantized(part):
+            return None
+        quantize_gptq(module)
+        return dequantizing
     weight, bias = module.weight, module.bias
     if module.transposed:
         weight.shape = weight.shape[::-1]  # Conv1D becomes an ordinary linear layer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramplan.memory.combinations import ADAPTABLE, NO_ALL_LINEAR, QUANTIZABLE, untraced
+from vramplan.memory.combinations import ADAPTABLE, NO_ALL_LINEAR, QUANTIZABLE, loads_fp32, untraced
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.spec import Adapter, Job, trains_all
@@ -29,8 +29,8 @@ def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
     cls, model_type = base.model.task == "cls", base.model.transformers_model_type
     mixed = base.precision.startswith("mixed-")
     if trains_all(base):
-        if base.loss == "fused" or base.activation_checkpointing == OPTIMAL:
-            return  # neither is modelled with an adapter
+        if base.activation_checkpointing == OPTIMAL:
+            return  # it is not modelled with an adapter
         if model_type not in ADAPTABLE or model_type in NO_ALL_LINEAR:
             return
         dtype = base.precision.rpartition("-")[2] if mixed or base.precision.startswith("pure-") else "fp32"
@@ -46,6 +46,8 @@ def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
         yield change, cost, base._replace(adapter=adapter, half_weights=amp, dpo_reference=reference)
     elif base.adapter is not None and base.adapter.kind == "lora" and base.quantization is None:
         if cls or mixed or base.ema or base.adapter.modules_to_save or model_type not in QUANTIZABLE:
+            return
+        if loads_fp32(model_type, base.precision, half_weights=base.half_weights):
             return
         cost = "the frozen weights in 4 bits: other results, and slower steps"
         adapter = base.adapter

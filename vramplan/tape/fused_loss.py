@@ -32,6 +32,7 @@ def fused_linear_cross_entropy(x: Tensor, weight: Parameter, *, accumulates: boo
     large as the weight, for each chunk. On GPUs before compute capability 8.0 (`accumulates` is false) the product of
     16 bits is a tensor too, and then cast to fp32. Under autocast operands are cast: the transposed weight for each
     chunk, the weight once, as autocast keeps that.
+    A weight that needs no gradient has none made, and autocast casts it for each product.
     Saves `grad_input`: it is the gradient of x, but for the incoming factor.
     Saves `grad_weight`: it is the gradient of the weight, but for the incoming factor; it has the dtype of the weight.
     Backward: one scalar to compare with; the saved gradients, scaled in place, are the results.
@@ -41,28 +42,32 @@ def fused_linear_cross_entropy(x: Tensor, weight: Parameter, *, accumulates: boo
     rows, width = x.shape
     vocabulary = weight.shape[0]
     per_sample = rows // tape.batch
+    need_w = weight.node is not None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         one = grad.tape.new("full", (), grad.dtype, False)
         del one
-        return (saved[0], saved[1])
+        return (saved[0], saved[1] if need_w else None)
 
     node = tape.record("fused_linear_cross_entropy", (x, weight), backward)
     grad_input = tape.like("zeros_like", x)
-    grad_weight = tape.new("zeros_like", weight.shape, weight.dtype, False)
+    grad_weight = tape.new("zeros_like", weight.shape, weight.dtype, False) if need_w else None
     losses = tape.new("zeros", (rows,), FP32, x.batched)
     mask = tape.new("ne", (rows,), BOOL, x.batched)
     count = tape.new("sum", (), INT64, False)
     del count
-    first, later = _scratch(x, weight, per_sample, accumulates)
-    tape.workspace("fused_linear_cross_entropy", first)
-    if tape.autocast is not None and weight.dtype is FP32 and weight not in tape.casts:
-        tape.casts[weight] = tape.new("to", weight.shape, tape.autocast, False, category="weight_casts")
-    tape.workspace("fused_linear_cross_entropy", later)
-    tape.work(6 * rows * vocabulary * width)  # three products: logits, and both gradients
+    if need_w:
+        first, later = _scratch(x, weight, per_sample, accumulates)
+        tape.workspace("fused_linear_cross_entropy", first)
+        if tape.autocast is not None and weight.dtype is FP32 and weight not in tape.casts:
+            tape.casts[weight] = tape.new("to", weight.shape, tape.autocast, False, category="weight_casts")
+        tape.workspace("fused_linear_cross_entropy", later)
+    else:
+        tape.workspace("fused_linear_cross_entropy", _scratch_of_a_frozen_head(x, weight, per_sample))
+    tape.work((4 + 2 * need_w) * rows * vocabulary * width)  # products: logits, and the gradients
     loss = tape.new("sum", (), FP32, False, None, node)
     del losses, mask
-    tape.save(node, grad_input, grad_weight)
+    tape.save(node, grad_input, *(() if grad_weight is None else (grad_weight,)))
     return loss
 
 
@@ -106,3 +111,21 @@ def _scratch(
         return max(logits(largest) + max(own, product), *again, 0)
 
     return first, later
+
+
+def _scratch_of_a_frozen_head(x: Tensor, weight: Parameter, per_sample: int) -> Callable[[int], int]:
+    """Most bytes alive inside at a micro-batch: the logits of a chunk, and what autocast makes for one product.
+
+    That is the weight, cast at each use, and the rows of the chunk, cast or as the product that is copied away.
+    """
+    (vocabulary, width), half = weight.shape, x.tape.autocast
+    plain = x.dtype is weight.dtype and half in (None, x.dtype)
+    itemsize = (half or x.dtype).itemsize
+    table = rounded(vocabulary * width * itemsize) if half is not None and weight.dtype is FP32 else 0
+
+    def size(samples: int) -> int:
+        rows = chunk_rows(per_sample * samples, width, vocabulary)
+        logits = rounded(rows * vocabulary * itemsize)
+        return logits if plain else logits + table + rounded(rows * width * itemsize)
+
+    return size

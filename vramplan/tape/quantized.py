@@ -59,6 +59,30 @@ def matmul_4bit(x: Tensor, weight: Parameter, compute: DType, *, nested: bool) -
     return to(out, dtype)
 
 
+def dequantize_4bit(weight: Parameter, compute: DType, *, nested: bool) -> Tensor:
+    """`functional.dequantize_4bit` of a weight [out, in]: new, in the dtype that it had; nothing saved.
+
+    With double quantization the maxima of the blocks are made in fp32 first.
+    Source: bitsandbytes 0.50.2, functional.py, dequantize_4bit.
+    """
+    tape, blocks = weight.tape, -(-weight.elements // BLOCK)
+    maxima = tape.new("dequantize_blockwise", (blocks,), FP32, False) if nested else None
+    whole = tape.new("dequantize_4bit", weight.shape, compute, False, category="weight_casts")
+    del maxima
+    return whole
+
+
+def dequantize_8bit(weight: Parameter) -> Tensor:
+    """`functional.int8_vectorwise_dequant` of a weight [out, in]: new, in fp32, from another one; nothing saved.
+
+    Source: bitsandbytes 0.50.2, _ops.py, int8_vectorwise_dequant.
+    """
+    first = weight.tape.new("mul", weight.shape, FP32, False, category="weight_casts")
+    whole = weight.tape.new("mul", weight.shape, FP32, False, category="weight_casts")
+    del first
+    return whole
+
+
 def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
     """`Linear8bitLt.forward` with a weight [out, in]: new, in the dtype of the input.
 
@@ -96,7 +120,7 @@ def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
     out = to(half, dtype)
     del half, product, codes, statistics
     if node is not None:
-        tape.held.append(flat)
+        tape.held.append((node, flat))
     return out.alias((*x_shape[:-1], outputs), None, node)
 
 

@@ -33,6 +33,7 @@ ROOMS = (
     "vramplan.tape.log_probabilities",
     "vramplan.tape.adapted",
     "vramplan.tape.quantized",
+    "vramplan.tape.gptq",
     "vramplan.tape.float8",
     "vramplan.tape.views",
     "vramplan.tape.indexing",

@@ -168,7 +168,7 @@ class Tape:
         self.trained: Trained | None = None  # what is trained, where that is not every weight
         self.sharding: Sharding | None = None  # how devices share the states, where they do
         self.buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
-        self.held: list[Any] = []  # what lives until backward is over: what functions keep for it by themselves
+        self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
         self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
         self.input_table: Parameter | None = None
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
@@ -436,6 +436,9 @@ class Tape:
                 if type(target) is Parameter:
                     target.pending -= 1
             node.saved = node.frame = None
+        if self.held:
+            gone = {*self.nodes[first:last]}
+            self.held = [one for one in self.held if not (type(one) is tuple and one[0] in gone)]
         del self.nodes[first:last]
 
     def save(self, node: Any, *tensors: Any) -> None:

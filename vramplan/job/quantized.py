@@ -1,0 +1,60 @@
+"""Which quantized weights a job can have: what only some of them allow."""
+
+from __future__ import annotations
+
+from vramplan.job.read import RawJob
+from vramplan.memory.combinations import GPTQ_QUANTIZABLE, QUANTIZABLE, loads_fp32
+from vramplan.memory.trained import Names
+from vramplan.models.adapters import GPTQ
+from vramplan.spec import Assumption, ModelShape
+
+
+def quantizable(quantization: str | None) -> tuple[str, ...]:
+    """Model types whose weights were traced with this quantization."""
+    return GPTQ_QUANTIZABLE if quantization == GPTQ else QUANTIZABLE
+
+
+def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumption]:
+    """What the figures take for granted."""
+    found: list[str] = []
+    if quantization == "int8":
+        found.append(
+            "columns with outliers depend on the data and are left out: about 0.1 % of them (arXiv:2208.07339)"
+        )
+    if quantization == GPTQ:
+        from vramplan.models.gptq import GROUP_SIZE  # only its jobs pay for it
+
+        found.append(f"groups of {GROUP_SIZE}, and gptqmodel's kernel for training (backend auto_trainable)")
+    elif model is not None and model.experts is not None:
+        found.append("bitsandbytes leaves the experts, which are no linear layers, as they are")
+    return [Assumption("quantization", quantization, "; ".join(found))] if found else []
+
+
+def check_fp16(raw: RawJob, model: ModelShape, precision: str) -> None:
+    """Some model types have layers that are fp32 where the rest is fp16."""
+    half_weights = raw.cells.get("weight_dtype") == "fp16"
+    if loads_fp32(model.transformers_model_type, precision, half_weights=half_weights):
+        message = f"{raw.quantization} is not modelled with {model.name} in fp16, of which some layers stay in fp32"
+        raw.fields.refuse("quantization", message, hint="use bf16, or amp-fp16 alone")
+
+
+def check_gptq_precision(raw: RawJob, precision: str) -> None:
+    """A GPTQ checkpoint is a model in 16 bits, with autocast over it or without."""
+    half = precision.rpartition("-")[2]
+    if precision.startswith("pure-") or (precision.startswith("amp-") and raw.cells.get("weight_dtype") == half):
+        return
+    message = f"{GPTQ} is not modelled with {precision}: such a checkpoint has 16 bits where it is not quantized"
+    hint = "use pure-bf16, or amp-bf16 with weight_dtype"
+    if precision.startswith("amp-"):
+        hint = f"weight_dtype: {half}, as an option --weight-dtype {half}"
+    raw.fields.refuse("quantization", message, hint=hint)
+
+
+def check_gptq_layers(raw: RawJob, model: ModelShape, names: Names) -> None:
+    """Layers have widths that the kernel takes."""
+    from vramplan.models.gptq import WIDTH_MULTIPLE
+
+    odd = sorted(width for width in names.widths if width % WIDTH_MULTIPLE)
+    if odd:
+        message = f"{GPTQ} needs widths that are multiples of {WIDTH_MULTIPLE}, and {model.name} has layers of {odd[0]}"
+        raw.fields.refuse("quantization", message, hint="use nf4 or int8")
