@@ -288,6 +288,7 @@ def _given(job: Job) -> str:
     given += ["token ids"] if job.sequence_length else []
     given += ["labels"] if job.model.task != "contrastive" else []  # its labels are the pairs
     given += ["a mask"] if job.padding != "none" else []
+    given += ["positions"] if job.packing else []
     return " and ".join([", ".join(given[:-1]), given[-1]]) if len(given) > 1 else given[0]
 
 

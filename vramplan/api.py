@@ -49,6 +49,7 @@ class JobKeys(TypedDict, total=False):
     dropout: float | None
     hold_outputs: bool | None
     padding: str | None
+    packing: bool | None
     eval_batch_size: int | None
     generation_batch_size: int | None
     generation_length: int | None
@@ -113,6 +114,7 @@ class Job:
     dropout: float | None
     hold_outputs: bool | None
     padding: str | None
+    packing: bool | None
     eval_batch_size: int | None
     generation_batch_size: int | None
     generation_length: int | None

@@ -134,6 +134,12 @@ def test_the_first_block_with_a_window(write) -> None:
     assert start(num_hidden_layers=2, layer_types=["full_attention"] * 2, max_window_layers=1) == 2
 
 
+def test_a_causal_model_with_a_classification_head(write) -> None:
+    labels = {"id2label": {"0": "a", "1": "b", "2": "c"}}
+    shape, _ = read_hf_config(write({**LLAMA, "architectures": ["LlamaForSequenceClassification"], **labels}))
+    assert (shape.task, shape.classes) == ("cls", 3)
+
+
 def test_bert_heads(write) -> None:
     assert read_hf_config(write(BERT))[0].task == "mlm"
     assert read_hf_config(write({**BERT, "architectures": None}))[0].task == "mlm"
@@ -203,7 +209,7 @@ def test_bert_heads(write) -> None:
         ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi: false is not modelled"),
         ({**LLAMA, "num_key_value_heads": 5}, "num_key_value_heads: 32 attention heads cannot share 5"),
         ({**LLAMA, "quantization_config": {"bits": 4}}, "quantization_config: quantised weights are not modelled"),
-        ({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}, "architectures: cls is not modelled"),
+        ({**LLAMA, "architectures": ["LlamaForMaskedLM"]}, "architectures: mlm is not modelled"),
         ({**LLAMA, "architectures": "LlamaForQuestionAnswering"}, "the head of"),
         ({**LLAMA, "architectures": [1, 2]}, "the head of"),
         ({**BERT, "is_decoder": True}, "is_decoder: true is not modelled"),

@@ -561,7 +561,7 @@ def test_derived_defaults_follow_what_is_given() -> None:
             "intermediate_size: 100 is not modelled (a bloom",
         ),
         ({"family": "mpt", "hidden_dropout": 0.5}, "hidden_dropout: 0.5 is not modelled (a mpt model has 0.0)"),
-        ({"family": "gpt2", "task": "cls"}, "task: cls is not modelled (modelled for gpt2: lm)"),
+        ({"family": "gpt2", "task": "mlm"}, "task: mlm is not modelled (modelled for gpt2: lm, cls)"),
         ({"family": "bert", "task": "lm"}, "task: lm is not modelled (modelled for bert: mlm, cls)"),
         ({"family": "bert", "task": "clss"}, "did you mean cls"),
         ({"family": "bert", "task": "cls", "classes": 1}, "classes: 1 is not modelled"),

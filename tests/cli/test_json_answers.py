@@ -230,8 +230,10 @@ def test_every_default_that_moves_the_answer_is_told() -> None:
         "dropout": 0.1,
         "activation_checkpointing": "sqrt",
         "micro_batch_size": 2,
+        "packing": False,
     }
-    given = [word for key, value in told.items() for word in (OPTIONS[key], str(value))]
+    del told["packing"]  # a flag, which takes no value
+    given = ["--no-packing", *(word for key, value in told.items() for word in (OPTIONS[key], str(value)))]
     assert fit("-m", "gpt2-xl", "-g", "v100", *given)["assumptions"] == []
     assert "dropout" not in {item["key"] for item in fit("-m", "llama-3.2-1b", "-g", "a100")["assumptions"]}
 

@@ -22,6 +22,8 @@ from vramplan.models import (
     no_eager_attention,
     no_flash_attention,
     no_fused_attention,
+    smooths,
+    takes_packing,
     takes_padding,
 )
 from vramplan.models.modules import Segment
@@ -261,10 +263,12 @@ def losses(draw: st.DrawFn, model: ModelShape, *, inside: bool = False) -> str:
     if model.task == "contrastive":
         return LOSSES[0]
     if model.task != "lm":
-        return draw(st.sampled_from((*LOSSES, *(smoothed if model.task in SMOOTHED_TASKS else ()))))
+        return draw(
+            st.sampled_from((*LOSSES, *(smoothed if model.task in SMOOTHED_TASKS and smooths(model.family) else ())))
+        )
     able = {word.partition(":")[0] for word in ("causal-lm-fp32", *head_losses(model.family))}
     own = [loss for loss in LM_LOSSES if loss.partition(":")[0].partition("-before")[0] in able]
-    return draw(st.sampled_from([*own, *smoothed] if head_losses(model.family) else own))
+    return draw(st.sampled_from([*own, *smoothed] if smooths(model.family) else own))
 
 
 @st.composite
@@ -296,6 +300,7 @@ def setups(
     mixed = precision.startswith("mixed-")
     length = (model.image_tokens + draw(lengths)) * model.takes_text
     assume(not equal or blocks_are_alike(model, length, attention))
+    masked = None if attention == "flash" else draw(st.sampled_from([None, None, "padded", "packed"]))
     in_backward = not mixed and (optimizer == "lomo" or draw(st.sampled_from([False, False, True])))
     return Setup(
         model=model,
@@ -317,7 +322,8 @@ def setups(
         wide_embeddings=draw(st.booleans()),
         hold_outputs=draw(st.booleans()),
         loss=draw(losses(model, inside=equal)),
-        padded=takes_padding(model.family) and attention != "flash" and draw(st.sampled_from([False, False, True])),
+        padded=masked == "padded" and takes_padding(model.family),
+        packed=masked == "packed" and takes_packing(model.family) and model.task == "lm",
     )
 
 

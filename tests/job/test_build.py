@@ -61,6 +61,7 @@ def test_what_is_given_is_no_assumption() -> None:
         "sequence_length": 128,
         "global_batch_size": 8,
         "dropout": 0.0,
+        "packing": False,
     }
     assert {key for key in told(job(**given)) if not key.startswith("model.")} == set()
 

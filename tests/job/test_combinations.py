@@ -18,6 +18,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "adapter": {"adapter": {"kind": "lora"}},
     "frozen": {"frozen": ["layers.0-3"]},
     "padding": {"padding": "right"},
+    "packing": {"packing": True},
     "offload": {"offload": "activations"},
     "checkpoint_reentrant": {"activation_checkpointing": "full", "checkpoint_reentrant": True},
     "label_smoothing": {"label_smoothing": 0.1},

@@ -98,6 +98,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "dpo_reference": pinned([None, "model", "precomputed", "adapter-off"]),
             "eval_batch_size": pinned([None, 8]),
             "padding": pinned(["none", "right"]),
+            "packing": st.booleans(),
             "generation_batch_size": pinned([None, 2]),
             "generation_length": pinned([None, 64]),
             "checkpoint_reentrant": st.booleans(),

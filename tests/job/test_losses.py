@@ -38,6 +38,28 @@ def test_every_causal_family_has_the_losses_of_a_head(model: str) -> None:
     assert job(model=model, sequence_length=128, attention="eager", loss="fused").loss == "fused"
 
 
+@pytest.mark.parametrize(
+    "model", ["mixtral-8x7b", "qwen1.5-moe-a2.7b", "qwen3-30b-a3b", "deepseek-v2-lite", "deepseek-v3", "falcon-7b"]
+)
+def test_so_have_mixtures_of_experts_and_falcon(model: str) -> None:
+    for loss in ("chunked:8", "fused", "dpo"):
+        assert job(model=model, sequence_length=128, loss=loss).loss == loss
+    beside = {"eval_batch_size": 8, "generation_batch_size": 1, "generation_length": 64}
+    assert job(model=model, sequence_length=128, label_smoothing=0.1, **beside).eval_batch_size == 8
+    assert job(model=model, sequence_length=128, padding="right").attention != "flash"
+
+
+def test_what_chatglm_has_of_it() -> None:
+    one = job(model="chatglm3-6b", label_smoothing=0.1, eval_batch_size=8)
+    assert (loss_of(one), one.eval_batch_size) == ("label-smoother", 8)
+    message = refused(model="chatglm3-6b", generation_batch_size=1, generation_length=64)
+    assert "generation_batch_size: generating is not modelled for chatglm: it has a cache of its own" in message
+    assert "loss: fused is not modelled for chatglm: its code copies the logits" in refused(
+        model="chatglm3-6b", loss="fused"
+    )
+    assert "padding: right is not modelled for chatglm" in refused(model="chatglm3-6b", padding="right")
+
+
 def test_a_head_with_a_bias_has_no_fused_loss() -> None:
     assert "loss: fused is not modelled for phi: its head has a bias" in refused(model="phi-2", loss="fused")
     assert job(model="phi-2", loss="chunked:8").loss == "chunked:8"
@@ -172,10 +194,66 @@ def test_refused_padding(keys: dict[str, Any], message: str) -> None:
     assert message in refused(**{"padding": "right", **keys})
 
 
+def test_packed_sequences_need_a_mask_too() -> None:
+    one = job(packing=True)
+    assert (one.packing, one.attention) == (True, "efficient")
+    why = next(taken.why for taken in one.assumptions if taken.key == "attention")
+    assert why == "sdpa: it takes no mask, which keeps packed sequences apart"
+    assert "packing" not in told(one)
+    assert told(job())["packing"] is False
+    assert job(packing=False).attention == "flash"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"attention": "flash"}, "attention: flash cannot run: it takes no mask, which keeps packed sequences apart"),
+        ({"model": "phi-2"}, "packing: true is not modelled for phi"),
+        ({"model": "mixtral-8x7b"}, "packing: true is not modelled for mixtral"),
+        ({"model": "bert-base-uncased"}, "packing: true is not modelled for the task mlm"),
+        ({"loss": "classification"}, "packing: true is not modelled for the task cls"),
+        ({"sequence_length": 1}, "packing: true packs nothing into sequences of 1 token"),
+        ({"model": "mistral-7b", "sequence_length": 4096}, "4096 tokens reach the sliding window of 4096"),
+        ({"padding": "right"}, "padding: right is not modelled together with packing true"),
+        ({"loss": "dpo"}, "packing: true is not modelled together with loss dpo"),
+        ({"eval_batch_size": 8}, "eval_batch_size: 8 is not modelled together with packing true"),
+    ],
+)
+def test_refused_packing(keys: dict[str, Any], message: str) -> None:
+    assert message in refused(**{"packing": True, **keys})
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v2-lite", "falcon-7b", "opt-1.3b"])
+def test_a_classification_makes_a_classifier_of_a_causal_model(model: str) -> None:
+    one = job(model=model, loss="classification", sequence_length=128)
+    assert (one.model.task, one.model.classes, one.loss) == ("cls", 2, "standard")
+    assert told(one)["pad_token_id"] == "set"
+    assert told(one)["model.task"] == "cls"
+    assert "frozen: a classification head over" in refused(model=model, loss="classification", frozen=["norms"])
+
+
+def test_what_has_no_classification_head() -> None:
+    for model in ("t5-base", "chatglm3-6b"):
+        assert "loss: classification needs a model with a classification head" in refused(
+            model=model, loss="classification"
+        )
+
+
+@pytest.mark.parametrize("model", ["t5-base", "bart-base"])
+def test_what_two_stacks_have(model: str) -> None:
+    beside = {"eval_batch_size": 8, "generation_batch_size": 2, "generation_length": 600}
+    if model == "bart-base":
+        assert job(model=model, label_smoothing=0.1, **beside).eval_batch_size == 8
+    assert loss_of(job(model=model, label_smoothing=0.1)) == "label-smoother"
+    assert job(model=model, **beside).generation_length == 600  # the positions of t5 are relative
+
+
 @pytest.mark.parametrize(
     "keys",
     [
         {"padding": "right"},
+        {"packing": True},
+        {"loss": "classification"},
         {"label_smoothing": 0.1},
         {"loss": "dpo"},
         {"loss": "dpo", "adapter": {"kind": "lora", "dropout": 0.1}},

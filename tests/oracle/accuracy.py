@@ -36,6 +36,7 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `selective.json`, `checkpoints.json` | selective and reentrant checkpoints, activations on the host |
 | `losses.json`, `heads.json`, `smoothing.json` | chunked, fused and fp32 losses, smoothed labels |
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
+| `losses_more.json` | all of these for the other families; classification heads of causal models, packed sequences |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `frozen.json`, `adapted.json` | frozen parts and adapters of the model types that are not in `adapters.json` |
 | `pairs.json` | two or three at once of what the files above have one by one |

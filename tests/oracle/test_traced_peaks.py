@@ -10,6 +10,7 @@ from tests.oracle.compare import FIGURES, FILES, ROWS, rows, setup_of
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES
 from vramplan.memory.iteration import replay
 from vramplan.models import head_losses, is_float8, no_checkpointing
+from vramplan.spec import Job
 
 pytestmark = pytest.mark.truth
 
@@ -45,6 +46,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "fully_shard",
         "replicated",
         "quantized",
+        "losses_more",
     )
 
 
@@ -149,7 +151,7 @@ def test_the_rows_of_two_stacks_cover_what_is_modelled() -> None:
 def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
     jobs = [row.job for file in ("selective", "losses") for row in rows(file)]
     assert {job.every_second_matmul for job in jobs if job.activation_checkpointing == "selective-op"} == {True, False}
-    others = [row.job for file in ("heads", "preference") for row in rows(file)]
+    others = [row.job for file in ("heads", "preference", "losses_more") for row in rows(file)]
     heads = {(job.model.family, job.loss.partition(":")[0]) for job in others}
     of_families = {name for kind in MODEL_TYPES.values() for name in [kind.family] if head_losses(name)}
     traced = heads | {(job.model.family, job.loss.partition(":")[0]) for job in jobs}
@@ -168,6 +170,50 @@ def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
     assert {job.loss for job in jobs} >= {"standard", "fp32-logits", "chunked:1", "chunked:8", "fused"}
     assert any(job.loss == "chunked:8" and job.sequence_length < 8 for job in jobs)
     assert any(job.loss == "fused" and job.gpu.compute_capability == "7.0" for job in jobs)
+
+
+def test_the_rows_of_more_losses_cover_what_is_modelled() -> None:
+    """Four rows or more of each loss and model type, and each loss with padding and over half weights."""
+    jobs = [row.job for row in rows("losses_more")]
+    counts = Counter((job.model.transformers_model_type, _kind_of_loss(job)) for job in jobs)
+    heads = [name for name, kind in MODEL_TYPES.items() if kind.family in ("mixtral", "qwen_moe", "deepseek", "falcon")]
+    for name in (*heads, "glm", "glm4"):
+        assert all(counts[name, loss] >= 4 for loss in ("chunked", "fused", "dpo", "smoothed", "padded")), name
+        mixed = {(_kind_of_loss(job._replace(padding="none")), job.padding, job.half_weights) for job in jobs}
+        assert mixed >= {
+            (loss, padding, half)
+            for loss in ("chunked", "fused", "smoothed")
+            for padding, half in (("right", False), ("none", True))
+        }
+    assert counts["chatglm", "smoothed"] >= 4
+    assert all(counts[name, loss] >= 4 for name in ("roberta", "xlm-roberta") for loss in ("smoothed", "padded"))
+    assert {job.runtime.name for job in jobs if job.label_smoothing} == {"transformers", "pytorch"}
+    assert {job.dpo_reference for job in jobs if job.loss == "dpo"} == {"model", "precomputed"}
+
+
+def test_the_rows_of_classifiers_and_packed_sequences_cover_what_is_modelled() -> None:
+    jobs = [row.job for row in rows("losses_more")]
+    classifiers = [job for job in jobs if job.model.task == "cls"]
+    counts = Counter(job.model.transformers_model_type for job in classifiers)
+    causal = {name for name, kind in MODEL_TYPES.items() if kind.tasks == ("lm", "cls")}
+    assert all(counts[name] >= 4 for name in causal)
+    assert {"padded", "smoothed", "standard"} <= {_kind_of_loss(job) for job in classifiers}
+    packed = [job for job in jobs if job.packing]
+    assert {(job.model.transformers_model_type, job.attention) for job in packed} == {
+        (name, how) for name in ("gpt2", "llama", "mistral", "qwen2", "qwen3") for how in ("eager", "efficient")
+    }
+    assert {_kind_of_loss(job) for job in packed} == {"standard", "chunked", "fused", "smoothed"}
+    assert {job.half_weights for job in packed} == {job.model.sliding_window is None for job in packed} == {True, False}
+    pairs = [job for job in jobs if job.model.task == "seq2seq"]
+    assert {(job.model.family, job.runtime.name) for job in pairs if job.label_smoothing} == {
+        (name, runtime) for name in ("t5", "bart") for runtime in ("transformers", "pytorch")
+    }
+
+
+def _kind_of_loss(job: Job) -> str:
+    if job.padding != "none":
+        return "padded"
+    return "smoothed" if job.label_smoothing else job.loss.partition(":")[0]
 
 
 def test_the_rows_of_experts_cover_what_is_modelled() -> None:

@@ -138,6 +138,9 @@ def _job(
     padding: Annotated[
         str | None, _option("--padding", metavar="NAME", help="none, or right: padded sequences need a mask.")
     ] = None,
+    packing: Annotated[
+        bool | None, typer.Option("--packing/--no-packing", help="Each sequence is packed from several short ones.")
+    ] = None,
     eval_batch_size: Annotated[
         str | None,
         _option("--eval-batch-size", metavar="N", help="Warn where an evaluation of N sequences exceeds training."),

@@ -44,6 +44,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "label_smoothing": job.label_smoothing,
         "dpo_reference": job.dpo_reference,
         "padding": job.padding,
+        "packing": job.packing,
         "compile": job.compile,
         "dropout": job.dropout,
         "hold_outputs": job.hold_outputs,

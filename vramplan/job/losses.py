@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
-from vramplan.models import TRACED_BEYOND, head_losses, takes_padding
+from vramplan.models import evaluates, generates, head_losses, no_head_losses, smooths, takes_padding
 from vramplan.models.losses import fused_on
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 DPO = "dpo"
 RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
-SMOOTHED_TASKS = ("lm", "mlm", "cls")
+GENERATING_TASKS = ("lm", "seq2seq")
+SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 
 
 def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu | None) -> None:
@@ -27,7 +28,9 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         message = f"{loss} is modelled for causal language models, not for the task {model.task}"
         fields.refuse("loss", message, hint="use standard")
     elif word not in known:
-        why = ": its head has a bias, which Liger's loss does not take" if word == "fused" and known else ""
+        reason = "its head has a bias, which Liger's loss does not take" if word == "fused" and known else None
+        reason = reason or no_head_losses(model.family)
+        why = f": {reason}" if reason else ""
         fields.refuse("loss", f"{loss} is not modelled for {model.family}{why}", hint="use standard")
     elif word == "fused" and gpu is not None:
         _check_fused(resolver, gpu)
@@ -88,20 +91,22 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
     if raw.eval_batch_size and words.pattern_word(loss) in ("fused", DPO):
         message = f"an evaluation with the loss {loss} is not modelled"
         fields.refuse(key, message, hint="leave it out; training is answered without it")
-    if model is not None and model.family not in TRACED_BEYOND:
-        first = next(name for name in (key, "generation_batch_size", "generation_length") if getattr(raw, name))
-        fields.refuse(first, f"what goes beside training is not modelled for {model.family}", hint="leave it out")
-    if raw.eval_batch_size and model is not None and model.task not in SMOOTHED_TASKS:
+    if model is not None and raw.eval_batch_size and not evaluates(model.family):
+        fields.refuse(key, f"an evaluation is not modelled for {model.family}", hint="leave it out")
+    elif raw.eval_batch_size and model is not None and model.task not in SMOOTHED_TASKS:
         fields.refuse(key, f"an evaluation of the task {model.task} is not modelled", hint="leave it out")
     keys = ("generation_batch_size", "generation_length")
     given = [name for name in keys if getattr(raw, name)]
     if len(given) == 1:
         missing = next(name for name in keys if name not in given)
         fields.refuse(missing, f"is missing: {given[0]} alone generates nothing", hint=f"give {missing} too")
-    if given and model is not None and model.task != "lm":
+    if given and model is not None and model.task in GENERATING_TASKS and not generates(model.family):
+        why = ": it has a cache of its own" if evaluates(model.family) else ""
+        fields.refuse(given[0], f"generating is not modelled for {model.family}{why}", hint="leave it out")
+    elif given and model is not None and model.task not in GENERATING_TASKS:
         message = f"a model of the task {model.task} generates nothing"
         fields.refuse(given[0], message, hint="leave it out")
-    elif raw.generation_length and model is not None and raw.generation_length > model.max_positions:
+    elif model is not None and model.positions != "relative" and (raw.generation_length or 0) > model.max_positions:
         message = f"{raw.generation_length} is more than the {model.max_positions} positions of {model.name}"
         fields.refuse("generation_length", message, hint=f"use at most {model.max_positions}")
 
@@ -131,7 +136,7 @@ def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:
         loss = resolver.raw.loss or loss
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
         fields.refuse("label_smoothing", message, hint="leave one of the two out")
-    elif model.family not in TRACED_BEYOND and model.task in SMOOTHED_TASKS:
+    elif not smooths(model.family) and model.task in SMOOTHED_TASKS:
         fields.refuse("label_smoothing", f"smoothed labels are not modelled for {model.family}", hint="0 for none")
     elif model.task not in SMOOTHED_TASKS:
         message = f"smoothed labels are not modelled for the task {model.task}"

@@ -47,6 +47,7 @@ class RawJob:
     label_smoothing: float | None = None
     dpo_reference: str | None = None
     padding: str | None = None
+    packing: bool | None = None
     eval_batch_size: int | None = None
     generation_batch_size: int | None = None
     generation_length: int | None = None
@@ -122,6 +123,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     for key in ("eval_batch_size", "generation_batch_size", "generation_length"):
         setattr(raw, key, fields.integer(key, maximum=MAX_COUNT))
     raw.padding = fields.word("padding", words.PADDINGS)
+    raw.packing = fields.boolean("packing")
     raw.dpo_reference = fields.word("dpo_reference", words.DPO_REFERENCES)
     raw.label_smoothing = None if smoothing is None else float(smoothing)
     dropout = fields.number("dropout", minimum=0, below=1)

@@ -26,7 +26,6 @@ from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
-ENCODERS = ("bert", "roberta", "xlm-roberta")  # that may have a classification head
 BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
@@ -104,7 +103,15 @@ class Resolver:
             from vramplan.job.losses import check_padding  # only these jobs pay for it
 
             check_padding(self, loss, model, sequence_length)
+        if raw.packing and model is not None:
+            from vramplan.job.packing import check_packing  # only these jobs pay for it
+
+            check_packing(self, model, sequence_length)
         frozen, adapter = self._trained(model, precision, loss)
+        if model is not None and model.task == "cls":
+            from vramplan.job.classifiers import check_classifier  # only these jobs pay for it
+
+            check_classifier(self, model)
         imbalance = None
         if raw.expert_imbalance is not None or (model is not None and model.experts is not None):
             from vramplan.job.experts import expert_imbalance  # only these jobs pay for it
@@ -135,6 +142,8 @@ class Resolver:
         ):
             shares = (model.embedding_dropout, model.attention_dropout, model.hidden_dropout)
             self._assume("dropout", shares[0] if len(set(shares)) == 1 else list(shares), "the model's own")
+        if raw.packing is None and model.takes_text:
+            self._assume("packing", False, "every sequence counts at its full sequence_length")
         self._warn(model, sequence_length, attention)
         job = Job(
             name=raw.name or f"{model.name} on {gpu.name}",
@@ -182,6 +191,7 @@ class Resolver:
             label_smoothing=raw.label_smoothing or 0.0,
             dpo_reference=reference,
             padding=raw.padding or "none",
+            packing=bool(raw.packing),
             eval_batch_size=raw.eval_batch_size,
             generation_batch_size=raw.generation_batch_size,
             generation_length=raw.generation_length,
@@ -267,8 +277,12 @@ class Resolver:
     def _for_classes(
         self, shape: ModelShape, taken: tuple[Assumption, ...]
     ) -> tuple[ModelShape, tuple[Assumption, ...]]:
-        """A profile of an encoder has the head it was pre-trained with; a classification loss takes another."""
-        if self.raw.loss != "classification" or shape.task != "mlm":
+        """A profile has the head that its model was pre-trained with; a classification loss takes another."""
+        if self.raw.loss != "classification" or shape.task not in ("mlm", "lm"):
+            return shape, taken
+        from vramplan.job.classifiers import classifies  # only these jobs pay for it
+
+        if not classifies(shape.transformers_model_type):
             return shape, taken
         why = f"the loss is a classification, with {shape.classes} classes"
         # the declared count is of the other head
@@ -278,9 +292,12 @@ class Resolver:
         name = values.pop("name", None)
         extra: tuple[Assumption, ...] = ()
         family = values.get("transformers_model_type") or values.get("family")
-        if family in ENCODERS and values.get("task") is None and self.raw.loss == "classification":
-            values["task"] = "cls"
-            extra = (Assumption("model.task", "cls", "the loss is a classification"),)
+        if self.raw.loss == "classification" and values.get("task") is None:
+            from vramplan.job.classifiers import classifies  # only these jobs pay for it
+
+            if classifies(family):
+                values["task"] = "cls"
+                extra = (Assumption("model.task", "cls", "the loss is a classification"),)
         shape = shapes.shape_from_fields(values, name=name)
         return shape, (*extra, *models.sizes_taken(values, shape))
 
@@ -444,6 +461,8 @@ class Resolver:
         obstacle = _flash_obstacle(model, gpu, precision)
         if self.raw.padding == "right":
             obstacle = obstacle or "it takes no mask, which padded sequences need"
+        elif self.raw.packing:
+            obstacle = obstacle or "it takes no mask, which keeps packed sequences apart"
         if given == "flash":
             if obstacle is not None:
                 self.fields.refuse("attention", f"flash cannot run: {obstacle}", hint="use efficient")
@@ -606,7 +625,7 @@ class Resolver:
 
 def _is_special(job: Job) -> bool:
     """Whether a job has a technique that does not go with all the others (vramplan/job/combinations.py)."""
-    one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none"
+    one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none" or job.packing
     return one or job.half_weights or bool(job.frozen) or job.adapter is not None
 
 

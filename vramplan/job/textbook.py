@@ -53,6 +53,7 @@ _MEANINGLESS = (
     _Meaningless("label_smoothing", (0, 0.0)),
     _Meaningless("dpo_reference", ()),
     _Meaningless("padding", ("none",)),
+    _Meaningless("packing", (False,)),
     _Meaningless("eval_batch_size", ()),
     _Meaningless("generation_batch_size", ()),
     _Meaningless("generation_length", ()),

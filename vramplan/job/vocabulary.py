@@ -12,7 +12,7 @@ JOB_KEYS = (
     *("max_gradient_norm", "grad_scaler", "ema", "expert_imbalance"),
     *("activation_checkpointing", "every_second_matmul", "checkpoint_reentrant"),
     *("attention", "loss", "label_smoothing", "dpo_reference"),
-    *("padding", "compile", "dropout", "hold_outputs"),
+    *("padding", "packing", "compile", "dropout", "hold_outputs"),
     *("eval_batch_size", "generation_batch_size", "generation_length"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),

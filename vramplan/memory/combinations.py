@@ -5,9 +5,10 @@ from __future__ import annotations
 from vramplan.spec import Job
 
 UNTRACED = {
-    "compile": ("frozen", "padding", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
-    "precision": ("adapter", "frozen", "padding", "offload", "checkpoint_reentrant", "label_smoothing"),
-    "loss": ("offload",),
+    "compile": ("frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
+    "precision": ("adapter", "frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing"),
+    "loss": ("packing", "offload"),
+    "packing": ("adapter", "frozen", "padding", "offload", "checkpoint_reentrant"),
     "optimizer": ("adapter", "frozen"),
     "quantization": ("loss", "offload", "checkpoint_reentrant", "padding", "compile"),
 }
@@ -17,7 +18,7 @@ Of `precision` it is fp8, of `loss` dpo, of `optimizer` GaLore, and of `quantiza
 """
 
 BESIDE = ("eval_batch_size", "generation_batch_size", "generation_length")
-NOT_BESIDE = ("compile", "precision")
+NOT_BESIDE = ("compile", "precision", "packing")
 """What an evaluation or a generation beside training was not traced with."""
 
 QUANTIZABLE = (
@@ -75,6 +76,7 @@ def techniques(job: Job) -> dict[str, str]:
         "quantization": "gptq-int4" if job.quantization == "gptq-int4" else "",
         "frozen": ", ".join(job.frozen),
         "padding": job.padding if job.padding != "none" else "",
+        "packing": "true" if job.packing else "",
         "offload": "activations" if job.offload_activations else "",
         "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
         "label_smoothing": f"{job.label_smoothing:g}" if job.label_smoothing else "",

@@ -27,6 +27,8 @@ def inputs_of(model: Any, recipe: Recipe) -> tuple[Input, ...]:
     length = recipe.sequence_length
     labels = () if recipe.shape.task == "cls" else (length,)
     given = (Input("input_ids", (length,), INT64), Input("labels", labels, INT64))
+    if recipe.packed:
+        return (*given, Input("position_ids", (length,), INT64))
     return (*given, Input("attention_mask", (length,), INT64)) if recipe.padded else given
 
 

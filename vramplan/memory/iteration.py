@@ -41,6 +41,7 @@ class Setup(NamedTuple):
     persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
     loss: str = "causal-lm-fp32"  # which loss the runtime computes
     padded: bool = False  # sequences are padded, and a mask says so
+    packed: bool = False  # several sequences in each, told apart by position ids that begin anew
     optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
     max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
     ema: bool = False  # an exponential moving average of the weights beside them
@@ -285,4 +286,5 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         activation_dropout=model.activation_dropout if p is None else p,
         target_length=setup.target_length,
         padded=setup.padded,
+        packed=setup.packed,
     )

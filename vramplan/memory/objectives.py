@@ -28,6 +28,8 @@ def forward_and_loss(
     output = leave_autocast(tape, model(*arguments))
     tape.offloading = False  # it is the model's forward pass that is wrapped
     logits = output.logits
+    if type(logits) is tuple:  # and what the encoder gave, which lives as long
+        return Output(label_smoother(logits[0], arguments[1], shifts=False), logits)
     assert isinstance(logits, Tensor)
     return Output(label_smoother(logits, arguments[1], shifts=setup.model.task == "lm"), logits)
 
@@ -42,5 +44,7 @@ def leave_autocast(tape: Tape, output: Output) -> Output:
     tape.autocast = None
     tape.casts.clear()
     logits = output.logits
+    if type(logits) is tuple:
+        return Output(None, tuple(to(one, FP32) for one in logits))
     assert isinstance(logits, Tensor)
     return Output(None, to(logits, FP32))

@@ -84,6 +84,27 @@ def head_losses(name: str) -> tuple[str, ...]:
     return words
 
 
+def no_head_losses(name: str) -> str | None:
+    """Why no library puts another head on the family; None where one does, or where nobody said why."""
+    reason: str | None = getattr(family(name), "no_head_losses", None)
+    return reason
+
+
+def smooths(name: str) -> bool:
+    """Whether the family was traced with smoothed labels: `smooths = True`, or one of those traced with all."""
+    return name in TRACED_BEYOND or _own(name, "smooths", False) is True
+
+
+def evaluates(name: str) -> bool:
+    """Whether the family's evaluation was traced: `evaluates = True`, or one of those."""
+    return name in TRACED_BEYOND or _own(name, "evaluates", False) is True
+
+
+def generates(name: str) -> bool:
+    """Whether the family's generation was traced: `generates = True`, or one of those."""
+    return name in TRACED_BEYOND or _own(name, "generates", False) is True
+
+
 def takes_padding(name: str) -> bool:
     """Whether the family was traced with a padding mask: `takes_padding = True`."""
     return _own(name, "takes_padding", False) is True
@@ -92,6 +113,11 @@ def takes_padding(name: str) -> bool:
 def shards_by_blocks(name: str) -> bool:
     """Whether the family was traced with its blocks as the units of FSDP (tests/oracle/fully_shard.json)."""
     return name in SHARDED
+
+
+def takes_packing(name: str) -> bool:
+    """Whether the family was traced with packed sequences: `takes_packing = True`."""
+    return _own(name, "takes_packing", False) is True
 
 
 def is_float8(name: str) -> bool:

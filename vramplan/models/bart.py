@@ -7,15 +7,16 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.models.entropy import entropy
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.modules import ACTIVATIONS, EMBEDDINGS, FP32_LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.models.modules import ACTIVATIONS, EMBEDDINGS, LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
 from vramplan.models.stacks import shift_right, split_at, text_pair
 from vramplan.tape.attention import scaled_dot_product
-from vramplan.tape.operators import add, cross_entropy, dropout, embedding, matmul, mul_scalar, softmax
+from vramplan.tape.operators import add, dropout, embedding, matmul, mul_scalar, softmax
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import BOOL, FP16, FP32, INT64, DType, Shape, Tensor
-from vramplan.tape.views import contiguous, to, transpose, view
+from vramplan.tape.views import contiguous, transpose, view
 
 POSITION_OFFSET = 2  # BartLearnedPositionalEmbedding: rows that stand for no position
 
@@ -127,6 +128,9 @@ class Bart:
     compiled_graphs = 1
     equal_blocks = False  # of two stacks
     unequal_blocks = "whose blocks are of two stacks"
+    smooths = True
+    evaluates = True
+    generates = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -143,9 +147,9 @@ class Bart:
         """Token ids and labels."""
         return text_pair(self.recipe)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given_ids: Tensor | None = None) -> Output:
         tape, recipe = self.tape, self.recipe
-        decoder_ids = shift_right(labels)
+        decoder_ids = shift_right(labels) if given_ids is None else given_ids
         with tape.building("encoder"):
             _encoder_outputs = self.encode(input_ids)
         with tape.building("decoder"):
@@ -153,9 +157,11 @@ class Bart:
         logits = linear_operator(_outputs, self.shared)
         vocabulary = recipe.shape.vocabulary_size
         logits = add(logits, tape.constant((1, vocabulary), recipe.weight_dtype, False))
+        if recipe.loss == LOGITS:
+            return Output(None, (logits, _encoder_outputs))
         batch, length, _ = logits.shape
         rows = view(logits, (batch * length, vocabulary))
-        loss = cross_entropy(to(rows, FP32) if recipe.loss == FP32_LOGITS else rows, view(labels, (batch * length,)))
+        loss = entropy(rows, view(labels, (batch * length,)), recipe)
         return Output(loss, (logits, _encoder_outputs))
 
     def encode(self, input_ids: Tensor) -> Tensor:

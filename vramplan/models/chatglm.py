@@ -8,7 +8,20 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.modules import CAUSAL_LM_FP32, EMBEDDINGS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
+from collections.abc import Callable
+
+from vramplan.models.modules import (
+    CAUSAL_LM_FP32,
+    EMBEDDINGS,
+    HEAD,
+    LOGITS,
+    NORMS,
+    SMOOTHED,
+    Linear,
+    Output,
+    Recipe,
+    run_blocks,
+)
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.indexing import permute, split_with_sizes, unsqueeze
 from vramplan.tape.operators import (
@@ -138,6 +151,9 @@ class ChatGLM:
     """ChatGLMForConditionalGeneration, with its loss."""
 
     sequence_first = True
+    no_head_losses = "its code copies the logits into another order before its own loss"
+    smooths = True
+    evaluates = True
     no_eager_attention = "its code calls fused attention alone"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -154,24 +170,35 @@ class ChatGLM:
         return [self.recipe.weight_dtype.itemsize * (self.recipe.shape.head_size // 4)]
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
-        if self.recipe.loss != CAUSAL_LM_FP32:  # pragma: no cover - the catalogue admits no other
-            raise ValueError(f"no such loss: {self.recipe.loss}")
-        shape = self.recipe.shape
+        entropy, shape = self.entropy(), self.recipe.shape
         hidden = self.transformer(input_ids)
         size = (shape.vocabulary_size, shape.hidden_size)
         with self.tape.building(HEAD):
             weight = self.tape.parameter("output_layer.weight", size, self.recipe.weight_dtype)
         logits = linear_operator(hidden, weight)
         logits = contiguous(transpose(logits, 0, 1))
+        if entropy is None:
+            return Output(None, logits)
         logits = to(logits, FP32)
         batch, length, vocabulary = logits.shape
         _shifted = contiguous(narrow(logits, 1, length - 1))
         _labels = contiguous(narrow(labels, 1, length - 1))
         rows = batch * (length - 1)
-        loss = cross_entropy(view(_shifted, (rows, vocabulary)), view(_labels, (rows,)))
+        loss = entropy(view(_shifted, (rows, vocabulary)), view(_labels, (rows,)))
         logits = to(logits, hidden.dtype)
         loss = to(loss, hidden.dtype)
         return Output(loss, logits)
+
+    def entropy(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """The cross-entropy of its forward pass, as it is or with smoothed labels; None: the caller makes the loss."""
+        loss = self.recipe.loss
+        if loss == SMOOTHED:
+            from vramplan.models.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
+
+            return smoothed_cross_entropy
+        if loss not in (CAUSAL_LM_FP32, LOGITS):  # pragma: no cover - the job admits no other
+            raise ValueError(f"no such loss: {loss}")
+        return cross_entropy if loss == CAUSAL_LM_FP32 else None
 
     def transformer(self, input_ids: Tensor) -> Tensor:
         """ChatGLMModel.forward."""

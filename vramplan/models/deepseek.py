@@ -9,9 +9,9 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.models.experts import GatedMLP, GroupedExperts, experts_of
-from vramplan.models.gpt2 import causal_mask
+from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Llama, apply_rotary, eager_attention, rotary_embedding
-from vramplan.models.modules import Linear, Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.spec import LatentAttention
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.experts import div_in_place, gather_last, sigmoid, sum_last, top_k
@@ -126,7 +126,7 @@ class Attention:
         if recipe.attention == "eager":
             output, weights = eager_attention(states, key, value, mask, 1, recipe.attention_dropout)
         else:
-            output = scaled_dot_product(states, key, value, recipe.attention, recipe.attention_dropout)
+            output = scaled_dot_product(states, key, value, recipe.attention, recipe.attention_dropout, mask)
             output = contiguous(transpose(output, 1, 2))
         output = contiguous(view(output, (batch, length, shape.attention_heads * latent.value_size)))
         output = self.o_proj(output)
@@ -275,7 +275,12 @@ class Block:
 class DeepSeek(Llama):
     """DeepseekV3ForCausalLM, DeepseekV2ForCausalLM, with their loss."""
 
-    selective = False  # neither traced with selective checkpoints nor with other losses
+    selective = False  # not traced with selective checkpoints
+    head_losses = HEAD_LOSSES
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, twice, in fp32; in V3 also a bias of each router.
@@ -294,7 +299,7 @@ class DeepSeek(Llama):
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        mask = mask_of(_embeds, recipe)
         hidden = _embeds
         of_numbers = recipe.shape.transformers_model_type == "deepseek_v2"
         size = latent_of(recipe).rotary_size

@@ -13,15 +13,18 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.models.bloom import alibi_slopes, dropout_add
-from vramplan.models.gpt2 import causal_mask
+from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Rotary, apply_rotary, rotary_embedding
 from vramplan.models.modules import (
     ACTIVATIONS,
+    ALL_SCORES,
     EMBEDDINGS,
+    HEAD_LOSSES,
+    SCORES,
     LayerNorm,
     Output,
     Recipe,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
@@ -30,7 +33,6 @@ from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.indexing import index_one, scale_in_place
 from vramplan.tape.masked_attention import broadcast_matmul
 from vramplan.tape.operators import add, add_in_place, dropout, embedding, softmax
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.plain_products import times_transposed
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import BF16, BOOL, FP32, INT64, DType, Tensor, normalised
@@ -177,6 +179,11 @@ class Block:
 class Falcon:
     """FalconForCausalLM, with its loss."""
 
+    head_losses = HEAD_LOSSES
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
     equal_blocks = False  # the loop holds a block's weights until the next one returns: neighbours matter
 
     @staticmethod
@@ -204,11 +211,10 @@ class Falcon:
 
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
         hidden = self.transformer(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.word_embeddings))
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.word_embeddings)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def transformer(self, input_ids: Tensor) -> Tensor:
         """FalconModel.forward."""
@@ -216,10 +222,13 @@ class Falcon:
         _embeds = embedding(input_ids, self.word_embeddings)
         alibi: Tensor | None = None
         if recipe.shape.positions == "alibi":
-            _ones = tape.new("ones", input_ids.shape, INT64, True)
+            if not recipe.padded and recipe.loss not in (SCORES, ALL_SCORES):  # which come with a mask of ones
+                _ones = tape.new("ones", input_ids.shape, INT64, True)
             alibi = alibi_of(_embeds, recipe.shape.attention_heads)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else boolean_mask(_embeds)
+        mask = mask_of(_embeds, recipe)
+        if mask is None:
+            mask = boolean_mask(_embeds)
         if alibi is not None:
             mask = alibi_mask(alibi, mask)
         hidden = _embeds

@@ -7,23 +7,22 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.gpt2 import causal_mask
-from vramplan.models.llama import Rotary, eager_attention, rotary_embedding
+from vramplan.models.gpt2 import mask_of
+from vramplan.models.llama import Rotary, eager_attention, fused_attention, rotary_embedding
 from vramplan.models.modules import (
     EMBEDDINGS,
+    HEAD_LOSSES,
     Linear,
     Output,
     Recipe,
     RMSNorm,
-    causal_lm_loss,
+    causal_lm_output,
     output_embedding,
     run_blocks,
 )
 from vramplan.models.phi3 import MLP
-from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.indexing import every_second, stack_last
 from vramplan.tape.operators import add, embedding, mul, neg
-from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
 from vramplan.tape.views import cat, contiguous, narrow, transpose, view
@@ -79,7 +78,7 @@ class Attention:
             groups = shape.attention_heads // shape.key_value_heads
             output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
         else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+            output = fused_attention(query, key, value, mask, recipe)
             output = contiguous(transpose(output, 1, 2))
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
@@ -115,6 +114,11 @@ class Glm:
 
     float8 = True
     compiled_graphs = 1
+    head_losses = HEAD_LOSSES
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
     block = Block
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -136,18 +140,17 @@ class Glm:
 
         return rope.kept(self.recipe, self.rotated)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
         hidden = self.model(input_ids)
-        logits = linear_operator(hidden, output_embedding(self.tape, self.recipe, self.embed_tokens))
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        return Output(loss, logits)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """GlmModel.forward."""
         tape, recipe, block = self.tape, self.recipe, self.block
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        mask = mask_of(_embeds, recipe)
         hidden = _embeds
         rotary = rotary_embedding(hidden, self.rotated)
         hidden = run_blocks(tape, recipe.segments, lambda i: block(tape, recipe, mask, position_ids, rotary), hidden)

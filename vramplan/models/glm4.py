@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vramplan.models import glm
 from vramplan.models.llama import Rotary
-from vramplan.models.modules import Recipe, RMSNorm
+from vramplan.models.modules import HEAD_LOSSES, Recipe, RMSNorm
 from vramplan.tape.operators import add
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import Tensor
@@ -43,6 +43,11 @@ class Glm4(glm.Glm):
 
     float8 = True
     compiled_graphs = 1
+    head_losses = HEAD_LOSSES
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
     block = Block
 
 

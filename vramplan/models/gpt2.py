@@ -135,6 +135,7 @@ class GPT2:
     selective = True  # traced with selective checkpoints
     head_losses = HEAD_LOSSES
     takes_padding = True
+    takes_packing = True
     # the loss is a graph of its own: its look-up finds no type in the class's name and warns (modeling_utils.py,
     # PreTrainedModel.loss_function), which ends the first graph
     compiled_graphs = 2
@@ -150,16 +151,17 @@ class GPT2:
         """Bytes of the buffers of the module."""
         return []
 
-    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
-        hidden = self.transformer(input_ids)
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        hidden = self.transformer(input_ids, given if self.recipe.packed else None)
         weight = output_embedding(self.tape, self.recipe, self.wte)
         return causal_lm_output(hidden, weight, labels, self.recipe)
 
-    def transformer(self, input_ids: Tensor) -> Tensor:
+    def transformer(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """GPT2Model.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.wte)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        if position_ids is None:
+            position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         _position_embeds = embedding(position_ids, self.wpe)
         hidden = add(_embeds, _position_embeds)
         mask = mask_of(hidden, recipe)
@@ -175,6 +177,11 @@ class GPT2:
 
 def mask_of(hidden: Tensor, recipe: Recipe) -> Tensor | None:
     """The mask of a batch: none for fused attention where nothing is padded (masking_utils.py)."""
+    if recipe.packed:
+        from vramplan.models.packing import packed_mask  # only who packs pays for it
+
+        windowed = recipe.shape.sliding_window is not None
+        return packed_mask(hidden, additive=recipe.attention == "eager", windowed=windowed)
     if recipe.padded:
         from vramplan.models.padding import padded_mask  # only who pads pays for it
 

@@ -55,7 +55,7 @@ def rotate_half(x: Tensor) -> Tensor:
 
 def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
     """apply_rotary_pos_emb, over heads."""
-    shape = (1, *cos.shape)
+    shape = (cos.shape[0], 1, *cos.shape[1:])
     cos, sin = cos.alias(shape, None, None), sin.alias(shape, None, None)
     query_embed = add(mul(query, cos), mul(rotate_half(query), sin))
     key_embed = add(mul(key, cos), mul(rotate_half(key), sin))
@@ -195,6 +195,8 @@ class Llama:
     float8 = True
     head_losses = HEAD_LOSSES
     takes_padding = True
+    takes_packing = True
+    positions: Tensor | None = None  # of packed sequences, which the caller gives
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -214,19 +216,31 @@ class Llama:
 
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.positions = given if self.recipe.packed else None
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         return causal_lm_output(hidden, weight, labels, self.recipe)
+
+    def rotary(self, hidden: Tensor) -> Rotary:
+        """The cosines and sines of all positions."""
+        size = self.recipe.shape.head_size
+        if self.positions is None:
+            return rotary_embedding(hidden, size)
+        from vramplan.models.packing import packed_rotary  # only who packs pays for it
+
+        return packed_rotary(self.positions, size, hidden)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """LlamaModel.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.positions
+        if position_ids is None:
+            position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         masks = masks_of(_embeds, recipe)
         hidden = _embeds
-        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        rotary = self.rotary(hidden)
 
         shape = recipe.shape
 

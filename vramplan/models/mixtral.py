@@ -8,9 +8,9 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.models.experts import GroupedExperts, TopKRouter
-from vramplan.models.gpt2 import causal_mask
+from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.models.modules import Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES, Recipe, RMSNorm, run_blocks
 from vramplan.tape.operators import add, embedding
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
@@ -60,14 +60,19 @@ class Mixtral(Llama):
     """MixtralForCausalLM, with its loss."""
 
     float8 = True
-    selective = False  # neither traced with selective checkpoints nor with other losses
+    selective = False  # not traced with selective checkpoints
+    head_losses = HEAD_LOSSES
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
 
     def model(self, input_ids: Tensor) -> Tensor:
         """MixtralModel.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        mask = mask_of(_embeds, recipe)
         hidden = _embeds
         rotary = rotary_embedding(hidden, recipe.shape.head_size)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)

@@ -82,6 +82,7 @@ class Recipe(NamedTuple):
     activation_dropout: float = 0.0
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
     padded: bool = False  # sequences are padded, and a mask says so
+    packed: bool = False  # several sequences in each, told apart by position ids that begin anew
 
 
 class Output(NamedTuple):
@@ -370,7 +371,7 @@ def segment_of(
 def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parameter:
     """The head's weight: the embedding itself if tied, else one of its own."""
     shape = recipe.shape
-    if shape.tied_embeddings:
+    if shape.tied_embeddings or shape.task == "cls":  # a classifier has a head of its own
         return embedding
     with tape.building(HEAD):
         return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
@@ -379,7 +380,11 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
 def causal_lm_output(
     hidden: Tensor, weight: Parameter, labels: Tensor, recipe: Recipe, bias: Parameter | None = None
 ) -> Output:
-    """The head of a causal language model, and the loss that the job asks for."""
+    """The head of a causal language model, and the loss that the job asks for; of a classifier, its own."""
+    if recipe.shape.task == "cls":
+        from vramplan.models.classified import classify  # only who classifies pays for it
+
+        return classify(hidden, labels, recipe)
     if recipe.loss != CAUSAL_LM_FP32:
         from vramplan.models.losses import head_and_loss  # only who asks for it pays for it
 

@@ -134,7 +134,7 @@ class OPT:
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.decoder(input_ids)
         head = self.embed_tokens
-        if not self.recipe.shape.tied_embeddings:
+        if not self.recipe.shape.tied_embeddings and self.recipe.shape.task == "lm":
             with self.tape.building(HEAD):
                 head = self.tape.parameter("lm_head.weight", head.shape, head.dtype)
         return causal_lm_output(hidden, head, labels, self.recipe)

@@ -6,11 +6,13 @@ Names that start with an underscore are locals of the original which outlive the
 from __future__ import annotations
 
 from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import BOOL, INT64, Tensor
+from vramplan.tape.tensors import BOOL, INT64, Shape, Tensor
 
 
-def padded_mask(hidden: Tensor, *, causal: bool, additive: bool) -> Tensor:
+def padded_mask(hidden: Tensor, *, causal: bool, additive: bool, windowed: bool = False) -> Tensor:
     """The mask of a padded batch: [B, 1, S, S], boolean, or with `additive` in the dtype of the embeddings.
+
+    `windowed` says that it is a causal one within a sliding window.
 
     Source: masking_utils.py, create_causal_mask, create_bidirectional_mask, sdpa_mask and eager_mask.
     """
@@ -18,8 +20,8 @@ def padded_mask(hidden: Tensor, *, causal: bool, additive: bool) -> Tensor:
     batch, length, _ = hidden.shape
     seen_shape = (1, 1, length, length if causal else 1)
     _padding = tape.new("to", (batch, length), BOOL, True)
-    _indices = _index_tensors(tape, batch, length)
-    seen = tape.new("le", seen_shape, BOOL, False)
+    _indices = index_tensors(tape, batch, length)
+    seen = _within(tape, seen_shape) if windowed else tape.new("le", seen_shape, BOOL, False)
     both = tape.new("bitwise_and", seen_shape, BOOL, False)
     del seen
     tokens = tape.new("index", (batch, 1, 1, length), BOOL, True)
@@ -28,7 +30,18 @@ def padded_mask(hidden: Tensor, *, causal: bool, additive: bool) -> Tensor:
     return tape.new("where", mask.shape, hidden.dtype, True) if additive else mask
 
 
-def _index_tensors(tape: Tape, batch: int, length: int) -> tuple[Tensor, ...]:
-    """The indices of sequences, queries and keys (masking_utils.py, sdpa_mask)."""
+def _within(tape: Tape, shape: Shape) -> Tensor:
+    """sliding_window_causal_mask_function: and_masks of the window and the causal mask."""
+    mask = tape.new("ones", (), BOOL, False)
+    for comparison in ("gt", "le"):
+        other = tape.new(comparison, shape, BOOL, False)
+        mask = tape.new("bitwise_and", shape, BOOL, False)
+        del other
+    return mask
+
+
+def index_tensors(tape: Tape, batch: int, length: int, *, heads: bool = False) -> tuple[Tensor, ...]:
+    """The indices of sequences, queries and keys (masking_utils.py, sdpa_mask); with `heads`, that of the head too."""
     sequences = tape.new("arange", (batch,), INT64, True)
-    return sequences, *(tape.new("add", (length,), INT64, False) for _ in range(2))
+    one = (tape.new("arange", (1,), INT64, False),) if heads else ()
+    return sequences, *one, *(tape.new("add", (length,), INT64, False) for _ in range(2))

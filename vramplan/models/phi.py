@@ -138,8 +138,10 @@ class Phi:
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
-        with self.tape.building(HEAD):
-            bias = self.tape.parameter("lm_head.bias", (self.recipe.shape.vocabulary_size,), self.recipe.weight_dtype)
+        shape, bias = self.recipe.shape, None
+        if shape.task == "lm":
+            with self.tape.building(HEAD):
+                bias = self.tape.parameter("lm_head.bias", (shape.vocabulary_size,), self.recipe.weight_dtype)
         return causal_lm_output(hidden, weight, labels, self.recipe, bias)
 
     def model(self, input_ids: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
-from vramplan.models.gpt2 import causal_mask
+from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.models.modules import Linear, Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.models.windows import window_mask
 from vramplan.tape.experts import sigmoid
 from vramplan.tape.operators import add, embedding, mul, softmax
 from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import BOOL, FP32, INT64, Tensor
+from vramplan.tape.tensors import FP32, INT64, Tensor
 from vramplan.tape.views import to, view
 
 
@@ -89,14 +90,19 @@ class QwenMoe(Llama):
     """Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, with their loss."""
 
     float8 = True
-    selective = False  # neither traced with selective checkpoints nor with other losses
+    selective = False  # not traced with selective checkpoints
+    head_losses = HEAD_LOSSES
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Qwen3MoeModel.forward; Qwen2MoeModel.forward makes a second mask, of a window that nobody uses."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        mask = mask_of(_embeds, recipe)
         _sliding = self.unused_mask(_embeds) if recipe.shape.transformers_model_type == "qwen2_moe" else None
         hidden = _embeds
         rotary = rotary_embedding(hidden, recipe.shape.head_size)
@@ -111,10 +117,13 @@ class QwenMoe(Llama):
 
     def unused_mask(self, embeds: Tensor) -> Tensor:
         """create_sliding_window_causal_mask for a window of 0, which no mask can be left out for (masking_utils.py)."""
-        if self.recipe.attention == "eager":
-            return causal_mask(embeds)
-        length = embeds.shape[1]
-        return self.tape.new("sdpa_mask", (1, 1, length, length), BOOL, False)
+        eager = self.recipe.attention == "eager"
+        if self.recipe.padded:
+            from vramplan.models.padding import padded_mask  # only who pads pays for it
+
+            return padded_mask(embeds, causal=True, additive=eager, windowed=True)
+        mask = window_mask(embeds)
+        return self.tape.new("where", mask.shape, embeds.dtype, True) if eager else mask
 
 
 FORWARD = QwenMoe

@@ -8,7 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.models.bert import Bert
-from vramplan.models.modules import EMBEDDINGS, HEAD, LayerNorm, Linear, Output, Recipe
+from vramplan.models.modules import EMBEDDINGS, HEAD, LOGITS, LayerNorm, Linear, Output, Recipe
 from vramplan.tape.operators import add, add_scalar, dropout, embedding, gelu, mul, tanh
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
@@ -61,6 +61,9 @@ class Roberta(Bert):
 
     float8 = True
     compiled_graphs = 1
+    smooths = True
+    evaluates = True
+    takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -99,6 +102,8 @@ class Roberta(Bert):
             self.make_head()
         assert self.classifier is not None
         logits = self.classifier(_sequence)
+        if self.recipe.loss == LOGITS:
+            return Output(None, logits)
         loss = self.loss(logits, labels)
         return Output(loss, logits)
 

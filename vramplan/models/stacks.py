@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.models.modules import Recipe, Segment
+from vramplan.models.modules import LOGITS, Recipe, Segment
 from vramplan.tape.tensors import BOOL, INT64, DType, Shape, Tensor
 
 
@@ -37,9 +37,14 @@ def _cut(segment: Segment, blocks: int) -> tuple[Segment, Segment]:
 
 
 def text_pair(recipe: Recipe) -> tuple[tuple[str, Shape, DType], ...]:
-    """The inputs: token ids of the encoder, and labels, which the decoder's token ids are made from."""
+    """The inputs: token ids of the encoder, and labels, which the decoder's token ids are made from.
+
+    Where the caller makes the loss of the logits the model is given no labels, and the collator made the ids.
+    Source: transformers 5.23, data/data_collator.py, DataCollatorForSeq2Seq.
+    """
     target = recipe.target_length or recipe.sequence_length
-    return ("input_ids", (recipe.sequence_length,), INT64), ("labels", (target,), INT64)
+    given = ("input_ids", (recipe.sequence_length,), INT64), ("labels", (target,), INT64)
+    return (*given, ("decoder_input_ids", (target,), INT64)) if recipe.loss == LOGITS else given
 
 
 def shift_right(labels: Tensor) -> Tensor:

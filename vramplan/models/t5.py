@@ -7,11 +7,12 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.models.entropy import entropy
 from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
-    FP32_LOGITS,
+    LOGITS,
     NORMS,
     Linear,
     Output,
@@ -24,7 +25,6 @@ from vramplan.tape.biased import biased_attention, clamp, permute, where, zeros_
 from vramplan.tape.operators import (
     add,
     add_scalar,
-    cross_entropy,
     dropout,
     embedding,
     matmul,
@@ -301,6 +301,9 @@ class T5:
     float8 = True
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
     unequal_blocks = "whose blocks are of two stacks"
+    smooths = True
+    evaluates = True
+    generates = True
     no_flash_attention = "its positions are a bias on the scores, which the flash kernels do not take"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -318,20 +321,22 @@ class T5:
         """Token ids and labels."""
         return text_pair(self.recipe)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given_ids: Tensor | None = None) -> Output:
         tape, recipe = self.tape, self.recipe
         with tape.building("encoder"):
             hidden = self.stack(input_ids, None)
-        decoder_ids = shift_right(labels)
+        decoder_ids = shift_right(labels) if given_ids is None else given_ids
         with tape.building("decoder"):
             _decoder_outputs = self.stack(decoder_ids, hidden)
         sequence = _decoder_outputs
         if recipe.shape.tied_embeddings:
             sequence = mul_scalar(sequence)
         logits = linear_operator(sequence, output_embedding(tape, recipe, self.shared))
+        if recipe.loss == LOGITS:
+            return Output(None, (logits, hidden))
         batch, length, vocabulary = logits.shape
         rows = view(logits, (batch * length, vocabulary))
-        loss = cross_entropy(to(rows, FP32) if recipe.loss == FP32_LOGITS else rows, view(labels, (batch * length,)))
+        loss = entropy(rows, view(labels, (batch * length,)), recipe)
         return Output(loss, (logits, hidden))
 
     def stack(self, ids: Tensor, encoder: Tensor | None) -> Tensor:

@@ -6,13 +6,14 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.models.entropy import entropy
 from vramplan.models.llama import eager_attention
-from vramplan.models.modules import ACTIVATIONS, FP32_LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.models.modules import ACTIVATIONS, LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.convolution import conv2d
-from vramplan.tape.operators import add, cross_entropy, dropout
+from vramplan.tape.operators import add, dropout
 from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import FP32, INT64, DType, Shape, Tensor
+from vramplan.tape.tensors import INT64, DType, Shape, Tensor
 from vramplan.tape.views import cat, contiguous, expand, select, to, transpose, view
 
 
@@ -90,6 +91,9 @@ class Block:
 class Vit:
     """ViTForImageClassification, with its loss."""
 
+    smooths = True
+    evaluates = True
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         width, patch = shape.hidden_size, shape.patch_size
@@ -123,7 +127,9 @@ class Vit:
         with tape.building("head"):
             classifier = Linear(tape, "classifier", shape.hidden_size, shape.classes, recipe.weight_dtype, bias=True)
         logits = classifier(pooled)
-        loss = cross_entropy(to(logits, FP32) if recipe.loss == FP32_LOGITS else logits, labels)
+        if recipe.loss == LOGITS:
+            return Output(None, logits)
+        loss = entropy(logits, labels, recipe)
         return Output(loss, logits)
 
     def encode(self, pixel_values: Tensor) -> Tensor:

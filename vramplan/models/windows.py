@@ -51,7 +51,7 @@ def masks_of(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | No
     The mask that all blocks share is made only if there are such blocks, but for Qwen2 and Qwen3, whose code always
     makes the one without a window (modeling_qwen2.py, Qwen2Model.forward).
     """
-    if recipe.padded:  # which no job has that reaches a window
+    if recipe.padded or recipe.packed:  # which no job has that reaches a window
         padded = mask_of(hidden, recipe)
         return padded, padded
     shape = recipe.shape
@@ -65,9 +65,12 @@ def masks_of(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | No
 
 def window_mask(hidden: Tensor) -> Tensor:
     """The boolean mask of fused attention [B, 1, S, S], a view of one [1, 1, S, S] (masking_utils.py, sdpa_mask)."""
+    from vramplan.models.padding import index_tensors  # only who has a mask pays for it
+
     tape = hidden.tape
     batch, length, _ = hidden.shape
     whole = (1, 1, length, length)
+    _indices = index_tensors(tape, batch, length, heads=True)
     mask = tape.new("ones", (), BOOL, False)
     for comparison in ("gt", "le"):  # within the window, and not ahead: and_masks of both
         other = tape.new(comparison, whole, BOOL, False)

@@ -121,6 +121,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         persistent_gradients=job.runtime.gradients == "persistent",
         loss=loss_of(job),
         padded=job.padding == "right",
+        packed=job.packing,
         hold_outputs=job.hold_outputs,
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,

@@ -64,6 +64,25 @@ def index_one(x: Tensor, dim: int) -> Tensor:
     return tape.new("index", (*whole[:dim], 1, *whole[dim + 1 :]), x.dtype, x.batched, None, node)
 
 
+def index_rows_of(x: Tensor, places: Tensor) -> Tensor:
+    """`x[torch.arange(B), places]` of x [B, S, C] and places [B]: new, [B, C], and the numbers of the samples.
+
+    Saves `samples`: the gradient goes to those places.
+    Saves `places`: the same.
+    Backward: 1 new, a zero-filled tensor of the whole, into which the gradient is put; the few indices that are sorted
+    there are left out.
+    Source: tools/autograd/derivatives.yaml, index.Tensor; torch/csrc/autograd/FunctionsManual.cpp, index_backward.
+    """
+    tape, whole = x.tape, x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("index_put", whole, grad.dtype, grad.batched),)
+
+    samples = tape.new("arange", (whole[0],), INT64, True)
+    node = tape.record("index", (x,), backward, (samples, places))
+    return tape.new("index", (whole[0], whole[2]), x.dtype, x.batched, None, node)
+
+
 def scale_in_place(x: Tensor) -> Tensor:
     """x *= number, or x /= number: the storage of x, nothing saved.
 

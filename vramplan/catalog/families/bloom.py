@@ -20,7 +20,7 @@ TYPES = {
     "bloom": ModelType(
         config="BloomConfig",
         family="bloom",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 250880,
             "hidden_size": 64,

@@ -84,7 +84,7 @@ TYPES = {
     "deepseek_v3": ModelType(
         config="DeepseekV3Config",
         family="deepseek",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             **_DEFAULTS,
             "vocabulary_size": 129280,
@@ -112,7 +112,7 @@ TYPES = {
     "deepseek_v2": ModelType(
         config="DeepseekV2Config",
         family="deepseek",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             **_DEFAULTS,
             "vocabulary_size": 102400,

@@ -54,7 +54,7 @@ TYPES = {
     "falcon": ModelType(
         config="FalconConfig",
         family="falcon",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 65024,
             "hidden_size": 4544,

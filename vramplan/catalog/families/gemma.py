@@ -28,7 +28,7 @@ TYPES = {
     "gemma": ModelType(
         config="GemmaConfig",
         family="gemma",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 256000,
             "hidden_size": 3072,

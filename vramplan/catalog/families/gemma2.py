@@ -33,7 +33,7 @@ TYPES = {
     "gemma2": ModelType(
         config="Gemma2Config",
         family="gemma2",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 256000,
             "hidden_size": 2304,

@@ -37,7 +37,7 @@ TYPES = {
     "gemma3_text": ModelType(
         config="Gemma3TextConfig",
         family="gemma3",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 262208,
             "hidden_size": 2304,

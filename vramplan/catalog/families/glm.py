@@ -41,7 +41,7 @@ TYPES = {
     "glm": ModelType(
         config="GlmConfig",
         family="glm",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults=DEFAULTS,
         fixed=FIXED,
         keys=KEYS,

@@ -9,7 +9,7 @@ TYPES = {
     "glm4": ModelType(
         config="Glm4Config",
         family="glm4",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults=DEFAULTS,
         fixed=FIXED,
         keys=KEYS,

@@ -8,7 +8,7 @@ TYPES = {
     "gpt2": ModelType(
         config="GPT2Config",
         family="gpt2",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 50257,
             "max_positions": 1024,

@@ -93,7 +93,7 @@ TYPES = {
     "llama": ModelType(
         config="LlamaConfig",
         family="llama",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults=DEFAULTS,
         fixed=FIXED,
         keys={**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)},
@@ -104,7 +104,7 @@ TYPES = {
     "mistral": ModelType(
         config="MistralConfig",
         family="llama",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             **DEFAULTS,
             "intermediate_size": 14336,
@@ -121,7 +121,7 @@ TYPES = {
     "qwen2": ModelType(
         config="Qwen2Config",
         family="llama",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             **DEFAULTS,
             "vocabulary_size": 151936,
@@ -140,7 +140,7 @@ TYPES = {
     "qwen3": ModelType(
         config="Qwen3Config",
         family="llama",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             **DEFAULTS,
             "vocabulary_size": 151936,

@@ -31,7 +31,7 @@ TYPES = {
     "mixtral": ModelType(
         config="MixtralConfig",
         family="mixtral",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             **{key: value for key, value in DEFAULTS.items() if not key.endswith("_bias")},
             "intermediate_size": 14336,

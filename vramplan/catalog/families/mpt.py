@@ -34,7 +34,7 @@ TYPES = {
     "mpt": ModelType(
         config="MptConfig",
         family="mpt",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 50368,
             "hidden_size": 2048,

@@ -27,7 +27,7 @@ TYPES = {
     "gpt_neox": ModelType(
         config="GPTNeoXConfig",
         family="neox",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 50432,
             "hidden_size": 6144,

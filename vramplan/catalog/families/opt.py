@@ -20,7 +20,7 @@ TYPES = {
     "opt": ModelType(
         config="OPTConfig",
         family="opt",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 50272,
             "hidden_size": 768,

@@ -8,7 +8,7 @@ TYPES = {
     "phi": ModelType(
         config="PhiConfig",
         family="phi",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 51200,
             "hidden_size": 2048,

@@ -8,7 +8,7 @@ TYPES = {
     "phi3": ModelType(
         config="Phi3Config",
         family="phi3",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             "vocabulary_size": 32064,
             "hidden_size": 3072,

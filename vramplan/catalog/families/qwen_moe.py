@@ -60,7 +60,7 @@ TYPES = {
     "qwen2_moe": ModelType(
         config="Qwen2MoeConfig",
         family="qwen_moe",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             **{key: value for key, value in _DEFAULTS.items() if key != "output_bias"},
             "intermediate_size": 5632,
@@ -85,7 +85,7 @@ TYPES = {
     "qwen3_moe": ModelType(
         config="Qwen3MoeConfig",
         family="qwen_moe",
-        tasks=("lm",),
+        tasks=("lm", "cls"),
         defaults={
             **_DEFAULTS,
             "intermediate_size": 6144,

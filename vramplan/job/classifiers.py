@@ -1,0 +1,36 @@
+"""Classification of sequences: which models have such a head, and what a causal model that has one does not go with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.catalog.config_classes import MODEL_TYPES, type_of
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
+    from vramplan.spec import ModelShape
+
+CAUSAL = "lm"
+
+
+def classifies(name: object) -> bool:
+    """Whether a model type, or the first type of a family, has a classification head that is modelled."""
+    if not isinstance(name, str) or name not in MODEL_TYPES:
+        try:
+            name = type_of(str(name))
+        except StopIteration:
+            return False
+    return "cls" in MODEL_TYPES[name].tasks
+
+
+def check_classifier(resolver: Resolver, model: ModelShape) -> None:
+    """Refuse what was not traced with the head of a causal model, and say what its code needs."""
+    if MODEL_TYPES[model.transformers_model_type].tasks[0] != CAUSAL:
+        return
+    raw, fields = resolver.raw, resolver.fields
+    for key, given in (("adapter", raw.adapter), ("frozen", raw.frozen)):
+        if given:
+            message = f"a classification head over {model.family} is not modelled with it"
+            fields.refuse(key, message, hint="leave it out")
+    why = "its code takes several sequences only if a token is there that pads them"
+    resolver.assume("pad_token_id", "set", why)

@@ -1,0 +1,30 @@
+"""Packed sequences: which models they are modelled for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.models import takes_packing
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
+    from vramplan.spec import ModelShape
+
+KEY, HINT = "packing", "leave it out"
+
+
+def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -> None:
+    """Refuse packed sequences where the mask that keeps them apart is not modelled."""
+    fields, window = resolver.fields, model.sliding_window
+    if not takes_packing(model.family) or model.task != "lm":
+        what = model.family if model.task == "lm" else f"the task {model.task}"
+        fields.refuse(KEY, f"true is not modelled for {what}", hint=HINT)
+    elif sequence_length == 1:
+        fields.refuse(KEY, "true packs nothing into sequences of 1 token", hint=HINT)
+    elif model.rope_scaling is not None:
+        fields.refuse(KEY, f"true is not modelled with {model.rope_scaling} positions", hint=HINT)
+    elif window is not None and model.sliding_window_start is not None:
+        fields.refuse(KEY, "true is not modelled where only some blocks have a window", hint=HINT)
+    elif window is not None and sequence_length >= window:
+        message = f"true is not modelled where {sequence_length} tokens reach the sliding window of {window}"
+        fields.refuse(KEY, message, hint=HINT)
