@@ -178,7 +178,7 @@ def describe(
             *_uncounted(record, rung.schedule.micro_batch_size),
             *_beside(decision),
         ),
-        active_parameters=_active(job.model, total),
+        active_parameters=_active(job, total),
         host=_host(record, rung.schedule.micro_batch_size),
         advice=_advice(job, rung.schedule, job.model),
     )
@@ -441,12 +441,12 @@ def _uncounted(record: Record, micro: int) -> list[str]:
     ]
 
 
-def _active(model: ModelShape, total: int) -> int | None:
-    if model.experts is None:
+def _active(job: Job, total: int) -> int | None:
+    if job.model.experts is None:
         return None
     from vramplan.models.experts import active_parameters  # only models with experts pay for it
 
-    return active_parameters(model, total)
+    return active_parameters(job.model, total, job.adapter)
 
 
 def _beside(decision: Decision) -> list[str]:

@@ -192,7 +192,7 @@ class Adapter(NamedTuple):
     targets: tuple[str, ...]  # linear layers by the ends of their names, or all-linear
     feedforward_targets: tuple[str, ...] = ()  # ia3: those of them whose input is scaled, not their output
     modules_to_save: tuple[str, ...] = ()  # modules of which a copy is trained in full
-    alpha: float | None = None  # a factor, which costs nothing
+    alpha: float | None = None  # a factor, which costs nothing, or over experts little
     dropout: float = 0.0
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
 

@@ -33,6 +33,14 @@ def offered(*line: str) -> list[str]:
 # Words
 
 
+def test_targets_are_layers_of_the_model_that_is_given() -> None:
+    assert offered("fit", "--targets", "") == ["all-linear"]
+    assert offered("fit", "--model", "gpt2", "--targets", "c_f") == ["c_fc"]
+    assert offered("fit", "--model", "mixtral-8x7b", "--targets", "w1,w") == ["w1,w3", "w1,w2"]
+    assert offered("fit", "--model", "mixtral-8x7b", "--adapter", "ia3", "--targets", "w") == []
+    assert offered("fit", "--model", "nosuchmodel", "--targets", "a") == ["all-linear"]
+
+
 def test_commands_are_offered_with_what_they_are_for() -> None:
     assert offered("") == list(COMMANDS)
     assert offered("che") == [name for name in COMMANDS if name.startswith("che")]

@@ -44,6 +44,7 @@ TITLES = {
     "vramplan.tape.loss_parts": "Parts of losses",
     "vramplan.tape.log_probabilities": "Log-probabilities",
     "vramplan.tape.adapted": "Adapters",
+    "vramplan.tape.folded": "Changes folded into whole weights",
     "vramplan.tape.quantized": "Quantized weights",
     "vramplan.tape.gptq": "GPTQ layers",
     "vramplan.tape.float8": "Linear layers in fp8",

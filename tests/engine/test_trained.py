@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.engine.trained_draws import frozen_words, trained_setups
 from vramplan.job.trained import feeds_head
 from vramplan.memory.iteration import Setup, every_block_is_checkpointed, replay
-from vramplan.memory.trained import is_reached, names_of
+from vramplan.memory.trained import is_adapter_reached, is_reached, names_of
+from vramplan.models.adapters import ALL_LINEAR
 from vramplan.models.gptq import stored_bytes_gptq
 from vramplan.models.quantized import stored_bytes_4bit
 from vramplan.tape.envelope import Envelope
@@ -65,6 +66,21 @@ def test_a_further_frozen_part_never_needs_more(data: st.DataObject, setup: Setu
     chain = [setup._replace(frozen=()), setup, setup._replace(frozen=words)]
     peaks = [replay(one, batch=min(batch, 2)).peak_bytes(batch) for one in chain]
     assert peaks == sorted(peaks, reverse=True)
+
+
+@DRAWS
+@given(trained_setups(adapted=True), BATCHES)
+def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
+    """Its weights are trained, and a second path runs beside the layer."""
+    adapter = setup.adapter
+    assert adapter is not None
+    fewer = adapter.targets[:-1]
+    feedforward = tuple(name for name in adapter.feedforward_targets if name in fewer)
+    less = setup._replace(adapter=adapter._replace(targets=fewer, feedforward_targets=feedforward))
+    if ALL_LINEAR in adapter.targets or not fewer or not is_adapter_reached(setup.model, less.adapter or adapter):
+        return
+    peaks = [replay(one, batch=min(batch, 2)).peak_bytes(batch) for one in (less, setup)]
+    assert peaks == sorted(peaks)
 
 
 @settings(max_examples=25, deadline=None)

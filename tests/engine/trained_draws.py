@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
+from vramplan.job.adapter_targets import known_targets
 from vramplan.job.quantized import quantizable
 from vramplan.job.trained import feeds_head
 from vramplan.job.vocabulary import QUANTIZATIONS
-from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR, loads_fp32
+from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, ONLY_LORA, loads_fp32
 from vramplan.memory.iteration import Setup
-from vramplan.memory.trained import Names, is_reached, names_of
+from vramplan.memory.trained import Names, is_adapter_reached, is_reached, names_of
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
+from vramplan.models.expert_adapters import former_names, tensors_of
 from vramplan.models.trained import matches
 from vramplan.spec import Adapter, ModelShape
 
@@ -32,11 +35,12 @@ def frozen_words(draw: st.DrawFn, model: ModelShape, names: Names) -> tuple[str,
 @st.composite
 def adapters(draw: st.DrawFn, model: ModelShape, names: Names, precision: str, kinds: list[str]) -> Adapter:
     """An adapter over some of the model's layers."""
-    kind = draw(st.sampled_from(kinds))
-    known = [name for name in names.linears if name not in CLASSIFIERS]
-    if model.transformers_model_type not in NO_ALL_LINEAR:
-        known.append(ALL_LINEAR)
+    kind = draw(st.sampled_from(["lora"] if model.transformers_model_type in ONLY_LORA else kinds))
+    known = [name for name in known_targets(model, names, kind) if name not in CLASSIFIERS]
     targets = tuple(draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)))
+    of_experts = tensors_of(targets, former_names(kind, model.transformers_model_type), ALL_LINEAR)
+    if of_experts and names.stacked:  # of them PEFT has nothing but plain LoRA
+        kind = "lora"
     own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
     saved = draw(st.lists(st.sampled_from(["norm", "ln_f"]), max_size=1))
     if not model.tied_embeddings:
@@ -50,7 +54,7 @@ def adapters(draw: st.DrawFn, model: ModelShape, names: Names, precision: str, k
         targets=targets,
         feedforward_targets=tuple(draw(st.lists(st.sampled_from(targets), max_size=1))) if ia3 else (),
         modules_to_save=tuple(saved),
-        dropout=0.0 if ia3 else draw(st.sampled_from([0.0, 0.1])),
+        dropout=0.0 if ia3 or of_experts else draw(st.sampled_from([0.0, 0.1])),
         dtype=own if precision.startswith("mixed-") else draw(st.sampled_from(["fp32", own])),
     )
 
@@ -75,6 +79,7 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
     if quantization is not None and setup.precision.startswith("pure-"):
         kinds = [kind for kind in kinds if kind != "ia3"]
     adapter = draw(adapters(setup.model, names, setup.precision, kinds))
+    assume(setup.model.family != "llava" or is_adapter_reached(setup.model, adapter))
     half = setup.precision.startswith("amp-") and (quantization == GPTQ or draw(st.booleans()))
     if quantization is not None and loads_fp32(model_type, setup.precision, half_weights=half):
         quantization = None

@@ -32,3 +32,21 @@ def test_what_is_trained_is_explained_to_the_byte(options: str) -> None:
     answer = valid("explain", ran.document)
     weights = next(state for state in answer["states"] if state["component"] == "weights")
     assert sum(row["total_bytes"] for row in weights["tensors"]) == weights["bytes"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--model mixtral-8x7b --targets all-linear --precision pure-bf16 --checkpointing none",
+        "--model qwen3-30b-a3b --targets all-linear --precision amp-bf16 --checkpointing full",
+        "--model deepseek-v2-lite --targets gate_proj,up_proj,gate --precision fp32 --checkpointing sqrt",
+        "--model deepseek-v2-lite --targets all-linear --precision amp-bf16 --weight-dtype bf16",
+        "--model resnet-50 --targets convolution --precision amp-bf16",
+    ],
+)
+def test_low_rank_paths_over_experts_and_convolutions_are_named(options: str) -> None:
+    words = options.split()
+    sizes = [] if "resnet-50" in words else ["--seq", "64"]
+    out = run("explain", *words, "--adapter", "lora", "--gpu", "8000 GiB", "--micro-batch", "1", *sizes)
+    assert out.code == 0, out.err
+    assert "lora_A" in out.out

@@ -84,6 +84,9 @@ def test_every_default_target_is_a_layer_of_its_model(model_type: str) -> None:
         {"adapter": {**LORA, "modules_to_save": ["lm_head", "embed_tokens"]}, "model": UNTIED},
         {"adapter": LORA, "model": "bert-base", "loss": "classification"},
         {"adapter": LORA, "precision": "amp-bf16", "weight_dtype": "bf16"},
+        {"adapter": {**LORA, "targets": ["all-linear"]}, "model": "deepseek-v2-lite"},
+        {"adapter": {**LORA, "targets": ["w1", "w2", "w3"]}, "model": "mixtral-8x7b"},
+        {"adapter": LORA, "model": "falcon-7b"},
     ],
 )
 def test_round_trip(keys: dict[str, Any]) -> None:
@@ -156,10 +159,44 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             {"model": "llava-1.5-7b", "frozen": ["vision_encoder.layers.0-22", "embeddings", "norms", *LLAVA_REST]},
             "frozen: nothing that the loss depends on is left to train",
         ),
-        ({"model": "falcon-7b", "adapter": LORA}, "adapter: an adapter is not modelled for falcon (modelled: "),
         (
-            {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["all-linear"]}},
-            "adapter.targets: all-linear is not modelled for mixtral",
+            {
+                "model": {"transformers_model_type": "llava", "vision_layers": 1},
+                "adapter": {**LORA, "targets": ["out_proj"]},
+            },
+            "adapter.targets: nothing that the loss depends on is trained",
+        ),
+        (
+            {"model": "chatglm3-6b", "adapter": {**LORA, "targets": ["all-linear"]}},
+            "adapter.targets: all-linear is not modelled for chatglm, whose own code",
+        ),
+        (
+            {"model": "resnet-50", "adapter": {**LORA, "targets": ["classifier"]}},
+            "adapter.targets: 'classifier' names no linear layer of resnet-50 (known: convolution)",
+        ),
+        (
+            {"model": "resnet-50", "adapter": {"kind": "ia3", "targets": ["convolution"]}},
+            "adapter.kind: ia3 is not modelled for resnet (use lora)",
+        ),
+        (
+            {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["q_proj", "w1"]}},
+            "adapter.targets: w1 without w3: PEFT refuses it, as the experts have both in one tensor (name w3 too)",
+        ),
+        (
+            {"model": "qwen3-30b-a3b", "adapter": {"kind": "dora", "targets": ["all-linear"]}},
+            "adapter.kind: PEFT has no dora over the experts, which all-linear stands for (use lora, or leave experts",
+        ),
+        (
+            {"model": "deepseek-v3", "adapter": {**LORA, "targets": ["down_proj"], "dropout": 0.1}},
+            "adapter.dropout: PEFT has no dropout over the experts, which down_proj stands for",
+        ),
+        (
+            {"model": "mixtral-8x7b", "adapter": {**LORA, "modules_to_save": ["gate"]}},
+            "adapter.modules_to_save: 'gate': a trained copy of experts or of their router is not modelled",
+        ),
+        (
+            {"model": "qwen3-30b-a3b", "adapter": {**LORA, "targets": ["gate_prj"]}},
+            "adapter.targets: 'gate_prj' names no linear layer of qwen3-30b-a3b (did you mean gate_proj",
         ),
         (
             {"model": "t5-base", "adapter": LORA, "quantization": "nf4", "precision": "pure-fp16"},

@@ -29,6 +29,10 @@ does), LoRA over layers of bitsandbytes 0.50.2 of the other model types, DoRA an
 liger-kernel 0.8.5 with a frozen head. The function of gptqmodel that dequantizes is compiled; Inductor makes one kernel
 and one buffer of it, which stands for it in the traces.
 
+`adapters_more.json` holds adapters of Falcon, ChatGLM, CLIP, ResNet, over the head of ViT, and of models with experts,
+whose weights PEFT adapts through parametrizations; there batched products have the copies that cuBLAS makes of matrices
+without a stride of 1 (aten/src/ATen/native/cuda/Blas.cpp, prepare_batch_matrix_for_cublas).
+
 `halves.json` holds models of those other types cast to 16 bits under torch.autocast.
 
 `galore.json` holds galore-torch 1.0's GaLoreAdamW over random configurations of many model types: the step that makes

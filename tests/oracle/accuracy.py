@@ -38,7 +38,8 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `losses_more.json` | all of these for the other families; classification heads of causal models, packed sequences |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
-| `frozen.json`, `adapted.json` | frozen parts and adapters of the model types that are not in `adapters.json` |
+| `frozen.json` | frozen parts of the model types that are not in `adapters.json` |
+| `adapted.json`, `adapters_more.json` | their adapters |
 | `pairs.json` | two or three at once of what the files above have one by one |
 | `quantized.json` | GPTQ layers, further quantized weights under LoRA, DoRA and IA3, fused losses of frozen heads |
 | `fp8.json`, `fp8_more.json` | torchao 0.18's Float8Linear |
@@ -84,7 +85,7 @@ def page() -> str:
         parts.append(table(found, "checkpointing", _checkpointing))
         if file == "losses":
             parts.append(table(found, "loss", lambda row: row.job.loss))
-        if file in {"adapters", "adapted", "quantized"}:
+        if file in {"adapters", "adapted", "adapters_more", "quantized"}:
             parts.append(table(found, "trained", _trained))
         parts.append(table(found, "attention", lambda row: row.job.attention))
         parts.append(table(found, "optimizer", lambda row: f"{row.job.optimizer}, {row.job.optimizer_implementation}"))

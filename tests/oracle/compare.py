@@ -37,6 +37,7 @@ ROWS = {
     "fp8_more": 181,
     "frozen": 262,
     "adapted": 91,
+    "adapters_more": 221,
     "halves": 192,
     "fully_shard": 158,
     "replicated": 20,

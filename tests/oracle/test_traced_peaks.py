@@ -8,6 +8,7 @@ import pytest
 
 from tests.oracle.compare import FIGURES, FILES, ROWS, rows, setup_of
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES
+from vramplan.memory.combinations import NO_ALL_LINEAR, ONLY_LORA
 from vramplan.memory.iteration import replay
 from vramplan.models import head_losses, is_float8, no_checkpointing
 from vramplan.spec import Job
@@ -38,6 +39,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "losses",
         "adapters",
         "adapted",
+        "adapters_more",
         "heads",
         "smoothing",
         "preference",
@@ -94,6 +96,23 @@ def test_every_type_has_rows_of_many_kinds() -> None:
         if no_checkpointing(of_type[0].model.family) is None:
             assert {job.activation_checkpointing == "none" for job in of_type} == {True, False}, model_type
         assert {job.hold_outputs for job in of_type} == {True, False}, model_type
+
+
+def test_the_rows_of_adapters_cover_what_is_modelled() -> None:
+    """Every model type that the other files have none of: kinds, targets, precisions and checkpoints of each."""
+    jobs = [row.job for row in rows("adapters_more")]
+    vision = ("clip", "resnet")
+    for model_type in ("falcon", "chatglm", *vision, "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"):
+        of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
+        adapters = [job.adapter for job in of_type if job.adapter is not None]
+        assert len(adapters) == len(of_type) >= 20, model_type
+        kinds = {"lora"} if model_type in ONLY_LORA else {"lora", "dora", "ia3"}
+        assert {adapter.kind for adapter in adapters} == kinds, model_type
+        whole = {False} if model_type in NO_ALL_LINEAR else {True, False}
+        assert {adapter.targets == ("all-linear",) for adapter in adapters} == whole, model_type
+        assert {job.precision.partition("-")[0] for job in of_type} == {"fp32", "amp", "pure"}, model_type
+        if no_checkpointing(of_type[0].model.family) is None:
+            assert {job.activation_checkpointing for job in of_type} >= {"none", "full"}, model_type
 
 
 def test_the_rows_of_images_cover_what_is_modelled() -> None:

@@ -51,6 +51,8 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
         yield from _matching(_field_words("gpus", name, line), current)
     elif name == "family":
         yield from _matching(_field_words("models", name, line), current)
+    elif name == "targets":
+        yield from _targets(line, current)
     elif name == "key":
         yield from _matching(_answer_keys(line.path), current)
     elif name in ("show_completion", "install_completion"):
@@ -91,7 +93,6 @@ def _words(name: str, runtime: str) -> tuple[str, ...]:
         "activation_model": words.ACTIVATION_MODELS,
         "adapter": words.ADAPTERS,
         "quantization": words.QUANTIZATIONS,
-        "targets": ("all-linear",),
         "frozen": ("embeddings", "layers", "norms", "head"),
         "adapter_dtype": ("fp32", "fp16", "bf16"),
         **dict.fromkeys(words.CELLS, words.CELL_WORDS),
@@ -104,6 +105,28 @@ def _matching(words: Iterable[Word | str], current: str) -> Iterator[Word]:
         offered = word if isinstance(word, Word) else Word(word)
         if offered.text.startswith(current):
             yield offered
+
+
+# Layers of the model
+
+
+def _targets(line: Line, current: str) -> Iterator[Word]:
+    """What an adapter of the kind may sit on, also after a comma; without a model what every model has."""
+    from vramplan.catalog.models import find_model
+    from vramplan.errors import InputError
+    from vramplan.job.adapter_targets import known_targets
+    from vramplan.memory.trained import names_of
+    from vramplan.models.adapters import ALL_LINEAR, leaf
+
+    known: tuple[str, ...] = (ALL_LINEAR,)
+    folders = [Path(folder).expanduser() for folder in line.options.get("profiles", ())]
+    for name in line.options.get("model", ())[-1:]:
+        with contextlib.suppress(InputError, OSError):
+            model, _ = find_model(name, folders)
+            names = known_targets(model, names_of(model), (line.options.get("adapter") or ["lora"])[-1])
+            known = tuple(dict.fromkeys((*names, *map(leaf, names))))  # ends of names will do
+    before, comma, _ = current.rpartition(",")
+    yield from _matching((before + comma + word for word in known if word not in before.split(",")), current)
 
 
 # Profiles, by their files

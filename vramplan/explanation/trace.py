@@ -208,7 +208,7 @@ class Trace:
             if owner.blocks == birth.blocks or ref in self._shared:
                 return f"{owner.label}.grad"
             return "input.grad" if birth.blocks is not None else f"{self.name_of(owner)}.grad"
-        if ref is not None:
+        if ref is not None and ref.startswith("#"):  # what else has no storage is a view of a weight
             fresh = ".fresh_grad" if self.tape.gradients_resident else ".grad"  # `.grad` is then the resident one
             return self.weight_of(ref).name + fresh
         if step.of is None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
 from vramplan.job import vocabulary as words
+from vramplan.job.adapter_targets import check_saved, check_targets, is_known, known_targets
 from vramplan.job.losses import DPO
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, quantizable, told_of
 from vramplan.job.read import RawJob
-from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, NO_ALL_LINEAR
-from vramplan.memory.trained import Names, is_reached, names_of
-from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, UNQUANTIZED, is_named, is_saved_as
+from vramplan.memory.combinations import ADAPTABLE, FREEZABLE
+from vramplan.memory.trained import Names, is_adapter_reached, is_reached, names_of
+from vramplan.models.adapters import CLASSIFIERS, GPTQ, UNQUANTIZED, is_saved_as
 from vramplan.models.modules import EMBEDDINGS, HEAD, LAYERS
 from vramplan.models.trained import matches
 from vramplan.spec import Adapter, Assumption, ModelShape
@@ -26,6 +27,7 @@ LORA_TARGETS = {
     "bloom": ("query_key_value",),
     "gpt_neox": ("query_key_value",),
     "bert": ("query", "value"),
+    **dict.fromkeys(("falcon", "chatglm"), ("query_key_value",)),
     "mpt": ("Wqkv",),
     "t5": ("q", "v"),
     "phi": (*Q_AND_V, "fc1", "fc2"),
@@ -38,7 +40,7 @@ LORA_TARGETS = {
 IA3_TARGETS = {
     "gpt2": (("c_attn", "mlp.c_proj"), ("mlp.c_proj",)),
     "bloom": (("query_key_value", "mlp.dense_4h_to_h"), ("mlp.dense_4h_to_h",)),
-    "gpt_neox": (("query_key_value", "dense_4h_to_h"), ("dense_4h_to_h",)),
+    **dict.fromkeys(("gpt_neox", "falcon"), (("query_key_value", "dense_4h_to_h"), ("dense_4h_to_h",))),
     **dict.fromkeys(("bert", "roberta"), (("key", "value", "output.dense"), ("output.dense",))),
     "t5": (("k", "v", "wo"), ("wo",)),
     "bart": ((*Q_AND_V, "fc2"), ("fc2",)),
@@ -74,7 +76,10 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
         check_gptq_layers(raw, model, names)
     if raw.frozen:
         fields.refuse("frozen", "an adapter freezes the whole model", hint="leave frozen out")
-    return (), _Adapter(raw, raw.adapter, model, names, precision, told).adapter(), told
+    adapter = _Adapter(raw, raw.adapter, model, names, precision, told).adapter()
+    if model.family == "llava" and not fields.sink.refusals and not is_adapter_reached(model, adapter):
+        raw.adapter.refuse("targets", "nothing that the loss depends on is trained", hint="name a further layer")
+    return (), adapter, told
 
 
 def _not_traced(raw: RawJob, model_type: str) -> bool:
@@ -200,6 +205,7 @@ class _Adapter:
         self.raw, self.fields, self.model, self.names = raw, fields, model, names
         self.precision, self.told = precision, told
         self.kind = fields.text("kind") or "lora"
+        self.known = known_targets(model, names, self.kind)
 
     def adapter(self) -> Adapter:
         """The adapter with every default explicit."""
@@ -249,7 +255,7 @@ class _Adapter:
             known = IA3_TARGETS.get(model_type) if self.kind == "ia3" else (LORA_TARGETS.get(model_type, ()), ())
             if not known or not known[0]:
                 message = f"is missing: PEFT has no targets of its own for {model_type}"
-                fields.refuse("targets", message, hint="known: " + ", ".join((ALL_LINEAR, *self.names.linears)))
+                fields.refuse("targets", message, hint="known: " + ", ".join(self.known))
                 return (), ()
             self.told.append(Assumption("adapter.targets", list(known[0]), f"PEFT's own for {model_type}"))
             if feedforward is None and known[1]:
@@ -257,25 +263,15 @@ class _Adapter:
             targets, own = known
         else:
             targets, own = tuple(given), ()
-            self.check("targets", targets, (ALL_LINEAR, *self.names.linears), self.is_linear)
-            if ALL_LINEAR in targets and (why := self.no_all_linear()):
-                fields.refuse("targets", why, hint="name layers: " + ", ".join(self.names.linears))
+            self.check("targets", targets, self.known, self.is_linear)
+        check_targets(fields, self.model, self.names, self.kind, targets, self.raw.quantization)
         if feedforward is not None:
             self.check("feedforward_targets", feedforward, targets, lambda word: word in targets)
         return targets, own if feedforward is None else tuple(feedforward)
 
-    def no_all_linear(self) -> str | None:
-        """Why `all-linear` cannot be said of the model."""
-        model_type = self.model.transformers_model_type
-        if self.raw.quantization == GPTQ:
-            return f"PEFT's {ALL_LINEAR} does not see {GPTQ} layers, which are none of PyTorch's linear ones"
-        if model_type in NO_ALL_LINEAR:
-            return f"{ALL_LINEAR} is not modelled for {model_type}, of whose experts it makes targets too"
-        return None
-
     def is_linear(self, word: str) -> bool:
-        """Whether a word names linear layers of the model."""
-        return word == ALL_LINEAR or any(is_named(name, word) for name in self.names.linears)
+        """Whether a word names what may be a target."""
+        return is_known(self.model, self.names, self.kind, word)
 
     def check(self, key: str, given: Sequence[str], known: Sequence[str], right: Callable[[str], bool]) -> None:
         """Refuse the words that name nothing."""
@@ -288,6 +284,7 @@ class _Adapter:
         fields, model = self.fields, self.model
         given = fields.texts("modules_to_save") if fields.given("modules_to_save") else None
         for word in given or ():
+            check_saved(fields, self.names, word)
             named = [path for path in self.names.paths if is_saved_as(".".join(path), word)]
             if not named:
                 leaves = tuple(dict.fromkeys(path[-1] for path in self.names.paths))

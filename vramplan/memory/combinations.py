@@ -37,17 +37,30 @@ GPTQ_QUANTIZABLE = (
 )
 """Model types of which gptqmodel has checkpoints and optimum finds the blocks (tests/oracle/quantized.json)."""
 
-ADAPTABLE = (*QUANTIZABLE, "vit")
-"""Model types whose adapters were traced (the same file, and frozen.json); others are refused."""
+ADAPTED_ALONE = ("clip", "resnet", "falcon", "chatglm", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3")
+"""Model types whose adapters were traced without other techniques beside them."""
 
-FREEZABLE = (
-    *ADAPTABLE,
-    *("resnet", "clip", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "falcon", "chatglm"),
+NOT_BESIDE_ADAPTERS = ("loss", "padding", "offload", "checkpoint_reentrant", "label_smoothing", *BESIDE)
+"""What they were not traced with; other model types' adapters were."""
+
+ADAPTABLE = (
+    *QUANTIZABLE,
+    "vit",
+    *ADAPTED_ALONE,
 )
-"""Model types whose frozen parts were traced (the same files)."""
+"""Model types whose adapters were traced (the same file, adapted.json and adapters_more.json); others are refused."""
 
-NO_ALL_LINEAR = ("mixtral",)
-"""Model types with experts in one tensor, which PEFT takes for linear layers too: that was not traced."""
+FREEZABLE = ADAPTABLE
+"""Model types whose frozen parts were traced (frozen.json)."""
+
+NO_ALL_LINEAR = {
+    "chatglm": "whose own code does not say which layer is its head, so PEFT makes a target of that too",
+    "resnet": "whose only linear layer is its head",
+}
+"""Model types of which a linear layer is the head alone, or the head is one of them; and why that is."""
+
+ONLY_LORA = ("resnet",)
+"""Model types whose adapters were traced with LoRA alone."""
 
 PROJECTABLE = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"),
@@ -93,7 +106,18 @@ def untraced(job: Job) -> list[tuple[str, str]]:
     pairs = [(one, other) for one in has for other in UNTRACED.get(one, ()) if other in has]
     if job.compile and job.adapter is not None and not _is_compiled_adapter(job):
         pairs.append(("compile", "adapter"))
+    if job.adapter is not None and _is_adapted_alone(job):
+        pairs += [("adapter", other) for other in NOT_BESIDE_ADAPTERS if other in has]
     return pairs + [(one, other) for one in NOT_BESIDE if one in has for other in BESIDE if other in has]
+
+
+def _is_adapted_alone(job: Job) -> bool:
+    """Whether nothing else was traced beside an adapter of the model type, or over its experts."""
+    from vramplan.models.expert_adapters import is_over_experts  # only jobs with an adapter pay for it
+
+    model_type = job.model.transformers_model_type
+    assert job.adapter is not None
+    return model_type in ADAPTED_ALONE or is_over_experts(job.adapter.kind, model_type, job.adapter.targets)
 
 
 def _is_compiled_adapter(job: Job) -> bool:

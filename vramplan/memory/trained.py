@@ -10,9 +10,9 @@ from vramplan.memory.precision import Precision
 from vramplan.models import family, no_eager_attention
 from vramplan.models.modules import CAUSAL_LM_FP32, LAYERS, Recipe, Segment
 from vramplan.models.trained import Frozen, path_of
-from vramplan.spec import ModelShape
+from vramplan.spec import Adapter, ModelShape
 from vramplan.tape.tape import Tape, Trained
-from vramplan.tape.tensors import FP32, DType, Shape, Tensor
+from vramplan.tape.tensors import FP32, DType, Parameter, Shape, Tensor
 
 if TYPE_CHECKING:
     from vramplan.memory.iteration import Setup
@@ -27,7 +27,12 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
         return Frozen(setup.frozen)
     from vramplan.models.adapters import Adapted
 
-    return Adapted(setup.adapter, setup.quantization, precision.weights, precision.autocast)
+    former: dict[str, str] = {}
+    if setup.model.experts is not None:
+        from vramplan.models.expert_adapters import former_names  # only models with experts pay for it
+
+        former = former_names(setup.adapter.kind, setup.model.transformers_model_type)
+    return Adapted(setup.adapter, setup.quantization, precision.weights, precision.autocast, former)
 
 
 class Names(NamedTuple):
@@ -37,6 +42,7 @@ class Names(NamedTuple):
     linears: tuple[str, ...]
     table: tuple[str, ...]  # the first weight: the table of the token embeddings
     widths: frozenset[int]  # inputs and outputs of the linear layers in blocks
+    stacked: tuple[str, ...] = ()  # weights of experts and their routers, which are no layers
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -53,6 +59,7 @@ class _Collector:
         self.paths: dict[tuple[str, ...], None] = {}
         self.linears: dict[str, None] = {}
         self.widths: set[int] = set()
+        self.stacked: dict[str, None] = {}
 
     def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
         self.paths[path_of(tape.part, name)] = None
@@ -62,6 +69,12 @@ class _Collector:
         self.linears[name] = None
         if LAYERS in path_of(tape.part, name):
             self.widths.update(module.weight.shape)
+
+    def convolution(self, tape: Tape, module: Any, name: str) -> None:
+        self.linears[name] = None
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
+        self.stacked.update(dict.fromkeys(weights))
 
     def block(self, number: int) -> object:
         return None
@@ -75,12 +88,19 @@ def names_of(model: ModelShape) -> Names:
     collector = _Collector()
     _forward(model, Tape(1, direct=True), collector)  # every block, as each has a name of its own
     paths = tuple(collector.paths)
-    return Names(paths, tuple(collector.linears), paths[0], frozenset(collector.widths))
+    return Names(paths, tuple(collector.linears), paths[0], frozenset(collector.widths), tuple(collector.stacked))
 
 
 def is_reached(model: ModelShape, frozen: Sequence[str]) -> bool:
     """Whether the loss depends on a weight that is left to train: on that of LLaVA's last vision block it does not."""
     return _forward(model, Tape(1), Frozen(frozen)).node is not None
+
+
+def is_adapter_reached(model: ModelShape, adapter: Adapter) -> bool:
+    """The same of an adapter: whether one of its weights is where the loss comes by."""
+    from vramplan.models.adapters import Adapted
+
+    return _forward(model, Tape(1), Adapted(adapter, None, FP32, None)).node is not None
 
 
 def _forward(model: ModelShape, tape: Tape, trained: Trained) -> Tensor:

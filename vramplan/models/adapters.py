@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 from vramplan.models.modules import Linear
 from vramplan.models.trained import path_of
@@ -35,10 +36,19 @@ class Adapted:
     ModulesToSaveWrapper.
     """
 
-    def __init__(self, adapter: Adapter, quantization: str | None, weights: DType, autocast: DType | None) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        quantization: str | None,
+        weights: DType,
+        autocast: DType | None,
+        former: dict[str, str] | None = None,
+    ) -> None:
         self.adapter = adapter
         self.quantization = quantization
         self.compute = autocast or weights
+        self.former = former or {}  # names of layers that stand for tensors of experts
+        self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
 
     def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
         """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
@@ -61,7 +71,7 @@ class Adapted:
         if self.is_saved(tape, name):
             return None
         quantized = self.quantized(tape, module, name)
-        if not is_target(name, self.adapter.targets):
+        if leaf(name) in self.former or not is_target(name, self.targets):
             return quantized
         with tape.building(OWN):
             if quantized is None or self.quantization is None:
@@ -79,6 +89,27 @@ class Adapted:
         from vramplan.models.quantized import quantize  # only its jobs pay for it
 
         return quantize(module, self.quantization, self.compute, tape.part)
+
+    def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """The adapter over a convolution that is a target by its name."""
+        if ALL_LINEAR in self.targets or not is_target(name, self.targets) or self.is_saved(tape, name):
+            return None
+        from vramplan.models.convolution_adapters import LoraConvolution  # only models of them pay for it
+
+        with tape.building(OWN):
+            return LoraConvolution(tape, module, name, self.adapter, DTYPES[self.adapter.dtype])
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
+        """The adapter over weights of experts or of a router, of which some are targets."""
+        if not self.former:
+            return None
+        from vramplan.models.expert_adapters import LoraTensors, tensors_of  # only models with experts pay for it
+
+        targets = tensors_of(self.adapter.targets, self.former, ALL_LINEAR)
+        if not any(name in targets for name in weights):
+            return None
+        with tape.building(OWN):
+            return LoraTensors(tape, weights, self.adapter, targets, DTYPES[self.adapter.dtype])
 
     def block(self, number: int) -> object:
         """Every block has the same adapters."""
@@ -110,6 +141,12 @@ class AdapterOff:
         """The layer, or what runs in place of a quantized one."""
         return None if self.adapted.is_saved(tape, name) else self.adapted.quantized(tape, module, name)
 
+    def convolution(self, tape: Tape, module: Any, name: str) -> None:
+        """The layer itself."""
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
+        """The weights themselves."""
+
     def block(self, number: int) -> object:
         """Every block is the same."""
         return None
@@ -124,6 +161,11 @@ def is_named(path: str, word: str) -> bool:
     return path == word or path.endswith(f".{word}")
 
 
+def leaf(name: str) -> str:
+    """The last part of a name."""
+    return name.rpartition(".")[2]
+
+
 def is_saved_as(path: str, word: str) -> bool:
     """Whether a module to save is the one that a word names: the end of its path, letter by letter, as in PEFT.
 
@@ -133,10 +175,13 @@ def is_saved_as(path: str, word: str) -> bool:
 
 
 def is_target(name: str, targets: Sequence[str]) -> bool:
-    """Whether a linear layer is a target: the names are ends of its path, as in PEFT; `all-linear` leaves out heads."""
-    if ALL_LINEAR in targets:
-        return name not in CLASSIFIERS
-    return any(is_named(name, word) for word in targets)
+    """Whether a linear layer is a target: the names are ends of its path, as in PEFT.
+
+    `all-linear` leaves out the heads of language models, which are no layers here, and what is trained in full, as the
+    classifier of a text is; that of an image is a layer like the others.
+    Source: peft 0.21.2, tuners/tuners_utils.py, _maybe_include_all_linear_layers.
+    """
+    return ALL_LINEAR in targets or any(is_named(name, word) for word in targets)
 
 
 def adapting(tape: Tape, module: Linear, name: str, adapter: Adapter) -> Adapting:

@@ -8,7 +8,7 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.experts import GatedMLP, GroupedExperts, experts_of
+from vramplan.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Llama, apply_rotary, eager_attention, rotary_embedding
 from vramplan.models.modules import HEAD_LOSSES, Linear, Recipe, RMSNorm, run_blocks
@@ -161,10 +161,19 @@ class Router:
         self.weight = tape.parameter(
             "gate.weight", (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype
         )
+        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, {"gate.weight": self.weight})
 
-    def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, hidden: Tensor) -> Routed:
+        if self.adapter is not None:
+            routed: Routed = self.adapter(self.base, hidden)
+            return routed
+        return self.base(hidden)
+
+    def base(self, hidden: Tensor, look: Look | None = None) -> Routed:
+        """The router as it is in the model; `look` gives its weight where an adapter changes it."""
         hidden = view(hidden, (hidden.shape[0] * hidden.shape[1], hidden.shape[2]))
-        logits = linear(to(hidden, FP32), to(self.weight, FP32))
+        weight = self.weight if look is None else look("gate.weight")
+        logits = linear(to(hidden, FP32), to(weight, FP32))
         weights, indices = self.by_bias(logits) if self.by_sigmoid else self.by_softmax(logits)
         return logits, mul_scalar(weights), indices
 

@@ -7,13 +7,18 @@ use; they keep their tensor alive here as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.models.modules import ACTIVATIONS, Linear, Recipe
-from vramplan.spec import Experts, ModelShape
+from vramplan.spec import Adapter, Experts, ModelShape
 from vramplan.tape.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
 from vramplan.tape.operators import linear, mul, softmax
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT32, INT64, Tensor
 from vramplan.tape.views import split, to, view
+
+Look = Callable[[str], Tensor]  # a weight by its name
+Routed = tuple[Tensor, Tensor, Tensor]  # logits, weights and numbers of the chosen experts
 
 
 def experts_of(recipe: Recipe) -> Experts:
@@ -23,11 +28,15 @@ def experts_of(recipe: Recipe) -> Experts:
     return experts
 
 
-def active_parameters(shape: ModelShape, total: int) -> int:
+def active_parameters(shape: ModelShape, total: int, adapter: Adapter | None = None) -> int:
     """The parameters that one token passes: all but those of the routed experts that it is not sent to."""
     experts = shape.experts
     assert experts is not None
     one = 3 * shape.hidden_size * experts.intermediate_size
+    if adapter is not None:
+        from vramplan.models.expert_adapters import inactive_parameters  # only who adapts experts pays for it
+
+        one += inactive_parameters(adapter, shape)
     return total - (shape.layers - len(experts.dense_layers)) * (experts.routed - experts.active) * one
 
 
@@ -57,8 +66,17 @@ class GroupedExperts:
         self.down_proj = tape.parameter("experts.down_proj", (experts.routed, shape.hidden_size, width), dtype)
         self.act = ACTIVATIONS[shape.activation]
         self.experts = experts
+        weights = {"experts.gate_up_proj": self.gate_up_proj, "experts.down_proj": self.down_proj}
+        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, weights)
 
     def __call__(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        if self.adapter is not None:
+            output: Tensor = self.adapter(self.base, hidden, top_k_index, top_k_weights)
+            return output
+        return self.base(hidden, top_k_index, top_k_weights)
+
+    def base(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor, look: Look | None = None) -> Tensor:
+        """The experts as they are in the model; `look` gives their weights where an adapter changes them."""
         tape, (tokens, width) = hidden.tape, hidden.shape
         count, active = self.experts.routed, self.experts.active
         rows, batched = (tokens * active,), hidden.batched
@@ -71,9 +89,11 @@ class GroupedExperts:
         _histc_input = tape.new("to", rows, INT32, batched)
         _tokens_per_expert = tape.new("histc", (count,), INT32, False)
         offsets = tape.new("cumsum", (count,), INT32, False)
-        projected = grouped_product(to(selected, self.gate_up_proj.dtype), self.gate_up_proj, offsets)
+        gate_up = self.gate_up_proj if look is None else look("experts.gate_up_proj")
+        projected = grouped_product(to(selected, gate_up.dtype), gate_up, offsets)
         projected = self.gated(projected)
-        projected = grouped_product(to(projected, self.down_proj.dtype), self.down_proj, offsets)
+        down = self.down_proj if look is None else look("experts.down_proj")
+        projected = grouped_product(to(projected, down.dtype), down, offsets)
         weighted = mul(projected, view(weights_g, (*rows, 1)))
         inverse = tape.new("empty_like", rows, INT64, batched)
         arange = tape.new("arange", rows, INT64, batched)
@@ -96,9 +116,17 @@ class TopKRouter:
         self.weight = tape.parameter(
             "gate.weight", (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype
         )
+        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, {"gate.weight": self.weight})
 
-    def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logits = linear(hidden, self.weight)
+    def __call__(self, hidden: Tensor) -> Routed:
+        if self.adapter is not None:
+            routed: Routed = self.adapter(self.base, hidden)
+            return routed
+        return self.base(hidden)
+
+    def base(self, hidden: Tensor, look: Look | None = None) -> Routed:
+        """The router as it is in the model; `look` gives its weight where an adapter changes it."""
+        logits = linear(hidden, self.weight if look is None else look("gate.weight"))
         probabilities = self.probabilities(logits)
         top_value, indices = top_k(probabilities, self.experts.active)
         if self.experts.normalized:

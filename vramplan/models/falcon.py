@@ -22,6 +22,7 @@ from vramplan.models.modules import (
     HEAD_LOSSES,
     SCORES,
     LayerNorm,
+    Linear,
     Output,
     Recipe,
     causal_lm_output,
@@ -35,7 +36,7 @@ from vramplan.tape.masked_attention import broadcast_matmul
 from vramplan.tape.operators import add, add_in_place, dropout, embedding, softmax
 from vramplan.tape.plain_products import times_transposed
 from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import BF16, BOOL, FP32, INT64, DType, Tensor, normalised
+from vramplan.tape.tensors import BF16, BOOL, FP32, INT64, Tensor, normalised
 from vramplan.tape.views import expand, narrow, select, to, transpose, view
 
 
@@ -44,15 +45,11 @@ def is_multi_query(shape: ModelShape) -> bool:
     return shape.key_value_heads == 1 and not shape.new_decoder_architecture
 
 
-class FalconLinear:
+class FalconLinear(Linear):
     """FalconLinear: a product and a sum of its own, each rounded."""
 
-    def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, dtype: DType, *, bias: bool) -> None:
-        self.weight = tape.parameter(f"{name}.weight", (outputs, inputs), dtype)
-        self.weight.in_linear = True
-        self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
-
-    def __call__(self, x: Tensor) -> Tensor:
+    def base(self, x: Tensor) -> Tensor:
+        """The layer as it is in the model."""
         hidden = times_transposed(x, self.weight)
         return hidden if self.bias is None else add(hidden, self.bias)
 

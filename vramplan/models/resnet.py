@@ -45,14 +45,19 @@ class ConvLayer:
     ) -> None:
         self.weight = tape.parameter("convolution.weight", (outputs, inputs, kernel, kernel), recipe.weight_dtype)
         self.stride, self.padding = stride, kernel // 2
+        self.adapter = None if tape.trained is None else tape.trained.convolution(tape, self, "convolution")
         self.normalization = Normalisation(tape, recipe, outputs)
         self.activation = as_is if activation is None else ACTIVATIONS[activation]
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        hidden = conv2d(hidden, self.weight, stride=self.stride, padding=self.padding)
+        hidden = self.base(hidden) if self.adapter is None else self.adapter(self, hidden)
         hidden = self.normalization(hidden)
         hidden = self.activation(hidden)
         return hidden
+
+    def base(self, hidden: Tensor) -> Tensor:
+        """The convolution as it is in the model."""
+        return conv2d(hidden, self.weight, stride=self.stride, padding=self.padding)
 
 
 class Layer:

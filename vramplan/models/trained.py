@@ -7,7 +7,7 @@ from typing import Any
 
 from vramplan.models.modules import LAYERS, Segment
 from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import DType, Shape, Tensor
+from vramplan.tape.tensors import DType, Parameter, Shape, Tensor
 
 
 class Frozen:
@@ -27,6 +27,14 @@ class Frozen:
 
     def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
         """Layers stay what they are."""
+        return None
+
+    def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """So do convolutions."""
+        return None
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
+        """And other weights."""
         return None
 
     def block(self, number: int) -> object:

@@ -66,21 +66,20 @@ def div(a: Tensor, b: Tensor) -> Tensor:
 
     Saves `a`: the gradient of b is minus the incoming one times a / b / b.
     Saves `b`: the gradient of a is the incoming one divided by b.
-    Backward: the gradient of a, 1 new; then of b: minus the incoming one, a / b, that / b, and the product are alive
-    together.
+    Backward: of b first: a / b, that / b, minus the incoming one and the product are alive together; then the gradient
+    of a, 1 new.
     Source: tools/autograd/derivatives.yaml, div.Tensor; torch/csrc/autograd/FunctionsManual.cpp, div_tensor_other_grad.
     """
     tape = a.tape
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        ga = tape.like("div", grad)
         ratio = tape.like("div", grad)
         again = tape.like("div", grad)
         negative = tape.like("neg", grad)
         gb = tape.like("mul", grad)
         del ratio, again, negative
-        return (ga, gb)
+        return (tape.like("div", grad), gb)
 
     node = tape.record("div", (a, b), backward, (a, b))
     dtype = a.dtype if a.dtype.itemsize >= b.dtype.itemsize else b.dtype

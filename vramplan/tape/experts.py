@@ -8,7 +8,7 @@ histogram and sorted sums, some tens of bytes per token and expert, is not count
 from __future__ import annotations
 
 from vramplan.tape.tape import Backward, Saved
-from vramplan.tape.tensors import FP32, INT64, Parameter, Shape, Tensor, contiguous_strides, normalised
+from vramplan.tape.tensors import FP32, INT64, Shape, Tensor, contiguous_strides, normalised
 from vramplan.tape.views import Grads
 
 
@@ -140,7 +140,7 @@ def sigmoid(x: Tensor) -> Tensor:
     return out
 
 
-def grouped_product(x: Tensor, weight: Parameter, ends: Tensor) -> Tensor:
+def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """`F.grouped_mm` of rows [n, in] sorted by expert with all experts' weights [E, out, in], transposed: new [n, out].
 
     Autocast does not know it: rows are cast to the dtype of the weight, and under autocast that is fp32. On GPUs before

@@ -32,6 +32,7 @@ ROOMS = (
     "vramplan.tape.loss_parts",
     "vramplan.tape.log_probabilities",
     "vramplan.tape.adapted",
+    "vramplan.tape.folded",
     "vramplan.tape.quantized",
     "vramplan.tape.gptq",
     "vramplan.tape.float8",

@@ -101,6 +101,12 @@ class Trained(Protocol):
     def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
         """What runs in place of a linear layer that was made now, with the layer and its input; None: the layer."""
 
+    def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """The same of a convolution."""
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
+        """What runs in place of a module of bare weights, by their names, that were made now; None: the module."""
+
     def block(self, number: int) -> object:
         """What of a block is trained: blocks with equal answers are alike."""
 

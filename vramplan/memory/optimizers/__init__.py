@@ -18,7 +18,7 @@ from typing import Protocol, cast
 from vramplan.memory.precision import Precision
 from vramplan.tape.record import State
 from vramplan.tape.tape import Tape, rounded
-from vramplan.tape.tensors import FP32, Parameter, Shape, Tensor
+from vramplan.tape.tensors import FP32, DType, Parameter, Shape, Tensor
 
 # states of a parameter's own shape, by optimizer
 MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "rmsprop": 1}
@@ -217,13 +217,21 @@ def _adafactor_foreach(tape: Tape, parameters: Sequence[Parameter]) -> None:
     """`_multi_tensor_adafactor`: matrices and vectors apart, in the order of the first of each; a group's updates live
     until those of the next are there, and the last ones until the end.
 
-    Source: torch/optim/_adafactor.py, _multi_tensor_adafactor and _group_tensors_by_device_dtype_and_is_multidim.
+    Where weights have two dtypes, as a 16-bit module beside an adapter in fp32, the dtype that came last goes first:
+    the groups are entries of a `std::unordered_map`, and libstdc++ puts a new one before the others.
+    Source: torch/optim/_adafactor.py, _multi_tensor_adafactor and _group_tensors_by_device_dtype_and_is_multidim;
+    aten/src/ATen/native/ForeachUtils.h, _group_tensors_by_first_tensors_device_and_dtype.
     """
-    matrices = [parameter for parameter in parameters if len(parameter.shape) > 1]
-    vectors = [parameter for parameter in parameters if len(parameter.shape) < 2]
+    by_dtype: dict[DType, list[Parameter]] = {}
+    for parameter in parameters:
+        by_dtype.setdefault(parameter.dtype, []).append(parameter)
     updates: list[Tensor] = []
-    for group in (matrices, vectors) if parameters and len(parameters[0].shape) > 1 else (vectors, matrices):
-        updates = _adafactor_updates(tape, group)
+    for same in reversed(by_dtype.values()):
+        matrices = [parameter for parameter in same if len(parameter.shape) > 1]
+        vectors = [parameter for parameter in same if len(parameter.shape) < 2]
+        for group in (matrices, vectors) if len(same[0].shape) > 1 else (vectors, matrices):
+            if group:
+                updates = _adafactor_updates(tape, group)
     del updates
 
 
@@ -232,8 +240,6 @@ def _adafactor_updates(tape: Tape, parameters: Sequence[Parameter]) -> list[Tens
 
     Source: torch/optim/_adafactor.py, _multi_tensor_adafactor.
     """
-    if not parameters:
-        return []
     if len(parameters[0].shape) < 2:
         squares = _foreach(tape, "_foreach_mul", parameters)
         del squares

@@ -1,0 +1,91 @@
+"""What an adapter may sit on, by the model type: checks of targets beyond the names of linear layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramplan.catalog.fields import Fields, shown
+from vramplan.memory.combinations import NO_ALL_LINEAR, ONLY_LORA
+from vramplan.memory.trained import Names
+from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
+from vramplan.models.expert_adapters import former_names, is_over_experts
+from vramplan.spec import ModelShape
+
+
+def known_targets(model: ModelShape, names: Names, kind: str) -> tuple[str, ...]:
+    """The words that may be targets: those of a model with experts count their tensors among the layers."""
+    former = former_names(kind, model.transformers_model_type) if names.stacked else {}
+    whole = () if model.transformers_model_type in NO_ALL_LINEAR else (ALL_LINEAR,)
+    return tuple(dict.fromkeys((*whole, *layers_of(model, names), *former)))
+
+
+def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
+    """The layers that may be targets: the head of ResNet is none, as it is a layer inside a `Sequential`."""
+    heads = CLASSIFIERS if model.transformers_model_type in ONLY_LORA else ()
+    return tuple(name for name in names.linears if name not in heads)
+
+
+def is_known(model: ModelShape, names: Names, kind: str, word: str) -> bool:
+    """Whether a word names linear layers of the model, or what PEFT takes for its experts."""
+    former = former_names(kind, model.transformers_model_type)
+    return word == ALL_LINEAR or leaf(word) in former or any(is_named(name, word) for name in layers_of(model, names))
+
+
+def check_targets(
+    fields: Fields, model: ModelShape, names: Names, kind: str, targets: Sequence[str], quantization: str | None
+) -> None:
+    """Refuse targets that PEFT refuses, and those that were not traced."""
+    model_type = model.transformers_model_type
+    if ALL_LINEAR in targets and quantization == GPTQ:
+        message = f"PEFT's {ALL_LINEAR} does not see {GPTQ} layers, which are none of PyTorch's linear ones"
+        fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
+        return
+    if quantization is not None and is_over_experts(kind, model_type, targets):
+        message = f"an adapter over experts is not modelled beside {quantization} weights"
+        hint = "name layers: " + ", ".join(layers_of(model, names))
+        fields.refuse("targets", message, hint=hint)
+        return
+    if ALL_LINEAR in targets and model_type in NO_ALL_LINEAR:
+        message = f"{ALL_LINEAR} is not modelled for {model_type}, {NO_ALL_LINEAR[model_type]}"
+        fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
+    if kind != "lora" and model_type in ONLY_LORA:
+        fields.refuse("kind", f"{kind} is not modelled for {model_type}", hint="use lora")
+    former = former_names(kind, model_type)
+    if former:
+        _experts(fields, names, kind, targets, former)
+
+
+def _experts(fields: Fields, names: Names, kind: str, targets: Sequence[str], former: dict[str, str]) -> None:
+    """Names that PEFT takes for the tensors of experts and routers (peft 0.21.2, _convert_peft_config_moe)."""
+    given = set(former) if ALL_LINEAR in targets else {leaf(word) for word in targets} & former.keys()
+    if not given:
+        return
+    layers = ", ".join(name for name in names.linears if leaf(name) not in former)
+    what = ALL_LINEAR if ALL_LINEAR in targets else ", ".join(sorted(given))
+    if not names.stacked and ALL_LINEAR in targets:
+        return
+    if not names.stacked:
+        message = f"{what}: PEFT takes this for experts, of which the model has none"
+        fields.refuse("targets", message, hint=f"known: {layers}")
+        return
+    for tensor in {former[name] for name in given}:
+        missing = [name for name, other in former.items() if other == tensor and name not in given]
+        if missing:
+            one, other = ", ".join(sorted(name for name in given if former[name] == tensor)), ", ".join(missing)
+            message = f"{one} without {other}: PEFT refuses it, as the experts have both in one tensor"
+            fields.refuse("targets", message, hint=f"name {other} too")
+    hint = f"leave experts and routers out: {layers}"
+    if kind == "dora":
+        fields.refuse(
+            "kind", f"PEFT has no dora over the experts, which {what} stands for", hint=f"use lora, or {hint}"
+        )
+    if fields.number("dropout", minimum=0, below=1):
+        message = f"PEFT has no dropout over the experts, which {what} stands for"
+        fields.refuse("dropout", message, hint=f"leave it out, or {hint}")
+
+
+def check_saved(fields: Fields, names: Names, word: str) -> None:
+    """Refuse to train a copy of experts or of a router."""
+    if any(is_saved_as(name.removesuffix(".weight"), word) for name in names.stacked):
+        message = f"{shown(word)}: a trained copy of experts or of their router is not modelled"
+        fields.refuse("modules_to_save", message, hint="name embeddings, heads or norms")
