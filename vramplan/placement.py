@@ -8,14 +8,12 @@ from vramplan.answer import Decision, decide
 from vramplan.errors import UsageError
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
-from vramplan.models import blocks_are_alike, no_checkpointing
+from vramplan.models import no_checkpointing
 from vramplan.models.modules import OUTSIDE_LOSSES
 from vramplan.planner.checkpoints import (
     OPTIMAL,
     SELECTIVE,
     SELECTIVE_OP,
-    blocks_per_segment,
-    checkpoint_ranges,
     spelled,
 )
 from vramplan.planner.judge import loss_of
@@ -28,6 +26,7 @@ from vramplan.planner.optimal import (
     smallest_peak,
 )
 from vramplan.planner.placements import sizes_at
+from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.placement import CurvePoint, PlacementResult, Strategy
 from vramplan.spec import Assumption, Job, trains_all
@@ -38,14 +37,11 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
 
     `budget_bytes` bounds the peak of allocated memory; None is what fits the job's GPU for certain. The micro-batch is
     the job's, else the one that `fit` chooses. Raises UsageError if the batch keys contradict each other, and for a
-    model whose blocks are not all alike.
+    model without checkpoints.
     """
     obstacle = no_checkpointing(job.model.family)
     if obstacle is not None:
         raise UsageError(f"{job.model.name} has nothing to place: {obstacle}", key="model")
-    if not blocks_are_alike(job.model, job.sequence_length, job.attention):
-        message = f"placements are not modelled for {job.model.name}, whose blocks are not all alike"
-        raise UsageError(message, key="model")
     if not trains_all(job):
         key = "adapter" if job.adapter is not None else "frozen"
         raise UsageError("placements are modelled only where every weight is trained", key=key)
@@ -63,7 +59,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     sizes = sizes_at(judge, schedule.micro_batch_size, schedule.accumulates)
     flops = judge.record("none", schedule.accumulates, schedule.micro_batch_size == 1).flops
     step_flops = flops["forward"] + flops["backward"]
-    blocks = sizes.blocks
+    blocks, stacks = sizes.blocks, job.model.stacks
 
     def strategy(name: str, note: str, ranges: Placement) -> Strategy:
         peak, again = peak_bytes(sizes, ranges), recomputed_flops(sizes, ranges)
@@ -74,21 +70,21 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         peak = judge.allocated_bytes(name, micro, accumulates)
         again = judge.record(name, accumulates, micro == 1).flops["recompute"]
-        ranges = checkpoint_ranges(name, blocks)
+        ranges = checkpoint_ranges_in(name, stacks)
         return Strategy(name, note, ranges, peak, peak <= budget, again, round(again / step_flops, 4))
 
     def named(name: str, note: str) -> Strategy:
-        return strategy(name, note, checkpoint_ranges(name, blocks))
+        return strategy(name, note, checkpoint_ranges_in(name, stacks))
 
     best = least_recomputation(sizes, budget)
     least = smallest_peak(sizes)
-    equal = [named(f"every:{k}", "") for k in range(1, blocks + 1)]
+    equal = [named(f"every:{k}", "") for k in range(1, max(stacks) + 1)]
     rows = [
         named("none", "all stored"),
         strategy(OPTIMAL, "smallest of all, but too large", least)
         if best is None
         else strategy(OPTIMAL, "least recompute", best),
-        *_equal(equal, blocks),
+        *_equal(equal, named("sqrt", "textbook k")),
     ]
     pinned = job.activation_checkpointing
     if pinned is not None and pinned not in {row.name for row in rows}:
@@ -103,6 +99,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         budget_bytes=budget,
         budget_basis=basis,
         blocks=blocks,
+        stacks=tuple(layers for layers in stacks if layers),
         stored_block_bytes=stored,
         checkpoint_bytes=last_kept_bytes(sizes, checkpoint=True),
         smallest_peak_bytes=peak_bytes(sizes, least),
@@ -110,29 +107,32 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         strategies=tuple(rows),
         curve=tuple(_curve(equal, blocks, rows[0].allocated_bytes, stored)),
         textbook_segments=max(1, round(sqrt(blocks))),
-        best_blocks_per_segment=min(range(1, blocks + 1), key=lambda k: (equal[k - 1].allocated_bytes, k)),
+        best_blocks_per_segment=min(range(1, len(equal) + 1), key=lambda k: (equal[k - 1].allocated_bytes, k)),
         flags=None if best is None else _flags(decision, best, equal),
         assumptions=(*job.assumptions, *_assumed(decision)),
         warnings=job.warnings,
     )
 
 
-def _equal(equal: list[Strategy], blocks: int) -> list[Strategy]:
-    """Of `every:1`, `every:2`, ... those with a name, the cheapest within the budget, and the smallest."""
-    wanted: dict[int, list[str]] = {}
-    root = blocks_per_segment("sqrt", blocks)
-    assert root is not None
-    wanted.setdefault(1, []).append("each block")
-    wanted.setdefault(root, []).append("textbook k")
-    within = [k for k in range(1, blocks + 1) if equal[k - 1].fits]
+def _equal(equal: list[Strategy], sqrt_rule: Strategy) -> list[Strategy]:
+    """Of `every:1`, `every:2`, ... those with a name, the cheapest within the budget, and the smallest.
+
+    The rule of the square root is one of them, unless stacks of different lengths have roots of their own.
+    """
+    sizes = range(1, len(equal) + 1)
+    root = next((k for k in sizes if equal[k - 1].checkpoints == sqrt_rule.checkpoints), 0)
+    wanted: dict[int, list[str]] = {1: ["each block"]}
+    wanted.setdefault(root, []).append(sqrt_rule.note)
+    within = [k for k in sizes if equal[k - 1].fits]
     if within:
         cheapest = min(within, key=lambda k: (equal[k - 1].recomputed_flops, equal[k - 1].allocated_bytes))
         wanted.setdefault(cheapest, []).append("cheapest equal")
-    smallest = min(range(1, blocks + 1), key=lambda k: (equal[k - 1].allocated_bytes, k))
+    smallest = min(sizes, key=lambda k: (equal[k - 1].allocated_bytes, k))
     wanted.setdefault(smallest, []).append("smallest equal")
     names = {root: "sqrt"} | {1: "full"}
     return [
-        equal[k - 1]._replace(name=names.get(k, f"every:{k}"), note="; ".join(notes)) for k, notes in wanted.items()
+        (equal[k - 1] if k else sqrt_rule)._replace(name=names.get(k, f"every:{k}"), note="; ".join(notes))
+        for k, notes in wanted.items()
     ]
 
 

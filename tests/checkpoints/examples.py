@@ -22,6 +22,7 @@ ANSWER = PlacementResult(
     budget_bytes=100 * MIB,
     budget_basis="given",
     blocks=3,
+    stacks=(3,),
     stored_block_bytes=20 * MIB,
     checkpoint_bytes=MIB,
     smallest_peak_bytes=70 * MIB,

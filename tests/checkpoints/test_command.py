@@ -151,7 +151,7 @@ def test_the_job_s_own_strategy_is_listed_too() -> None:
 def test_the_picture() -> None:
     checkpoints = ((0, 0), (2, 4), (5, 6))
     strategy = Strategy("optimal", "", checkpoints, 0, True, 0, 0.0)
-    assert picture(strategy, 8) == "|#[=][]#"
+    assert picture(strategy, (8,)) == "|#[=][]#"
 
 
 def test_one_block_has_one_placement_and_none() -> None:

@@ -11,13 +11,14 @@ from vramplan.answer import answer
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
-from vramplan.models import family, has_equal_blocks, no_checkpointing, no_fused_attention
+from vramplan.models import has_equal_blocks, no_checkpointing, no_fused_attention
 from vramplan.placement import placements_of
+from vramplan.planner.checkpoints import spelled
 from vramplan.spec import Job
 
 UNFUSED = [name for name, kind in MODEL_TYPES.items() if no_fused_attention(kind.family)]
 STORED = [name for name, kind in MODEL_TYPES.items() if no_checkpointing(kind.family)]
-SHARING = ("gemma2", "gemma3_text", "bloom", "mpt")  # their blocks share something with some of the others
+SHARING = ("gemma2", "gemma3_text", "bloom", "mpt", "falcon")  # their blocks share something with some of the others
 
 
 def job(model: Any, **keys: Any) -> Job:
@@ -52,7 +53,7 @@ def test_these_families_are_particular() -> None:
     assert STORED == ["resnet"]
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
-    assert sorted(unequal) == sorted(["resnet", "clip", "llava", "t5", "bart", "falcon"])
+    assert sorted(unequal) == sorted(["resnet", "clip", "llava", "t5", "bart"])
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)
@@ -85,14 +86,12 @@ def test_an_optimal_placement_where_blocks_share_something(model_type: str) -> N
     assert optimal.allocated_bytes == min(row.allocated_bytes for row in found.strategies) or optimal.fits
 
 
-def test_no_optimal_placement_where_blocks_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family("bloom"), "equal_blocks", False, raising=False)
-    message = refused(small("bloom"), activation_checkpointing="optimal")
-    assert "activation_checkpointing: optimal is not modelled" in message
-    with pytest.raises(UsageError, match="whose blocks are not all alike"):
-        placements_of(job(small("bloom")))
-    found = answer(job(small("bloom"), gpu={"name": "tiny", "memory": "1 GiB"}, micro_batch_size=512))
-    assert all(remedy.change.get("activation_checkpointing") != "optimal" for remedy in found.remedies)
+def test_no_optimal_placement_where_nothing_can_be_a_checkpoint() -> None:
+    (model_type,) = STORED
+    message = refused(small(model_type), activation_checkpointing="optimal")
+    assert "activation_checkpointing: optimal is not possible" in message
+    with pytest.raises(UsageError, match="has nothing to place"):
+        placements_of(job(small(model_type)))
 
 
 @pytest.mark.parametrize("model_type", STORED)
@@ -112,14 +111,15 @@ def test_what_the_class_cannot_checkpoint_is_stored(model_type: str) -> None:
     assert not any("activation_checkpointing" in remedy.change for remedy in too_much.remedies)
 
 
-def test_an_optimal_placement_where_all_blocks_have_experts_or_none() -> None:
+@pytest.mark.parametrize("dense", [[], [0, 1, 2], [0], [1]])
+def test_an_optimal_placement_where_all_blocks_have_experts_or_some(dense: list[int]) -> None:
     fields = {"count": 8, "active": 2, "intermediate_size": 64}
-    for dense, alike in (([], True), ([0, 1, 2], True), ([0], False)):
-        model = small("qwen3_moe", experts={**fields, "dense_layers": dense})
-        if alike:
-            assert placements_of(job(model, micro_batch_size=1)).strategies
-        else:
-            assert "optimal is not modelled" in refused(model, activation_checkpointing="optimal")
+    model = small("qwen3_moe", experts={**fields, "dense_layers": dense})
+    found = placements_of(job(model, micro_batch_size=1))
+    full = next(row for row in found.strategies if row.name == "full")
+    assert answer(job(model, micro_batch_size=1, activation_checkpointing="full")).peak.allocated_bytes == (
+        full.allocated_bytes
+    )
 
 
 def attention_of(model: Any, **keys: Any) -> tuple[str, str]:
@@ -163,11 +163,14 @@ def test_a_window_that_no_block_has_changes_nothing() -> None:
     assert "window" not in why
 
 
-def test_blocks_of_which_some_have_a_window_are_not_alike() -> None:
-    message = refused(small("qwen2", sliding_window=8, sliding_window_start=1), activation_checkpointing="optimal")
-    assert "activation_checkpointing: optimal is not modelled" in message
-    alike = small("qwen2", sliding_window=8, sliding_window_start=0)
-    assert job(alike, activation_checkpointing="optimal").model.sliding_window_start == 0
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_checkpoints_are_placed_where_some_blocks_have_a_window(start: int) -> None:
+    model = small("qwen2", sliding_window=8, sliding_window_start=start)
+    found = placements_of(job(model, micro_batch_size=4))
+    for row in found.strategies:
+        pinned = row.name if row.name in ("none", "sqrt", "full") else spelled(row.checkpoints)
+        again = answer(job(model, micro_batch_size=4, activation_checkpointing=pinned))
+        assert again.peak.allocated_bytes == row.allocated_bytes
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,6 @@ def test_the_bias_of_t5_wants_the_memory_efficient_kernel() -> None:
 def test_what_is_selective_is_refused_for_two_stacks() -> None:
     for strategy in ("selective", "selective-op"):
         assert f"{strategy} is not modelled for t5" in refused(T5, activation_checkpointing=strategy)
-    assert "optimal is not modelled for inline bart, whose blocks are not all alike" in refused(
-        BART, activation_checkpointing="optimal"
-    )
 
 
 def test_a_classification_loss_makes_a_classifier_of_roberta() -> None:

@@ -178,6 +178,11 @@ class Unequal:
         self.blocks = len(made)
         self.start_bytes, self.held_bytes, self.floor_bytes = 1000, 1000, 1100
         self.nothing: Shared = (frozenset(), False)
+        self.stored_bytes: int | None = None
+        self.grain_bytes = 1
+
+    def reach(self, first: int) -> int:
+        return self.blocks - 1
 
     def after(self, shared: Shared, first: int, last: int, *, checkpoint: bool) -> Shared:
         assert isinstance(shared, tuple)

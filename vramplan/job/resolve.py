@@ -13,7 +13,6 @@ from vramplan.job.cells import Cells, check_scaler, compose
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.models import (
-    blocks_are_alike,
     is_selective,
     no_checkpointing,
     no_eager_attention,
@@ -76,7 +75,7 @@ class Resolver:
             from vramplan.job.targets import target_length  # only these jobs pay for it
 
             target = target_length(target, model, self.fields)
-        self._checkpointing(model, sequence_length, attention)
+        self._checkpointing(model)
         if raw.checkpoint_reentrant and model is not None:
             from vramplan.job.checkpoints import check_reentrant  # only these jobs pay for it
 
@@ -503,7 +502,7 @@ class Resolver:
             self.fields.refuse("sequence_length", message, hint=f"use at most {model.max_positions}")
         return given
 
-    def _checkpointing(self, model: ModelShape | None, sequence_length: int, attention: str) -> None:
+    def _checkpointing(self, model: ModelShape | None) -> None:
         key, given = "activation_checkpointing", self.raw.activation_checkpointing
         if self.raw.every_second_matmul and given != "selective-op":
             message = "true belongs to activation_checkpointing selective-op"
@@ -520,9 +519,6 @@ class Resolver:
             return
         if given in ("selective", "selective-op") and not is_selective(model.family):
             self.fields.refuse(key, f"{given} is not modelled for {model.family}", hint="use sqrt, full or every:K")
-        if given == words.OPTIMAL and not blocks_are_alike(model, sequence_length, attention):
-            message = f"{given} is not modelled for {model.name}, whose blocks are not all alike"
-            self.fields.refuse(key, message, hint="use sqrt, full or every:K")
         if given.startswith("layers:"):
             end = -1
             for first, last in re.findall(r"(\d+),(\d+)", given):
@@ -534,9 +530,14 @@ class Resolver:
                     self.fields.refuse(key, f"{message} {model.blocks - 1}")
                 elif int(first) <= end:
                     self.fields.refuse(key, f"the segment {segment} begins before the one before it has ended")
-                elif any(int(first) < one <= int(last) for one in model.stacks[:-1]):
-                    second = f"the second stack of {model.name} begins with block {model.stacks[0]}"
-                    self.fields.refuse(key, f"the segment {segment} reaches from one stack into the other: {second}")
+                else:
+                    starts = [sum(model.stacks[:k]) for k in range(1, len(model.stacks))]
+                    start = next((one for one in starts if int(first) < one <= int(last)), None)
+                    if start is not None:
+                        which = "second" if start == starts[0] else "third"
+                        message = f"the {which} stack of {model.name} begins with block {start}"
+                        message = f"the segment {segment} reaches from one stack into the other: {message}"
+                        self.fields.refuse(key, message)
                 end = max(end, int(last))
 
     def _loss(self, model: ModelShape | None, gpu: Gpu | None, runtime: Runtime | None, precision: str) -> str:

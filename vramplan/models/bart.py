@@ -127,7 +127,6 @@ class Bart:
     float8 = True
     compiled_graphs = 1
     equal_blocks = False  # of two stacks
-    unequal_blocks = "whose blocks are of two stacks"
     smooths = True
     evaluates = True
     generates = True

@@ -181,7 +181,7 @@ class Falcon:
     evaluates = True
     generates = True
     takes_padding = True
-    equal_blocks = False  # the loop holds a block's weights until the next one returns: neighbours matter
+    holds_outputs = True  # the loop holds a block's weights until the next one returns
 
     @staticmethod
     def only_kernel(shape: ModelShape) -> tuple[str, str]:

@@ -300,7 +300,6 @@ class T5:
 
     float8 = True
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
-    unequal_blocks = "whose blocks are of two stacks"
     smooths = True
     evaluates = True
     generates = True

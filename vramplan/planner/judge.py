@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
-from vramplan.models import blocks_are_alike
+from vramplan.models import no_checkpointing
 from vramplan.models.modules import LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
@@ -39,7 +39,7 @@ class Judge:
             device=allocated_limit(usable, context),
         )
         self._records: dict[tuple[str, bool, bool], Record] = {}
-        self.probes: dict[tuple[tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
+        self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
         self._envelopes: dict[tuple[str, bool], Envelope] = {}
 
@@ -159,6 +159,6 @@ def loss_of(job: Job) -> str:
 
 
 def can_be_placed(job: Job) -> bool:
-    """Whether checkpoints can be placed by sizes: blocks are alike, all train, and the loss is made in the model."""
-    alike = blocks_are_alike(job.model, job.sequence_length, job.attention)
-    return alike and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)
+    """Whether checkpoints can be placed by sizes: there are blocks, each device has them, all train, and the loss is made in the model."""
+    able = no_checkpointing(job.model.family) is None
+    return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

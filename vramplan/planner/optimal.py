@@ -52,6 +52,10 @@ class Sizes(Protocol):
         """How many blocks there are."""
 
     @property
+    def grain_bytes(self) -> int:
+        """All peaks are multiples of it."""
+
+    @property
     def start_bytes(self) -> int:
         """Level before the first block's forward."""
 
@@ -62,6 +66,10 @@ class Sizes(Protocol):
     @property
     def floor_bytes(self) -> int:
         """Highest level that no placement changes: before the first block, and after backward."""
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """The peak with every block stored, where that is not what its pieces add up to; else None."""
 
     @property
     def nothing(self) -> Shared:
@@ -76,6 +84,9 @@ class Sizes(Protocol):
 
     def least_frame(self) -> Frame:
         """Surroundings of which no figure is above that of any placement."""
+
+    def reach(self, first: int) -> int:
+        """The last block that a checkpoint may have which begins with this one: the last of its stack."""
 
     def gradient_bytes(self, first: int, last: int) -> int:
         """What the backward of these blocks leaves: their gradients, where they are not resident anyway."""
@@ -92,6 +103,8 @@ class Sizes(Protocol):
 
 def peak_bytes(sizes: Sizes, placement: Placement) -> int:
     """The peak of a placement; equals the replay's."""
+    if not placement and sizes.stored_bytes is not None:
+        return sizes.stored_bytes
     pieces, shared = _pieces(sizes, placement)
     frame = sizes.frame(shared)
     level = sizes.start_bytes
@@ -114,9 +127,10 @@ def recomputed_flops(sizes: Sizes, placement: Placement) -> int:
 
 
 def last_kept_bytes(sizes: Sizes, *, checkpoint: bool) -> int:
-    """What the last block keeps for backward where all are stored, or each a checkpoint."""
+    """What the last inner block keeps for backward where all are stored, or each a checkpoint."""
     placement = tuple((block, block) for block in range(sizes.blocks)) if checkpoint else ()
-    return _pieces(sizes, placement)[0][-1][0].kept_bytes
+    pieces = _pieces(sizes, placement)[0]
+    return pieces[-2 if len(pieces) > 2 else -1][0].kept_bytes
 
 
 def _pieces(sizes: Sizes, placement: Placement) -> tuple[list[tuple[Piece, int, int]], Shared]:
@@ -152,23 +166,29 @@ def smallest_peak(sizes: Sizes) -> Placement:
     everything: Placement = tuple((block, block) for block in range(sizes.blocks))
     best = _squeeze(sizes, everything, None)
     limit = peak_bytes(sizes, best)
+    if peak_bytes(sizes, ()) <= limit:
+        return ()
     most = min(recomputed_flops(sizes, best), _good(sizes, limit) or recomputed_flops(sizes, best))
     return _search(sizes, limit, most) or ()
 
 
 def is_possible(sizes: Sizes, limit_bytes: int) -> bool:
     """Whether some placement is within the limit."""
+    everything: Placement = tuple((block, block) for block in range(sizes.blocks))
+    if any(peak_bytes(sizes, placement) <= limit_bytes for placement in ((), everything)):
+        return True
     return _search(sizes, limit_bytes, None, any_will_do=True) is not None
 
 
 def _squeeze(sizes: Sizes, best: Placement, most_flops: int | None) -> Placement:
     """Lower the peak of a placement as far as it goes, by halving; `most_flops` bounds the recomputation."""
+    grain = sizes.grain_bytes
     low, high = sizes.floor_bytes, peak_bytes(sizes, best)  # at `high` one is known
     while low < high:
-        middle = (low + high) // 2
+        middle = low + (high - low) // 2 // grain * grain
         found = _search(sizes, middle, most_flops, any_will_do=most_flops is None)
         if found is None:
-            low = middle + 1
+            low = middle + grain
         else:
             best, high = found, peak_bytes(sizes, found)
     return best
@@ -181,14 +201,17 @@ def _good(sizes: Sizes, limit_bytes: int) -> int | None:
     """
     blocks, best = sizes.blocks, None
     for length in range(1, blocks + 1):
-        if sizes.held_bytes + sizes.segment(0, length - 1, sizes.nothing).backward_top_bytes > limit_bytes:
+        begins = sizes.segment(0, min(length - 1, sizes.reach(0)), sizes.nothing)
+        if sizes.held_bytes + begins.backward_top_bytes > limit_bytes:
             break
-        low, high = 1, -(-blocks // length)
+        equal: list[tuple[int, int]] = []
+        while not equal or equal[-1][1] < blocks - 1:
+            at = equal[-1][1] + 1 if equal else 0
+            equal.append((at, min(at + length - 1, sizes.reach(at))))
+        low, high = 1, len(equal)
         while low <= high:  # fewer segments recompute less and keep more
             middle = (low + high) // 2
-            placement = tuple(
-                (at, min(at + length, blocks) - 1) for at in range(0, min(middle * length, blocks), length)
-            )
+            placement = tuple(equal[:middle])
             if peak_bytes(sizes, placement) <= limit_bytes:
                 flops = recomputed_flops(sizes, placement)
                 best = flops if best is None else min(best, flops)
@@ -219,7 +242,7 @@ def _search(sizes: Sizes, limit: int, most_flops: int | None, *, any_will_do: bo
             here = _unbeaten(here, any_will_do)
             if not here:
                 continue
-            for last in range(at - 1, blocks):  # at - 1: the block is stored
+            for last in range(at - 1, sizes.reach(at) + 1):  # at - 1: the block is stored
                 is_stored = last < at
                 last = max(last, at)
                 piece = sizes.stored(at, shared) if is_stored else sizes.segment(at, last, shared)
@@ -315,7 +338,7 @@ class _Bound:
         self.kept_rate = self.forward_rate = inf
         room = limit - sizes.held_bytes
         for first in range(blocks):
-            for last in range(first, blocks):
+            for last in range(first, sizes.reach(first) + 1):
                 piece = sizes.segment(first, last, None)
                 if piece.kept_bytes + piece.backward_top_bytes > room:
                     break

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramplan.memory.budget import Footprint
-from vramplan.memory.iteration import replay
-from vramplan.models import block_kinds, holds_outputs
+from vramplan.memory.iteration import Setup, replay
+from vramplan.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.models.modules import Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
@@ -40,25 +40,28 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
     """What the pieces of the job's model need at a micro-batch."""
     one = micro == 1
     setup = judge.setup("none", accumulates)
+    shape = setup.model
 
-    def record(segments: tuple[Segment, ...]) -> Record:
-        key = (segments, accumulates, one)
+    def played(short: Setup) -> Record:
+        key = (short.model.layers, short.segments, accumulates, one)
         found = judge.probes.get(key)
         if found is None:
-            blocks = sum(segment.times * segment.blocks for segment in segments)
-            model = setup.model._replace(layers=blocks)
-            short = setup._replace(model=model, segments=segments)
             found = judge.probes[key] = replay(short, batch=1 if one else 2)
         return found
 
-    return ProbedSizes(
-        record,
-        judge.record("none", accumulates, one),
-        block_kinds(setup.model),
-        micro,
-        holds_outputs=holds_outputs(setup.model.family),
-        seen=judge.seen,
-    )
+    whole = judge.record("none", accumulates, one)
+    if not blocks_are_alike(shape, setup.sequence_length, setup.attention):
+        from vramplan.planner.composed import ComposedSizes
+        from vramplan.planner.subjects import subjects_of  # only such models pay for it
+
+        return ComposedSizes(*subjects_of(setup, played), whole, micro)
+
+    def record(segments: tuple[Segment, ...]) -> Record:
+        blocks = sum(segment.times * segment.blocks for segment in segments)
+        return played(setup._replace(model=shape._replace(layers=blocks), segments=segments))
+
+    holds = holds_outputs(shape.family)
+    return ProbedSizes(record, whole, block_kinds(shape), micro, holds_outputs=holds, seen=judge.seen)
 
 
 def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> int:

@@ -15,6 +15,7 @@ from vramplan.planner.checkpoints import segments_of, spelled
 from vramplan.planner.optimal import Frame, Piece, Placement, Shared
 from vramplan.tape.pieces import Outside, Unit, take_apart, units_of
 from vramplan.tape.record import Record
+from vramplan.tape.tensors import ALLOCATOR_BLOCK_BYTES
 
 Replay = Callable[[tuple[Segment, ...]], Record]
 """The record of a model that consists of these segments, everything else being the job's."""
@@ -94,6 +95,12 @@ class ProbedSizes:
                 self._returned[name] = inner.forward_net - after.forward_net
         self.most_returned_bytes = max(self._returned.values())
         self.nothing: Shared = NOTHING
+        self.stored_bytes: int | None = None
+        self.grain_bytes = ALLOCATOR_BLOCK_BYTES
+
+    def reach(self, first: int) -> int:
+        """The last block: there is one stack."""
+        return self.blocks - 1
 
     def gradient_bytes(self, first: int, last: int) -> int:
         """What the backward of these blocks leaves."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv as csv_module
 import io
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from vramplan.report.json import SCHEMA_VERSION
@@ -78,10 +80,13 @@ def _headline(result: PlacementResult, width: int) -> list[Line]:
     budget = f"budget {text_of(gib_down(result.budget_bytes))} GiB allocated ({result.budget_basis})"
     least = f"; the smallest possible peak is {_gib(result.smallest_peak_bytes, result)} GiB"
     lines += wrap([Span(budget), Span(least)], width, first=2, rest=2)
-    kept = (
-        f"{count(result.blocks, 'block')}: a stored one keeps {_mib(result.stored_block_bytes)} MiB for backward, "
-        f"a checkpoint {_mib(result.checkpoint_bytes)} MiB"
-    )
+    stored, checkpoint = _mib(result.stored_block_bytes), _mib(result.checkpoint_bytes)
+    if len(result.stacks) > 1:
+        each = " + ".join(str(layers) for layers in result.stacks)
+        kept = f"{count(result.blocks, 'block')} in stacks of {each}: of the last stack a stored one"
+    else:
+        kept = f"{count(result.blocks, 'block')}: a stored one"
+    kept += f" keeps {stored} MiB for backward, a checkpoint {checkpoint} MiB"
     return lines + wrap([Span(kept)], width, first=2, rest=2)
 
 
@@ -128,7 +133,7 @@ def _pictures(result: PlacementResult, width: int) -> list[Line]:
     label = min(14, max(len(row.name) for row in result.strategies))
     room = width - label - 4
     for row in result.strategies:
-        drawn = picture(row, result.blocks)
+        drawn = picture(row, result.stacks)
         for at in range(0, len(drawn), room):
             name = row.name[:label] if at == 0 else ""
             spans = [Span(f"  {name.ljust(label)}  ", "strong" if row.name == "optimal" else "")]
@@ -136,18 +141,19 @@ def _pictures(result: PlacementResult, width: int) -> list[Line]:
     return lines
 
 
-def picture(row: Strategy, blocks: int) -> str:
-    """One character per block: `[==]` a segment, `|` a segment of one, `#` a stored block."""
-    drawn = ["#"] * blocks
+def picture(row: Strategy, stacks: Sequence[int]) -> str:
+    """One character per block: `[==]` a segment, `|` a segment of one, `#` a stored block; a space between stacks."""
+    drawn = ["#"] * sum(stacks)
     for first, last in row.checkpoints:
         drawn[first : last + 1] = "|" if first == last else "[" + "=" * (last - first - 1) + "]"
-    return "".join(drawn)
+    cuts = [sum(stacks[:k]) for k in range(len(stacks) + 1)]
+    return " ".join("".join(drawn[first:last]) for first, last in pairwise(cuts))
 
 
 def _coloured(drawn: str) -> list[Span]:
     spans: list[Span] = []
     for char in drawn:
-        style = "activations" if char == "#" else "gradients"
+        style = "activations" if char == "#" else "" if char == " " else "gradients"
         shown = "█" if char == "#" else char
         if spans and spans[-1].style == style:
             last = spans[-1]
@@ -255,7 +261,7 @@ def markdown(result: PlacementResult) -> str:
             _gib(row.allocated_bytes, result),
             "yes" if row.fits else "no",
             _share(row),
-            f"`{picture(row, result.blocks)}`".replace("|", "\\|"),
+            f"`{picture(row, result.stacks)}`".replace("|", "\\|"),
         ]
         for row in result.strategies
     ]

@@ -39,6 +39,7 @@ class PlacementResult(NamedTuple):
     budget_bytes: int  # of allocated memory
     budget_basis: str
     blocks: int
+    stacks: tuple[int, ...]  # blocks of each stack, in the order in which forward runs them
     stored_block_bytes: int  # what one block keeps for backward: the A of the textbooks
     checkpoint_bytes: int  # what one checkpoint keeps: its input, and what it needs beside
     smallest_peak_bytes: int  # no placement needs less

@@ -41,39 +41,49 @@ class Outside(NamedTuple):
 def take_apart(record: Record, batch: int) -> tuple[list[Unit], Outside]:
     """The units of a record in the order of the model, one of each run of equal ones, and what is outside of them."""
     sizes = record.sizes(batch)
-    births = _births(record)
-    slices = {name: _slices(record, start, end) for name, start, end in _phases(record)}
+    births = births_of(record)
+    slices = {name: slices_of(record, start, end) for name, start, end in phases_of(record)}
     order = units_of(record)
     times = {path[0][0]: path[0][1] for _, path in record.marks if path}
     forward = {unit: climb(items, sizes) for unit, items in slices["forward"] if unit}
     backward = {unit: climb(items, sizes) for unit, items in slices["backward"] if unit}
-    leaving = dict.fromkeys(order, 0)
-    between: Run = []
-    for position, storage, copies in _outer(slices["forward"], last=True):
-        unit = births[storage]
-        if unit and copies < 0 and record.categories[storage] == AUTOCAST_COPIES:
-            leaving[unit] += sizes[storage] * copies // times[unit]
-        else:
-            between.append((position, storage, copies))
-    before_net, before_top = climb([_outer(slices["forward"], last=False)], sizes)
-    loss_net, loss_top = climb([_outer(slices["backward"], last=False)], sizes)
-    after_net, after_top = climb([_outer(slices["backward"], last=True)], sizes)
+    between, gone = without_casts(record, outer_events(slices["forward"], last=True), births, sizes, times)
+    leaving = dict.fromkeys(order, 0) | gone
+    before_net, before_top = climb([outer_events(slices["forward"], last=False)], sizes)
+    loss_net, loss_top = climb([outer_events(slices["backward"], last=False)], sizes)
+    after_net, after_top = climb([outer_events(slices["backward"], last=True)], sizes)
     outside = Outside(before_net, before_top, climb([between], sizes)[1], loss_net, loss_top, after_net, after_top)
     return [Unit(*forward[unit], leaving[unit], *backward[unit]) for unit in order], outside
 
 
+def without_casts(
+    record: Record, events: Run, births: dict[int, int], sizes: list[int], times: dict[int, int]
+) -> tuple[Run, dict[int, int]]:
+    """Events without the deaths of what autocast cast in units, and for each unit the bytes of those."""
+    leaving: dict[int, int] = {}
+    between: Run = []
+    for position, storage, copies in events:
+        unit = births[storage]
+        if unit and copies < 0 and record.categories[storage] == AUTOCAST_COPIES:
+            leaving[unit] = leaving.get(unit, 0) + sizes[storage] * copies // times[unit]
+        else:
+            between.append((position, storage, copies))
+    return between, leaving
+
+
 def units_of(record: Record) -> list[int]:
     """The units of a record in the order of the model: their identities."""
-    (_, start, end), *_ = _phases(record)
+    (_, start, end), *_ = phases_of(record)
     return list(dict.fromkeys(path[0][0] for _, _, path in record.pieces(start, end) if path))
 
 
-def _phases(record: Record) -> list[tuple[str, int, int]]:
+def phases_of(record: Record) -> list[tuple[str, int, int]]:
+    """The phases of an iteration with their first event and the one after their last."""
     ends = [position for position, _ in record.phases[1:]] + [len(record.events)]
     return [(name, start, end) for (start, name), end in zip(record.phases, ends, strict=True)]
 
 
-def _slices(record: Record, start: int, end: int) -> list[tuple[int, list[Item]]]:
+def slices_of(record: Record, start: int, end: int) -> list[tuple[int, list[Item]]]:
     """Runs of events by the outermost unit they are in; 0 is outside of all."""
     groups: list[tuple[int, list[tuple[int, int, Path]]]] = []
     for low, high, path in record.pieces(start, end):
@@ -84,7 +94,7 @@ def _slices(record: Record, start: int, end: int) -> list[tuple[int, list[Item]]
     return [(unit, record.nest(pieces, 1 if unit else 0)) for unit, pieces in groups]
 
 
-def _outer(slices: list[tuple[int, list[Item]]], *, last: bool) -> Run:
+def outer_events(slices: list[tuple[int, list[Item]]], *, last: bool) -> Run:
     """The events outside of all units: those before the first unit, or those after the last."""
     if not any(unit for unit, _ in slices):
         return []
@@ -93,7 +103,7 @@ def _outer(slices: list[tuple[int, list[Item]]], *, last: bool) -> Run:
     return [] if unit else [event for item in items if isinstance(item, list) for event in item]
 
 
-def _births(record: Record) -> dict[int, int]:
+def births_of(record: Record) -> dict[int, int]:
     """The outermost unit in which each storage was born; 0 is outside of all."""
     births = {}
     for low, high, path in record.pieces(0, len(record.events)):

@@ -64,6 +64,7 @@ class Record:
         self.categories = tape.categories
         self.host = tape.host
         self.flops = dict(tape.flops)
+        self.recomputed = dict(tape.recomputed)
         self.events = list(tape.events)
         self.phases = [(position, name) for position, name in tape.phases]
         self.saved_at = saved_at

@@ -183,6 +183,7 @@ class Tape:
         self.after_accumulation: Callable[[Parameter], None] | None = None
         self.flops: dict[str, int] = {"forward": 0, "recompute": 0, "backward": 0}
         self.flop_phase = "forward"
+        self.recomputed: dict[tuple[int, int], int] = {}  # by the outermost units around, of one of their copies
 
     # ------------------------------------------------------------------------------------------------ storages
     def new(
@@ -399,6 +400,10 @@ class Tape:
     def work(self, flops: int) -> None:
         """Count floating-point operations of the representative batch."""
         self.flops[self.flop_phase] += flops * self.copies
+        if self.flop_phase == "recompute":
+            (unit, times), (inner, each), *_ = (*self.path, (0, 1), (0, 1))
+            key = (unit, inner)
+            self.recomputed[key] = self.recomputed.get(key, 0) + flops * self.copies // (times * each)
 
     # --------------------------------------------------------------------------------------------------- graph
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:

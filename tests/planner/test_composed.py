@@ -1,0 +1,150 @@
+"""Checkpoints placed by size in models of several stacks, or of several kinds of blocks, against replays."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.draws import setups
+from tests.planner.test_optimal import holds, placements
+from vramplan.answer import answer
+from vramplan.job import build_job
+from vramplan.memory.iteration import Setup, replay
+from vramplan.placement import placements_of
+from vramplan.planner.checkpoints import spelled
+from vramplan.planner.composed import ComposedSizes
+from vramplan.planner.optimal import Placement, peak_bytes, recomputed_flops
+from vramplan.planner.stacks import segments_in
+from vramplan.planner.subjects import shortened, subjects_of
+from vramplan.tape.record import Record
+
+STACKS = ("t5", "bart", "clip", "llava")
+KINDS = ("gemma3_text", "qwen2", "qwen2_moe", "deepseek_v3", "llama")
+
+
+def sized(setup: Setup, batch: int) -> ComposedSizes:
+    def record(one: Setup) -> Record:
+        return replay(one, batch=min(batch, 2))
+
+    model, short = subjects_of(setup, record)
+    return ComposedSizes(model, short, model.replay(()), batch)
+
+
+def every_placement(stacks: tuple[int, ...]) -> list[Placement]:
+    """All of them, stack by stack."""
+    found: list[Placement] = []
+    for chosen in product(*(placements(layers) for layers in stacks)):
+        starts = [sum(stacks[:k]) for k in range(len(stacks))]
+        found.append(
+            tuple(
+                (start + first, start + last) for start, one in zip(starts, chosen, strict=True) for first, last in one
+            )
+        )
+    return found
+
+
+def replayed(setup: Setup, placement: Placement, batch: int) -> Record:
+    segments = segments_in(spelled(placement), setup.model.stacks)
+    return replay(setup._replace(segments=segments), batch=min(batch, 2))
+
+
+@st.composite
+def small(draw: st.DrawFn, types: tuple[str, ...], most: int) -> Setup:
+    """An iteration of a model of few blocks, whose loss is made in the model."""
+    setup = draw(setups(model_type=draw(st.sampled_from(types))).filter(lambda one: one.loss != "label-smoother"))
+    model = setup.model._replace(layers=draw(st.integers(1, most)))
+    if model.decoder_layers is not None:
+        model = model._replace(decoder_layers=min(model.decoder_layers, most))
+    if model.vision_layers is not None:
+        model = model._replace(vision_layers=min(model.vision_layers, most))
+    if model.experts is not None:
+        dense = tuple(block for block in model.experts.dense_layers if block < model.layers)
+        model = model._replace(experts=model.experts._replace(dense_layers=dense))
+    return setup._replace(model=model)
+
+
+@pytest.mark.parametrize("types", [STACKS, KINDS], ids=["stacks", "kinds"])
+@settings(deadline=None, max_examples=20, phases=(Phase.generate,))
+@given(st.data())
+def test_what_the_blocks_of_a_placement_add_up_to_is_its_replay(types: tuple[str, ...], data: st.DataObject) -> None:
+    setup = data.draw(small(types, 6))
+    batch = data.draw(st.sampled_from([1, 2, 3, 7]))
+    sizes = sized(setup, batch)
+    for placement in data.draw(st.lists(st.sampled_from(every_placement(setup.model.stacks)), min_size=1, max_size=4)):
+        record = replayed(setup, placement, batch)
+        assert peak_bytes(sizes, placement) == record.peak_bytes(batch)
+        assert recomputed_flops(sizes, placement) == record.flops["recompute"]
+
+
+@pytest.mark.parametrize("types", [STACKS, KINDS], ids=["stacks", "kinds"])
+@settings(deadline=None, max_examples=5, phases=(Phase.generate,))
+@given(st.data())
+def test_the_search_equals_trying_everything_by_replay(types: tuple[str, ...], data: st.DataObject) -> None:
+    setup = data.draw(small(types, 2 if types is STACKS else 4))
+    batch = data.draw(st.sampled_from([1, 2, 5]))
+    tried = []
+    for placement in every_placement(setup.model.stacks):
+        record = replayed(setup, placement, batch)
+        tried.append((record.flops["recompute"], record.peak_bytes(batch)))
+    holds(sized(setup, batch), tried, data)
+
+
+@pytest.mark.parametrize("model_type", [*STACKS, *KINDS])
+@settings(deadline=None, max_examples=2, phases=(Phase.generate,))
+@given(st.data())
+def test_the_search_equals_trying_everything_up_to_ten_blocks(model_type: str, data: st.DataObject) -> None:
+    setup = data.draw(small((model_type,), 9 if model_type in KINDS else 4))
+    sizes = sized(setup, data.draw(st.sampled_from([1, 2, 5])))
+    tried = [(recomputed_flops(sizes, p), peak_bytes(sizes, p)) for p in every_placement(setup.model.stacks)]
+    holds(sizes, tried, data)
+
+
+def test_a_pattern_of_blocks_is_shown_by_few_of_them() -> None:
+    model = build_job({"model": "gemma-3-4b-text", "gpu": "h200"}).model
+    few = shortened(model)
+    assert (model.layers, few.layers) == (34, 22)
+    assert (few.layers - model.layers) % 6 == 0
+    assert shortened(few._replace(layers=7)).layers == 7
+
+
+# The whole answer
+
+SIZES = {"layers": 4, "hidden_size": 64, "attention_heads": 4, "vocabulary_size": 1000}
+MODELS: dict[str, dict[str, Any]] = {
+    "t5": {"family": "t5", **SIZES, "decoder_layers": 3, "intermediate_size": 256},
+    "bart": {"family": "bart", **SIZES, "decoder_layers": 3, "max_positions": 256},
+    "deepseek": {"family": "deepseek_v3", **SIZES},
+    "windows": {"family": "gemma3_text", **SIZES, "sliding_window": 64, "sliding_window_pattern": 3},
+}
+TOWER = {"vision_layers": 4, "vision_hidden_size": 32, "vision_attention_heads": 2, "vision_intermediate_size": 64}
+MODELS["llava"] = {"family": "llava", **SIZES, **TOWER, "image_size": 28, "patch_size": 14}
+KEYS: dict[str, Any] = {"sequence_length": 128, "micro_batch_size": 8, "gradient_accumulation_steps": 1}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_the_answer_names_segments_that_can_be_fed_back(name: str) -> None:
+    gpu = {"name": "card", "memory": "2 GiB", "bf16": True, "architecture": "ampere", "flash_attention": True}
+    job = build_job({**KEYS, "model": MODELS[name], "gpu": gpu, "activation_checkpointing": "none"})
+    stored = answer(job).peak.allocated_bytes
+    middle = placements_of(job, (stored + placements_of(job).smallest_peak_bytes) // 2)
+    assert middle.verdict == "fits"
+    best = next(row for row in middle.strategies if row.name == "optimal")
+    assert best.checkpoints
+    assert middle.stacks == job.model.stacks
+    again = answer(
+        build_job({**KEYS, "model": MODELS[name], "gpu": gpu, "activation_checkpointing": spelled(best.checkpoints)})
+    )
+    assert again.peak.allocated_bytes == best.allocated_bytes
+    assert again.checkpoints == best.checkpoints
+    nothing = placements_of(job, 1)
+    assert nothing.verdict == "does-not-fit"
+    least = next(row for row in nothing.strategies if row.name == "optimal")
+    assert least.allocated_bytes == middle.smallest_peak_bytes
+    placed = build_job(
+        {**KEYS, "model": MODELS[name], "gpu": gpu, "activation_checkpointing": spelled(least.checkpoints)}
+    )
+    assert answer(placed).peak.allocated_bytes == least.allocated_bytes
