@@ -19,12 +19,13 @@ def dropout_of(
 
     PEFT takes another path through DoRA where a dropout is asked for, whatever it is; over Conv1D that path makes a
     weight of its own in every pass, with a gradient (peft 0.21.2, tuners/lora/dora.py; utils/other.py, transpose).
+    Quantized layers are no Conv1D.
     """
     turned_off = raw.loss == DPO and not raw.fields.present("dropout")
     if kind == DORA and turned_off:
         message = f"{dropout:g} is not modelled with dora and dpo: TRL sets it to 0, PEFT computes as if it were not"
         fields.refuse("dropout", message, hint="leave it out")
-    elif kind == DORA and model.transformers_model_type in TRANSPOSED:
+    elif kind == DORA and model.transformers_model_type in TRANSPOSED and raw.quantization is None:
         message = f"{dropout:g} is not modelled with dora for {model.transformers_model_type}, whose layers are Conv1D"
         fields.refuse("dropout", message, hint="leave it out, or use lora")
     if not turned_off:

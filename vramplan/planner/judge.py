@@ -159,6 +159,6 @@ def loss_of(job: Job) -> str:
 
 
 def can_be_placed(job: Job) -> bool:
-    """Whether checkpoints can be placed by sizes: there are blocks, each device has them, all train, and the loss is made in the model."""
+    """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
     able = no_checkpointing(job.model.family) is None
     return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)
