@@ -12,7 +12,6 @@ from vramplan.job.echo import job_to_dict
 from vramplan.memory.budget import RESERVED_PERCENT, Footprint
 from vramplan.memory.iteration import Setup
 from vramplan.memory.precision import precision_of
-from vramplan.memory.sharding import BUCKET_BYTES
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import Choice, Rung, choose
 from vramplan.planner.judge import Judge
@@ -316,6 +315,8 @@ def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict
 
 def _basis_of_shared(record: Record, job: Job, resident: bool) -> dict[str, str]:
     """What each device has of the states, and what it gathers and sends."""
+    from vramplan.memory.sharding import BUCKET_BYTES  # only jobs with several devices pay for it
+
     assert job.sharding is not None
     if job.sharding.kind == DDP:
         views = ", which the gradients are views of" if job.sharding.bucket_views else ""

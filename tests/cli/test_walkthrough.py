@@ -157,9 +157,8 @@ def test_what_a_step_decides_or_nobody_knows_is_refused(words: tuple[str, ...], 
 
 
 def test_what_the_replay_warns_of_is_said_once() -> None:
-    warnings = walk("--gpus", 8)["warnings"]
+    warnings = walk()["warnings"]
     assert "not a prediction" in warnings[0]
-    assert sum("communication buffers" in text for text in warnings) == 1
     assert len(set(warnings)) == len(warnings)
 
 

@@ -24,6 +24,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "label_smoothing": {"label_smoothing": 0.1},
     "weight_dtype": {"weight_dtype": "bf16"},
     "optimizer": {"optimizer": "galore-adamw:64"},
+    "quantization": {"adapter": {"kind": "lora"}, "quantization": "gptq-int4", "precision": "pure-bf16"},
     "eval_batch_size": {"eval_batch_size": 4},
     "generation_batch_size": {"generation_batch_size": 4, "generation_length": 64},
     "generation_length": {"generation_batch_size": 4, "generation_length": 64},

@@ -222,14 +222,14 @@ class LoRA:
         outputs: int,
         adapter: Adapter,
         dtype: DType,
-        base: Adapting = Linear.base,
+        base: Adapting | None = None,
     ) -> None:
         self.p, self.base = adapter.dropout, base
         self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
         self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
-        result = self.base(module, x)
+        result = module.base(x) if self.base is None else self.base(module, x)
         dtype = result.dtype
         x = to(x, self.lora_A.dtype)
         result = add(result, mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B)))

@@ -31,13 +31,18 @@ class HostTensor(NamedTuple):
         return self.fixed_bytes + self.per_sample_bytes * batch
 
 
-def to_host(tape: Tape, tensors: Saved) -> list[Away]:
+def to_host(tape: Tape, tensors: Saved) -> list[Away | None]:
     """A copy of each tensor on the host, also of weights, and one for each operator that saves it.
+
+    A mask that is none stays none.
 
     Source: torch/autograd/graph.py, save_on_cpu.
     """
-    gone = []
+    gone: list[Away | None] = []
     for x in tensors:
+        if x is None:
+            gone.append(None)
+            continue
         size = x.dtype.itemsize
         for n in x.shape:
             size *= n
