@@ -63,6 +63,8 @@ def test_what_is_on_the_host_is_not_on_the_device(drawn: Setup, batch: int) -> N
     assert pinned_bytes(record.host, batch) == pinned_bytes(literal.host, batch)
     held = sum(one.at(batch) * one.copies for one in record.host)
     assert held <= pinned_bytes(record.host, batch) < 2 * held
+    if setup.model.task == "cls":
+        return  # of the logits of all tokens the loss looks at one each: a view, which alone goes to the host
     assert held >= plain.saved_bytes(batch) - record.saved_bytes(batch) - 512 * sum(one.copies for one in record.host)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.oracle.accuracy import PAGE, page
 
-pytestmark = pytest.mark.truth
+pytestmark = [pytest.mark.truth, pytest.mark.xdist_group("rows")]
 
 
 def test_the_page_is_current() -> None:

@@ -9,7 +9,7 @@ from vramplan.catalog.config_classes import FAMILIES
 from vramplan.memory.budget import COMPILED_MARGIN_PERCENT
 from vramplan.models import compiled_graphs
 
-pytestmark = pytest.mark.truth
+pytestmark = [pytest.mark.truth, pytest.mark.xdist_group("rows")]
 
 # The order in which Inductor schedules kernels, and which dead buffer it holds for a later one of the same size, are
 # its own search: under checkpoints a block's recomputation may begin before the block after it is done.

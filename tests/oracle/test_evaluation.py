@@ -12,7 +12,7 @@ from vramplan.memory.iteration import replay
 from vramplan.models import TRACED_BEYOND, evaluates, generates
 from vramplan.spec import Job
 
-pytestmark = pytest.mark.truth
+pytestmark = [pytest.mark.truth, pytest.mark.xdist_group("rows")]
 
 ROWS = {"evaluation": 60, "evaluation_more": 115, "pairs_beside": 70}
 GENERATIONS = {"generation": (20, 0.85), "generation_more": (40, 0.7), "pairs_beside": (22, 0.8)}

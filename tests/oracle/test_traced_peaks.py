@@ -13,7 +13,7 @@ from vramplan.memory.iteration import replay
 from vramplan.models import head_losses, is_float8, no_checkpointing
 from vramplan.spec import Job
 
-pytestmark = pytest.mark.truth
+pytestmark = [pytest.mark.truth, pytest.mark.xdist_group("rows")]
 
 # The replay follows tensors one by one and rounds each as the allocator does, so nothing is left that a tolerance would
 # have to cover: a deviation of one byte is a tensor that the rules do not know.
