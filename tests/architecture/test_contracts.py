@@ -152,5 +152,16 @@ def test_a_plain_fit_loads_the_rooms_of_no_technique_that_it_does_not_use() -> N
     }
     assert loaded["memory"] == {"", "budget", "gradients", "inputs", "iteration", "optimizers", "precision"}
     assert loaded["planner"] == {"", "accumulation", "checkpoints", "choose", "judge", "stacks"}
-    assert loaded["job"] == {"", "cells", "echo", "file", "lookup", "read", "resolve", "vocabulary"}
+    assert loaded["job"] == {
+        "",
+        "attention",
+        "cells",
+        "echo",
+        "file",
+        "lookup",
+        "read",
+        "resolve",
+        "stepping",
+        "vocabulary",
+    }
     assert {name for name in loaded["catalog"] if name.startswith("families.")} == {"families.gpt2"}

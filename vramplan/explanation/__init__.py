@@ -42,6 +42,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if shares_weights(job):
         message = "what devices gather and reduce round each block is not derived"
         raise UsageError(message, key="parallel.sharding", hint="timeline shows it; or explain one device")
+    if job.sharding is not None and job.sharding.bucket_views:
+        message = "gradients that become views of their buckets are not derived"
+        raise UsageError(message, key="parallel.gradient_as_bucket_view", hint="timeline shows them; or leave it out")
     if job.compile:
         message = "a compiled step has no operators of its own to show: point-wise ones are fused"
         raise UsageError(message, key="compile", hint="fit and timeline answer it; leave it out")

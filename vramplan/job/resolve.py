@@ -9,24 +9,18 @@ from vramplan.catalog import models, shapes
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
+from vramplan.job.attention import attention_of, within_window
 from vramplan.job.cells import Cells, check_scaler, compose
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.models import (
-    is_selective,
-    no_checkpointing,
-    no_eager_attention,
-    no_flash_attention,
-    no_fused_attention,
-    only_kernel_of,
-)
+from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
+from vramplan.models import is_selective, no_checkpointing
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Adapter, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
 BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
-LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
 def resolve(raw: RawJob, catalog: Catalog) -> AnyJob | None:
@@ -53,23 +47,23 @@ class Resolver:
         model, gpu = self._model(), self._gpu()
         cells = self._cells(self._precision(gpu), gpu)
         precision = cells.precision
-        optimizer, implementation = self._optimizer(runtime, cells)
-        in_backward = self._in_backward(runtime, optimizer, precision)
+        optimizer, implementation = optimizer_of(self, runtime, cells)
+        in_backward = steps_in_backward(self, runtime, optimizer, precision)
         if raw.max_gradient_norm is not None:
-            self._clipping(in_backward)
+            check_clipping(self, in_backward)
         if words.pattern_word(optimizer) == words.GALORE:
             from vramplan.job.galore import check_galore  # only these jobs pay for it
 
             self.assumptions += check_galore(self.fields, optimizer, model, runtime)
         if raw.grad_scaler:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
-        attention = self._attention(model, gpu, precision)
+        attention = attention_of(self, model, gpu, precision)
         sequence_length, image_size = self._sequence_length(model), None
         if raw.image_size is not None or (model is not None and model.takes_images):
             from vramplan.job.images import image_size_of  # only these jobs pay for it
 
             image_size = image_size_of(self, model)
-        attention = self._window(model, sequence_length, attention)
+        attention = within_window(self, model, sequence_length, attention)
         target = raw.target_length
         if target is not None:
             from vramplan.job.targets import target_length  # only these jobs pay for it
@@ -345,136 +339,6 @@ class Resolver:
                 self._assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
         return precision
 
-    def _optimizer(self, runtime: Runtime | None, cells: Cells) -> tuple[str, str]:
-        optimizer, precision = self.raw.optimizer, cells.precision
-        half = precision.rpartition("-")[2] if cells.half_weights or precision.startswith("pure-") else None
-        if optimizer is None:
-            optimizer = "adamw"
-            self._assume("optimizer", optimizer, "the default")
-        elif words.pattern_word(optimizer) not in words.OPTIMIZERS:
-            self.fields.refuse("optimizer", f"{optimizer} is not modelled (modelled: {', '.join(words.OPTIMIZERS)})")
-        mixed = words.over_master_copy(precision)
-        if mixed and words.pattern_word(optimizer) in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
-            from vramplan.job.master import no_master_copy  # only a mistake pays for it
-
-            message, hint = no_master_copy(optimizer, precision)
-            self.fields.refuse("optimizer", message, hint=hint)
-        if optimizer == "lars" and half == "bf16":
-            self.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")
-        implementation = self.raw.optimizer_implementation
-        if optimizer == "lomo" and half == "fp16":
-            message = "lomo runs backward twice to scale an fp16 loss, which is not modelled"
-            self.fields.refuse("optimizer", message, hint="use pure-bf16")
-        if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
-            return optimizer, self._only("fused", optimizer, "bitsandbytes has one kernel for each parameter")
-        if cells.fp32_states:
-            return optimizer, self._only("fused", optimizer, "bitsandbytes has one kernel for each parameter")
-        if words.pattern_word(optimizer) == words.GALORE and not mixed:
-            return optimizer, self._only("for-loop", optimizer, "galore-torch steps one parameter after the other")
-        if optimizer == "lomo" and not mixed:
-            return optimizer, self._only("for-loop", optimizer, "weights are stepped as their gradients come")
-        if implementation is None:
-            if mixed:
-                implementation, why = "fused", f"{precision} is one fused step over the master copy"
-            elif optimizer not in words.FUSED_BY_RUNTIME:
-                implementation, why = "foreach", f"PyTorch's default for {optimizer}"
-            else:
-                implementation = "fused" if runtime is None else runtime.optimizer_implementation
-                why = "" if runtime is None else f"the default of the {runtime.name} runtime"
-            self._assume("optimizer_implementation", implementation, why)
-        elif mixed and implementation != "fused":
-            message = f"{implementation} contradicts {precision}, which is one fused step over the master copy"
-            self.fields.refuse("optimizer_implementation", message, hint="use fused, or leave it out")
-        elif implementation == "fused" and not mixed and optimizer in words.NEVER_FUSED:
-            self.fields.refuse("optimizer_implementation", f"PyTorch has no fused {optimizer}", hint="use foreach")
-        return optimizer, implementation
-
-    def _only(self, implementation: str, optimizer: str, why: str) -> str:
-        """The implementation of an optimizer that has one, whatever the runtime does for those of torch.optim."""
-        key, given = "optimizer_implementation", self.raw.optimizer_implementation
-        if given is None:
-            self._assume(key, implementation, f"the only one of {optimizer}: {why}")
-        elif given != implementation:
-            self.fields.refuse(key, f"there is no {given} {optimizer}: {why}", hint=f"use {implementation}")
-        return implementation
-
-    def _clipping(self, in_backward: bool) -> None:
-        key = "max_gradient_norm"
-        if in_backward:
-            message = "optimizer_in_backward drops each gradient before the norm of all is known"
-            self.fields.refuse(key, message, hint="leave one of the two out")
-
-    def _in_backward(self, runtime: Runtime | None, optimizer: str, precision: str) -> bool:
-        """Whether each parameter is stepped in backward. Then there is nothing to accumulate gradients in."""
-        raw, key, steps = self.raw, "optimizer_in_backward", "gradient_accumulation_steps"
-        if optimizer == "lomo":
-            if raw.optimizer_in_backward is False:
-                self.fields.refuse(key, "false contradicts lomo, which has no other step", hint="true, or adamw")
-            elif raw.optimizer_in_backward is None:
-                self._assume(key, True, "lomo has no other step")
-        elif not raw.optimizer_in_backward:
-            return False
-        if raw.gradient_accumulation_steps is None:
-            raw.gradient_accumulation_steps = 1
-            self._assume(steps, 1, f"{key} leaves no gradients to accumulate")
-        elif raw.gradient_accumulation_steps > 1:
-            message = f"true leaves no gradients to accumulate over {raw.gradient_accumulation_steps} steps"
-            self.fields.refuse(key, message, hint=f"{steps}: 1")
-        if words.over_master_copy(precision):
-            self.fields.refuse(key, f"true contradicts {precision}, which is one fused step over the master copy")
-        if runtime is not None and runtime.gradients == "persistent":
-            self.fields.refuse(key, f"true contradicts the gradient buffers that the {runtime.name} runtime keeps")
-        return True
-
-    def _attention(self, model: ModelShape | None, gpu: Gpu | None, precision: str) -> str:
-        given = self.raw.attention
-        if model is not None and not model.attention_heads:
-            if given not in {None, "eager"}:
-                self.fields.refuse("attention", f"{given} means nothing to {model.name}, which has none")
-            return "eager"
-        obstacle = None if model is None else no_fused_attention(model.family)
-        if model is not None and obstacle is not None and given != "eager":
-            if given in {None, "sdpa"}:
-                self._assume("attention", "eager", f"no fused attention for {model.family}: {obstacle}")
-            else:
-                message = f"{given} cannot run for {model.family}: {obstacle}"
-                self.fields.refuse("attention", message, hint="use eager")
-            return "eager"
-        only = None if model is None else only_kernel_of(model)
-        if model is not None and only is not None:
-            from vramplan.job.kernels import only_kernel  # only these models pay for it
-
-            return only_kernel(self.fields, given, model, *only, self.assumptions)
-        if given == "math":
-            message = "math is modelled only where nothing else can run: falcon with one key-value head"
-            self.fields.refuse("attention", message, hint="use efficient")
-            return given
-        if given == "eager" and model is not None:
-            obstacle = no_eager_attention(model.family)
-            if obstacle is not None:
-                message = f"eager cannot run for {model.family}: {obstacle}"
-                self.fields.refuse("attention", message, hint="use sdpa, or the type glm")
-        if given in {"eager", "efficient"}:
-            assert given is not None
-            return given
-        obstacle = _flash_obstacle(model, gpu, precision)
-        if self.raw.padding == "right":
-            obstacle = obstacle or "it takes no mask, which padded sequences need"
-        elif self.raw.packing:
-            obstacle = obstacle or "it takes no mask, which keeps packed sequences apart"
-        if given == "flash":
-            if obstacle is not None:
-                self.fields.refuse("attention", f"flash cannot run: {obstacle}", hint="use efficient")
-            elif gpu is not None and gpu.flash_attention is None:
-                self._assume("gpu.flash_attention", True, f"unknown for {gpu.name}, which counts as able")
-            return "flash"
-        why = obstacle or "the GPU and the precision can run it"
-        if obstacle is None and gpu is not None and gpu.flash_attention is None:
-            why = f"whether {gpu.name} runs it is unknown, which counts as able"
-        chosen = "flash" if obstacle is None else "efficient"
-        self._assume("attention", chosen, f"sdpa: {why}")
-        return chosen
-
     def _room(self, model: ModelShape, length: int) -> None:
         if model.image_tokens:
             from vramplan.job.images import room_for_images  # only these jobs pay for it
@@ -589,15 +453,6 @@ class Resolver:
         self._assume("global_batch_size", DEFAULT_GLOBAL_BATCH_SIZE, "the default")
         return DEFAULT_GLOBAL_BATCH_SIZE, False
 
-    def _window(self, model: ModelShape | None, sequence_length: int, attention: str) -> str:
-        """The attention, where the sequence reaches a sliding window: it makes a mask, which flash does not take."""
-        window = None if model is None else model.sliding_window
-        if model is None or window is None or sequence_length < window or attention != "flash":
-            return attention
-        from vramplan.job.kernels import with_windows  # only these jobs pay for it
-
-        return with_windows(self.fields, self.raw.attention, model, sequence_length, self.assumptions)
-
     def _warn(self, model: ModelShape, sequence_length: int, attention: str) -> None:
         length, most = f"sequence_length {sequence_length}", model.max_positions
         if sequence_length > most:
@@ -632,24 +487,6 @@ def _is_special(job: Job) -> bool:
 
 def _blocks(model: ModelShape) -> str:
     return " and ".join(str(layers) for layers in model.stacks) + " blocks"
-
-
-def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -> str | None:
-    """Why PyTorch's flash attention cannot run; None when it can. What is unknown counts as able."""
-    if precision == "fp32":
-        return "it has no fp32 kernels"
-    if gpu is not None and gpu.flash_attention is False:
-        capability = f" (compute capability {gpu.compute_capability})" if gpu.compute_capability else ""
-        return f"{gpu.name}{capability} has no flash attention"
-    if model is not None and no_flash_attention(model.family) is not None:
-        return f"{model.name}: {no_flash_attention(model.family)}"
-    head = 0 if model is None else max(model.head_size, model.vision_head_size)
-    if head > LARGEST_FLASH_HEAD:
-        return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {head}"
-    latent = None if model is None else model.latent_attention
-    if model is not None and latent is not None and latent.value_size != model.head_size:
-        return f"its queries, keys and values are equally long, not {model.head_size} and {latent.value_size} elements"
-    return None
 
 
 def _word(text: str) -> str:

@@ -72,7 +72,9 @@ def _in_fp32(cache: Tensor) -> Tensor:
 def turned_pairs_in_autocast(first: Tensor, second: Tensor, cache: Tensor) -> list[Tensor]:
     """The same in autocast, which TorchScript writes into the graph: one recorded graph, with casts to fp32.
 
-    Saves `cache`: the gradients are the incoming ones times cosines and sines, or their casts if they are not in fp32.
+    Saves `cache`: the gradients are the incoming ones times cosines and sines, where these are in fp32.
+    Saves `cosines`: the gradients are the incoming ones times their casts to fp32.
+    Saves `sines`: the same.
     Backward: the negative of the difference's gradient, two products and their sum, two more and theirs.
     Source: torch/csrc/jit/passes/autocast.cpp; torch/csrc/jit/runtime/autodiff.cpp.
     """

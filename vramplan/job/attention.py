@@ -1,0 +1,97 @@
+"""Which attention kernel a job runs: what it asks for, or the better one that can run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.models import (
+    no_eager_attention,
+    no_flash_attention,
+    no_fused_attention,
+    only_kernel_of,
+)
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
+    from vramplan.spec import Gpu, ModelShape
+
+LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
+
+
+def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, precision: str) -> str:
+    """The kernel, with `sdpa` resolved to the better one that the GPU, the precision and the model can run."""
+    given = resolver.raw.attention
+    if model is not None and not model.attention_heads:
+        if given not in {None, "eager"}:
+            resolver.fields.refuse("attention", f"{given} means nothing to {model.name}, which has none")
+        return "eager"
+    obstacle = None if model is None else no_fused_attention(model.family)
+    if model is not None and obstacle is not None and given != "eager":
+        if given in {None, "sdpa"}:
+            resolver.assume("attention", "eager", f"no fused attention for {model.family}: {obstacle}")
+        else:
+            message = f"{given} cannot run for {model.family}: {obstacle}"
+            resolver.fields.refuse("attention", message, hint="use eager")
+        return "eager"
+    only = None if model is None else only_kernel_of(model)
+    if model is not None and only is not None:
+        from vramplan.job.kernels import only_kernel  # only these models pay for it
+
+        return only_kernel(resolver.fields, given, model, *only, resolver.assumptions)
+    if given == "math":
+        message = "math is modelled only where nothing else can run: falcon with one key-value head"
+        resolver.fields.refuse("attention", message, hint="use efficient")
+        return given
+    if given == "eager" and model is not None:
+        obstacle = no_eager_attention(model.family)
+        if obstacle is not None:
+            message = f"eager cannot run for {model.family}: {obstacle}"
+            resolver.fields.refuse("attention", message, hint="use sdpa, or the type glm")
+    if given in {"eager", "efficient"}:
+        assert given is not None
+        return given
+    obstacle = _flash_obstacle(model, gpu, precision)
+    if resolver.raw.padding == "right":
+        obstacle = obstacle or "it takes no mask, which padded sequences need"
+    elif resolver.raw.packing:
+        obstacle = obstacle or "it takes no mask, which keeps packed sequences apart"
+    if given == "flash":
+        if obstacle is not None:
+            resolver.fields.refuse("attention", f"flash cannot run: {obstacle}", hint="use efficient")
+        elif gpu is not None and gpu.flash_attention is None:
+            resolver.assume("gpu.flash_attention", True, f"unknown for {gpu.name}, which counts as able")
+        return "flash"
+    why = obstacle or "the GPU and the precision can run it"
+    if obstacle is None and gpu is not None and gpu.flash_attention is None:
+        why = f"whether {gpu.name} runs it is unknown, which counts as able"
+    chosen = "flash" if obstacle is None else "efficient"
+    resolver.assume("attention", chosen, f"sdpa: {why}")
+    return chosen
+
+
+def within_window(resolver: Resolver, model: ModelShape | None, sequence_length: int, attention: str) -> str:
+    """The attention, where the sequence reaches a sliding window: it makes a mask, which flash does not take."""
+    window = None if model is None else model.sliding_window
+    if model is None or window is None or sequence_length < window or attention != "flash":
+        return attention
+    from vramplan.job.kernels import with_windows  # only these jobs pay for it
+
+    return with_windows(resolver.fields, resolver.raw.attention, model, sequence_length, resolver.assumptions)
+
+
+def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -> str | None:
+    """Why PyTorch's flash attention cannot run; None when it can. What is unknown counts as able."""
+    if precision == "fp32":
+        return "it has no fp32 kernels"
+    if gpu is not None and gpu.flash_attention is False:
+        capability = f" (compute capability {gpu.compute_capability})" if gpu.compute_capability else ""
+        return f"{gpu.name}{capability} has no flash attention"
+    if model is not None and no_flash_attention(model.family) is not None:
+        return f"{model.name}: {no_flash_attention(model.family)}"
+    head = 0 if model is None else max(model.head_size, model.vision_head_size)
+    if head > LARGEST_FLASH_HEAD:
+        return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {head}"
+    latent = None if model is None else model.latent_attention
+    if model is not None and latent is not None and latent.value_size != model.head_size:
+        return f"its queries, keys and values are equally long, not {model.head_size} and {latent.value_size} elements"
+    return None

@@ -1,0 +1,99 @@
+"""How a job steps its weights: the optimizer, its implementation, and whether it steps in backward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.job import vocabulary as words
+
+if TYPE_CHECKING:
+    from vramplan.job.cells import Cells
+    from vramplan.job.resolve import Resolver
+    from vramplan.spec import Runtime
+
+
+def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> tuple[str, str]:
+    """The optimizer and its implementation; what contradicts the precision is refused."""
+    optimizer, precision = resolver.raw.optimizer, cells.precision
+    half = precision.rpartition("-")[2] if cells.half_weights or precision.startswith("pure-") else None
+    if optimizer is None:
+        optimizer = "adamw"
+        resolver.assume("optimizer", optimizer, "the default")
+    elif words.pattern_word(optimizer) not in words.OPTIMIZERS:
+        resolver.fields.refuse("optimizer", f"{optimizer} is not modelled (modelled: {', '.join(words.OPTIMIZERS)})")
+    mixed = words.over_master_copy(precision)
+    if mixed and words.pattern_word(optimizer) in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
+        from vramplan.job.master import no_master_copy  # only a mistake pays for it
+
+        message, hint = no_master_copy(optimizer, precision)
+        resolver.fields.refuse("optimizer", message, hint=hint)
+    if optimizer == "lars" and half == "bf16":
+        resolver.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")
+    implementation = resolver.raw.optimizer_implementation
+    if optimizer == "lomo" and half == "fp16":
+        message = "lomo runs backward twice to scale an fp16 loss, which is not modelled"
+        resolver.fields.refuse("optimizer", message, hint="use pure-bf16")
+    if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
+        return optimizer, _only(resolver, "fused", optimizer, "bitsandbytes has one kernel for each parameter")
+    if cells.fp32_states:
+        return optimizer, _only(resolver, "fused", optimizer, "bitsandbytes has one kernel for each parameter")
+    if words.pattern_word(optimizer) == words.GALORE and not mixed:
+        return optimizer, _only(resolver, "for-loop", optimizer, "galore-torch steps one parameter after the other")
+    if optimizer == "lomo" and not mixed:
+        return optimizer, _only(resolver, "for-loop", optimizer, "weights are stepped as their gradients come")
+    if implementation is None:
+        if mixed:
+            implementation, why = "fused", f"{precision} is one fused step over the master copy"
+        elif optimizer not in words.FUSED_BY_RUNTIME:
+            implementation, why = "foreach", f"PyTorch's default for {optimizer}"
+        else:
+            implementation = "fused" if runtime is None else runtime.optimizer_implementation
+            why = "" if runtime is None else f"the default of the {runtime.name} runtime"
+        resolver.assume("optimizer_implementation", implementation, why)
+    elif mixed and implementation != "fused":
+        message = f"{implementation} contradicts {precision}, which is one fused step over the master copy"
+        resolver.fields.refuse("optimizer_implementation", message, hint="use fused, or leave it out")
+    elif implementation == "fused" and not mixed and optimizer in words.NEVER_FUSED:
+        resolver.fields.refuse("optimizer_implementation", f"PyTorch has no fused {optimizer}", hint="use foreach")
+    return optimizer, implementation
+
+
+def _only(resolver: Resolver, implementation: str, optimizer: str, why: str) -> str:
+    """The implementation of an optimizer that has one, whatever the runtime does for those of torch.optim."""
+    key, given = "optimizer_implementation", resolver.raw.optimizer_implementation
+    if given is None:
+        resolver.assume(key, implementation, f"the only one of {optimizer}: {why}")
+    elif given != implementation:
+        resolver.fields.refuse(key, f"there is no {given} {optimizer}: {why}", hint=f"use {implementation}")
+    return implementation
+
+
+def check_clipping(resolver: Resolver, in_backward: bool) -> None:
+    """Refuse a norm of all gradients where they are never there together."""
+    key = "max_gradient_norm"
+    if in_backward:
+        message = "optimizer_in_backward drops each gradient before the norm of all is known"
+        resolver.fields.refuse(key, message, hint="leave one of the two out")
+
+
+def steps_in_backward(resolver: Resolver, runtime: Runtime | None, optimizer: str, precision: str) -> bool:
+    """Whether each parameter is stepped in backward. Then there is nothing to accumulate gradients in."""
+    raw, key, steps = resolver.raw, "optimizer_in_backward", "gradient_accumulation_steps"
+    if optimizer == "lomo":
+        if raw.optimizer_in_backward is False:
+            resolver.fields.refuse(key, "false contradicts lomo, which has no other step", hint="true, or adamw")
+        elif raw.optimizer_in_backward is None:
+            resolver.assume(key, True, "lomo has no other step")
+    elif not raw.optimizer_in_backward:
+        return False
+    if raw.gradient_accumulation_steps is None:
+        raw.gradient_accumulation_steps = 1
+        resolver.assume(steps, 1, f"{key} leaves no gradients to accumulate")
+    elif raw.gradient_accumulation_steps > 1:
+        message = f"true leaves no gradients to accumulate over {raw.gradient_accumulation_steps} steps"
+        resolver.fields.refuse(key, message, hint=f"{steps}: 1")
+    if words.over_master_copy(precision):
+        resolver.fields.refuse(key, f"true contradicts {precision}, which is one fused step over the master copy")
+    if runtime is not None and runtime.gradients == "persistent":
+        resolver.fields.refuse(key, f"true contradicts the gradient buffers that the {runtime.name} runtime keeps")
+    return True
