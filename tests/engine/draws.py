@@ -17,11 +17,11 @@ from vramplan.models import (
     blocks_are_alike,
     has_equal_blocks,
     head_losses,
-    is_selective,
     no_checkpointing,
     no_eager_attention,
     no_flash_attention,
     no_fused_attention,
+    selective_strategies,
     smooths,
     takes_packing,
     takes_padding,
@@ -241,10 +241,10 @@ def falcons(draw: st.DrawFn, heads: int) -> dict[str, object]:
 
 
 @st.composite
-def strategies(draw: st.DrawFn, layers: int, selective: bool = True) -> str:
+def strategies(draw: st.DrawFn, layers: int, selective: tuple[str, ...] = ("selective", "selective-op")) -> str:
     """A checkpointing strategy for so many blocks, explicit segments included."""
     known = ["none", "full", "sqrt", "every", "layers", "selective-layer"]
-    kind = draw(st.sampled_from(known + ["selective", "selective-op"] * selective))
+    kind = draw(st.sampled_from([*known, *selective]))
     if kind == "selective-layer":
         return f"{kind}:{draw(st.integers(1, layers + 1))}"
     if kind == "every":
@@ -291,7 +291,7 @@ def setups(
     kernels = ["flash", "efficient"] if flash else ["efficient"]
     eager = ["eager"] if no_eager_attention(model.family) is None else []
     attention = draw(st.sampled_from([*eager, *kernels] if fused else eager))
-    selective = is_selective(model.family)
+    selective = selective_strategies(model.family)
     strategy = draw(strategies(model.blocks, selective)) if no_checkpointing(model.family) is None else "none"
     # 3 and more for chatglm: with 2, [S, B] and [B, S] of the representative batch could not be told apart
     shortest = 3 if model.family == "chatglm" else 1

@@ -29,7 +29,7 @@ def windows(draw: st.DrawFn) -> Setup:
         precision=precision,
         sequence_length=draw(st.sampled_from([40, 41, 64])),
         attention=draw(st.sampled_from(["efficient", "eager"] if precision == "fp32" else ["flash", "efficient"])),
-        segments=segments_of(draw(strategies(layers, model_type != "gemma3_text")), layers, every_second_matmul=False),
+        segments=segments_of(draw(strategies(layers)), layers, every_second_matmul=False),
         optimizer="adamw",
         optimizer_implementation="fused",
         accumulating=draw(st.booleans()),

@@ -13,6 +13,7 @@ from vramplan.spec import Job
 
 ALONE: dict[str, dict[str, Any]] = {
     "compile": {"compile": True},
+    "activation_checkpointing": {"activation_checkpointing": "selective-op"},
     "precision": {"precision": "fp8"},
     "loss": {"loss": "dpo"},
     "adapter": {"adapter": {"kind": "lora"}},

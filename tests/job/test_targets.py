@@ -79,9 +79,11 @@ def test_the_bias_of_t5_wants_the_memory_efficient_kernel() -> None:
     assert job(BART, precision="amp-bf16").attention == "flash"
 
 
-def test_what_is_selective_is_refused_for_two_stacks() -> None:
-    for strategy in ("selective", "selective-op"):
-        assert f"{strategy} is not modelled for t5" in refused(T5, activation_checkpointing=strategy)
+def test_what_is_selective_is_so_in_both_stacks() -> None:
+    result = answer(job(BART, activation_checkpointing="selective-op"))
+    assert result.checkpoints == ((0, 0), (1, 1), (2, 2), (3, 3), (4, 4))
+    for model in (T5, BART):
+        assert answer(job(model, activation_checkpointing="selective")).checkpoints == ()
 
 
 def test_a_classification_loss_makes_a_classifier_of_roberta() -> None:

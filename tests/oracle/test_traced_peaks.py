@@ -36,6 +36,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "random",
         "optimizers",
         "selective",
+        "selective_more",
         "losses",
         "adapters",
         "adapted",

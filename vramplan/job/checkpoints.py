@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
-from vramplan.models import TRACED_BEYOND, holds_outputs
+from vramplan.models import TRACED_BEYOND, holds_outputs, selective_strategies
 from vramplan.spec import ModelShape
 
 
@@ -18,6 +18,33 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None) -> 
     elif holds_outputs(model.family):
         message = f"true is not modelled for {model.family}, whose blocks return their attention weights too"
         fields.refuse(key, message, hint="leave it out")
+
+
+def check_selective(fields: Fields, model: ModelShape, strategy: str, attention: str) -> None:
+    """Refuse what a selective strategy was not traced with.
+
+    A product that the model's code changes in place is changed twice if a checkpoint keeps it: PyTorch hands out the
+    changed result, and recomputation changes that again, so that gradients are wrong without a word of warning.
+    """
+    key = "activation_checkpointing"
+    able = selective_strategies(model.family)
+    if strategy not in able:
+        instead = ", ".join((*able, "sqrt", "full"))
+        fields.refuse(key, f"{strategy} is not modelled for {model.family}", hint=f"use {instead} or every:K")
+    elif strategy == "selective-op" and attention == "eager" and _divides_scores_in_place(model):
+        message = f"{strategy} gives wrong gradients with eager attention of {model.name}, whose code divides in place"
+        hint = "use attention efficient" if model.key_value_heads > 1 else "use sqrt, full or every:K"
+        fields.refuse(
+            key, f"{message} the scores that the checkpoint keeps, and in backward divides them again", hint=hint
+        )
+    if strategy == "selective-op" and attention == "math":
+        message = f"{strategy} is not modelled with the attention of matrix products that {model.name} falls back to"
+        fields.refuse(key, message, hint="use sqrt, full or every:K")
+
+
+def _divides_scores_in_place(model: ModelShape) -> bool:
+    """Whether eager attention changes the product of queries and keys (modeling_falcon.py, FalconAttention.forward)."""
+    return model.family == "falcon" and model.positions != "alibi"
 
 
 def check_offload(fields: Fields, model: ModelShape) -> None:

@@ -14,7 +14,7 @@ from vramplan.job.cells import Cells, check_scaler, compose
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
-from vramplan.models import is_selective, no_checkpointing
+from vramplan.models import no_checkpointing
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Adapter, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
 from vramplan.units import format_gib
 
@@ -69,7 +69,7 @@ class Resolver:
             from vramplan.job.targets import target_length  # only these jobs pay for it
 
             target = target_length(target, model, self.fields)
-        self._checkpointing(model)
+        self._checkpointing(model, attention)
         if raw.checkpoint_reentrant and model is not None:
             from vramplan.job.checkpoints import check_reentrant  # only these jobs pay for it
 
@@ -366,7 +366,7 @@ class Resolver:
             self.fields.refuse("sequence_length", message, hint=f"use at most {model.max_positions}")
         return given
 
-    def _checkpointing(self, model: ModelShape | None) -> None:
+    def _checkpointing(self, model: ModelShape | None, attention: str) -> None:
         key, given = "activation_checkpointing", self.raw.activation_checkpointing
         if self.raw.every_second_matmul and given != "selective-op":
             message = "true belongs to activation_checkpointing selective-op"
@@ -381,8 +381,10 @@ class Resolver:
             return
         if given is None or model is None:
             return
-        if given in ("selective", "selective-op") and not is_selective(model.family):
-            self.fields.refuse(key, f"{given} is not modelled for {model.family}", hint="use sqrt, full or every:K")
+        if given in ("selective", "selective-op"):
+            from vramplan.job.checkpoints import check_selective  # only these jobs pay for it
+
+            check_selective(self.fields, model, given, attention)
         if given.startswith("layers:"):
             end = -1
             for first, last in re.findall(r"(\d+),(\d+)", given):

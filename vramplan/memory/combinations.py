@@ -10,11 +10,13 @@ UNTRACED = {
     "loss": ("packing", "offload"),
     "packing": ("adapter", "frozen", "padding", "offload", "checkpoint_reentrant"),
     "optimizer": ("adapter", "frozen"),
+    "activation_checkpointing": ("adapter", "frozen", "weight_dtype"),
     "quantization": ("loss", "offload", "checkpoint_reentrant", "padding", "compile"),
 }
 """What does not go with a key.
 
-Of `precision` it is fp8, of `loss` dpo, of `optimizer` GaLore, and of `quantization` GPTQ, that it is about.
+Of `precision` it is fp8, of `loss` dpo, of `optimizer` GaLore, of `activation_checkpointing`
+selective-op, and of `quantization` GPTQ, that it is about.
 """
 
 BESIDE = ("eval_batch_size", "generation_batch_size", "generation_length")
@@ -83,6 +85,7 @@ def techniques(job: Job) -> dict[str, str]:
     """The techniques of a job that do not go with everything, by their key, and what each is called."""
     found = {
         "compile": "true" if job.compile else "",
+        "activation_checkpointing": "selective-op" if job.activation_checkpointing == "selective-op" else "",
         "precision": "fp8" if job.precision == "fp8" else "",
         "loss": job.loss if job.loss == "dpo" else "",
         "adapter": "" if job.adapter is None else job.adapter.kind,

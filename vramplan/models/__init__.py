@@ -68,9 +68,10 @@ def only_kernel_of(shape: ModelShape) -> tuple[str, str] | None:
     return found
 
 
-def is_selective(name: str) -> bool:
-    """Whether the family's attention can be recomputed alone: `selective = True`."""
-    return getattr(family(name), "selective", False) is True
+def selective_strategies(name: str) -> tuple[str, ...]:
+    """Of `selective` and `selective-op` those that the family was traced with: `selective`, else none."""
+    words: tuple[str, ...] = getattr(family(name), "selective", ())
+    return words
 
 
 def is_sequence_first(name: str) -> bool:

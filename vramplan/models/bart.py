@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from vramplan.models.entropy import entropy
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.modules import ACTIVATIONS, EMBEDDINGS, LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.models.modules import (
+    ACTIVATIONS,
+    EMBEDDINGS,
+    LOGITS,
+    SELECTIVE,
+    LayerNorm,
+    Linear,
+    Output,
+    Recipe,
+    run_blocks,
+)
+from vramplan.models.recomputed import recomputable
 from vramplan.models.stacks import shift_right, split_at, text_pair
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, dropout, embedding, matmul, mul_scalar, softmax
@@ -44,15 +55,18 @@ class Attention:
         kv_shape = (batch, current.shape[1], shape.attention_heads, shape.head_size)
         key = transpose(view(key, kv_shape), 1, 2)
         value = transpose(view(value, kv_shape), 1, 2)
-        weights = None
-        if recipe.attention == "eager":
-            output, weights = eager_attention(query, key, value, mask, recipe.attention_dropout)
-        else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            output = contiguous(transpose(output, 1, 2))
+        output, weights = recomputable(recipe, self.core, query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
         output = self.out_proj(output)
         return output, weights
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            return eager_attention(query, key, value, mask, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+        return contiguous(transpose(output, 1, 2)), None
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> tuple[Tensor, Tensor]:
@@ -124,6 +138,7 @@ def look_for_infinities(hidden: Tensor) -> None:
 class Bart:
     """BartForConditionalGeneration, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     equal_blocks = False  # of two stacks

@@ -13,6 +13,7 @@ from vramplan.models.modules import (
     FP32_LOGITS,
     HEAD,
     LOGITS,
+    SELECTIVE,
     SMOOTHED,
     LayerNorm,
     Linear,
@@ -20,8 +21,8 @@ from vramplan.models.modules import (
     Recipe,
     run_blocks,
 )
+from vramplan.models.recomputed import recomputable
 from vramplan.tape.attention import scaled_dot_product
-from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, cross_entropy, dropout, embedding, matmul, mul_scalar, softmax, tanh
 from vramplan.tape.operators import linear as linear_operator
 from vramplan.tape.tape import Tape
@@ -59,11 +60,7 @@ class SelfAttention:
         query = transpose(view(self.query(hidden), heads), 1, 2)
         key = transpose(view(self.key(hidden), heads), 1, 2)
         value = transpose(view(self.value(hidden), heads), 1, 2)
-        weights = None
-        if recipe.recomputes_core:
-            output = checkpoint(query.tape, self.context, query, key, value, mask)
-        else:
-            output, weights = self.core(query, key, value, mask)
+        output, weights = recomputable(recipe, self.core, query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
         return output, weights
 
@@ -74,10 +71,6 @@ class SelfAttention:
             return eager_attention(query, key, value, mask, recipe.attention_dropout)
         output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
         return contiguous(transpose(output, 1, 2)), None
-
-    def context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """The attention core without its weights, as a checkpoint runs it."""
-        return self.core(query, key, value, mask)[0]
 
 
 class AddAndNorm:
@@ -136,7 +129,7 @@ class Block:
 class Bert:
     """BertForMaskedLM or BertForSequenceClassification, with its loss."""
 
-    selective = True  # traced with selective checkpoints
+    selective = SELECTIVE
     compiled_graphs = 1
     float8 = True
     takes_padding = True

@@ -13,6 +13,7 @@ from vramplan.models.gpt2 import causal_mask
 from vramplan.models.modules import (
     EMBEDDINGS,
     HEAD_LOSSES_WITHOUT_MASK,
+    SELECTIVE_OP,
     LayerNorm,
     Linear,
     Output,
@@ -114,6 +115,7 @@ class Block:
 class Bloom:
     """BloomForCausalLM, with its loss."""
 
+    selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     float8 = True

@@ -11,7 +11,8 @@ from __future__ import annotations
 from vramplan.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Llama, apply_rotary, eager_attention, rotary_embedding
-from vramplan.models.modules import HEAD_LOSSES, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.models.recomputed import recomputable
 from vramplan.spec import LatentAttention
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.experts import div_in_place, gather_last, sigmoid, sum_last, top_k
@@ -105,7 +106,9 @@ class Attention:
         self.kv_b_proj = Linear(tape, "kv_b_proj", narrow, wide, dtype, bias=False)
         self.o_proj = Linear(tape, "o_proj", heads * latent.value_size, hidden, dtype, bias=shape.output_bias)
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None, positions: Positions) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, positions: Positions
+    ) -> tuple[Tensor, Tensor | None]:
         recipe, latent = self.recipe, self.latent
         shape = recipe.shape
         batch, length, _ = hidden.shape
@@ -122,15 +125,18 @@ class Attention:
         q_rot, k_rot = self.rotated(q_rot, k_rot, positions)
         states = cat([q_pass, q_rot], -1)
         key, value = self.expand_kv(kv_nope, k_rot)
-        weights = None
-        if recipe.attention == "eager":
-            output, weights = eager_attention(states, key, value, mask, 1, recipe.attention_dropout)
-        else:
-            output = scaled_dot_product(states, key, value, recipe.attention, recipe.attention_dropout, mask)
-            output = contiguous(transpose(output, 1, 2))
+        output, weights = recomputable(recipe, self.core, states, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * latent.value_size)))
         output = self.o_proj(output)
         return output, weights
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            return eager_attention(query, key, value, mask, 1, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
+        return contiguous(transpose(output, 1, 2)), None
 
     def rotated(self, query: Tensor, key: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         """The rotary part of queries and keys, as the model type turns it."""
@@ -272,7 +278,7 @@ class Block:
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.positions)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.positions)
         hidden = add(residual, hidden)
         residual = hidden
         hidden = self.post_attention_layernorm(hidden)
@@ -284,7 +290,7 @@ class Block:
 class DeepSeek(Llama):
     """DeepseekV3ForCausalLM, DeepseekV2ForCausalLM, with their loss."""
 
-    selective = False  # not traced with selective checkpoints
+    selective = SELECTIVE
     head_losses = HEAD_LOSSES
     smooths = True
     evaluates = True

@@ -21,6 +21,7 @@ from vramplan.models.modules import (
     EMBEDDINGS,
     HEAD_LOSSES,
     SCORES,
+    SELECTIVE_OP,
     LayerNorm,
     Linear,
     Output,
@@ -176,6 +177,7 @@ class Block:
 class Falcon:
     """FalconForCausalLM, with its loss."""
 
+    selective = SELECTIVE_OP
     head_losses = HEAD_LOSSES
     smooths = True
     evaluates = True

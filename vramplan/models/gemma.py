@@ -13,6 +13,7 @@ from vramplan.models.modules import (
     EMBEDDINGS,
     HEAD_LOSSES,
     NORMS,
+    SELECTIVE,
     Output,
     Recipe,
     causal_lm_output,
@@ -69,12 +70,12 @@ class Block:
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self._position_ids, self.rotary)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
         hidden = add(residual, hidden)
         residual = hidden
         hidden = self.post_attention_layernorm(hidden)
@@ -86,6 +87,7 @@ class Block:
 class Gemma:
     """GemmaForCausalLM, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES

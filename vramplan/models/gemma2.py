@@ -16,6 +16,7 @@ from vramplan.models.llama import MLP, Rotary, apply_rotary, repeat_kv, rotary_e
 from vramplan.models.modules import (
     EMBEDDINGS,
     HEAD_LOSSES,
+    SELECTIVE,
     Linear,
     Output,
     Recipe,
@@ -23,6 +24,7 @@ from vramplan.models.modules import (
     output_embedding,
     run_blocks,
 )
+from vramplan.models.recomputed import recomputable
 from vramplan.spec import ModelShape
 from vramplan.tape.operators import add, dropout, matmul, mul_scalar, softmax, tanh
 from vramplan.tape.tape import Tape
@@ -61,7 +63,9 @@ class Attention:
         self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
         self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
 
-    def __call__(self, hidden: Tensor, mask: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, hidden: Tensor, mask: Tensor, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
         shape = self.recipe.shape
         batch, length, _ = hidden.shape
         heads = (batch, length, shape.attention_heads, shape.head_size)
@@ -70,10 +74,14 @@ class Attention:
         key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
         value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
-        output, weights = eager_attention(query, key, value, mask, self.recipe)
+        output, weights = recomputable(self.recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
         return output, weights
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """eager_attention_forward, as the job's recipe has it."""
+        return eager_attention(query, key, value, mask, self.recipe)
 
 
 class Block:
@@ -88,12 +96,12 @@ class Block:
         self.pre_feedforward_layernorm = RMSNorm(tape, "pre_feedforward_layernorm", width, dtype)
         self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
         hidden = self.post_attention_layernorm(hidden)
         hidden = add(residual, hidden)
         residual = hidden
@@ -107,6 +115,7 @@ class Block:
 class Gemma2:
     """Gemma2ForCausalLM, with its loss."""
 
+    selective = SELECTIVE
     no_fused_attention = "its code has none"
     float8 = True
     head_losses = HEAD_LOSSES

@@ -7,12 +7,14 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.models.cores import attend
 from vramplan.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.llama import MLP, Rotary, apply_rotary, eager_attention, fused_attention, rotary_embedding
+from vramplan.models.llama import MLP, Rotary, apply_rotary, rotary_embedding
 from vramplan.models.modules import (
     EMBEDDINGS,
     HEAD_LOSSES,
+    SELECTIVE,
     Linear,
     Output,
     Recipe,
@@ -43,7 +45,9 @@ class Attention:
         self.q_norm = RMSNorm(tape, "q_norm", shape.head_size, dtype)
         self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype)
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, _ = hidden.shape
@@ -55,13 +59,7 @@ class Attention:
         query = self.q_norm(query)
         key = self.k_norm(key)
         query, key = apply_rotary(query, key, *rotary)
-        weights = None
-        if recipe.attention == "eager":
-            groups = shape.attention_heads // shape.key_value_heads
-            output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
-        else:
-            output = fused_attention(query, key, value, mask, recipe)
-            output = contiguous(transpose(output, 1, 2))
+        output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
         return output, weights
@@ -79,12 +77,12 @@ class Block:
         self.pre_feedforward_layernorm = RMSNorm(tape, "pre_feedforward_layernorm", width, dtype)
         self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
         hidden = self.post_attention_layernorm(hidden)
         hidden = add(residual, hidden)
         residual = hidden
@@ -98,6 +96,7 @@ class Block:
 class Gemma3:
     """Gemma3ForCausalLM, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vramplan.models import glm
 from vramplan.models.llama import Rotary
-from vramplan.models.modules import HEAD_LOSSES, Recipe, RMSNorm
+from vramplan.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
 from vramplan.tape.operators import add
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import Tensor
@@ -27,7 +27,7 @@ class Block(glm.Block):
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
         hidden = self.post_self_attn_layernorm(hidden)
         hidden = add(residual, hidden)
         residual = hidden
@@ -41,6 +41,7 @@ class Block(glm.Block):
 class Glm4(glm.Glm):
     """Glm4ForCausalLM, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES

@@ -10,6 +10,7 @@ from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD_LOSSES,
+    SELECTIVE,
     LayerNorm,
     Linear,
     Output,
@@ -19,7 +20,6 @@ from vramplan.models.modules import (
     run_blocks,
 )
 from vramplan.tape.attention import scaled_dot_product
-from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, dropout, embedding, matmul, mul_scalar, softmax
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import BOOL, INT64, Tensor
@@ -39,7 +39,7 @@ class Attention:
             tape, "attn.c_proj", shape.hidden_size, shape.hidden_size, dtype, bias=True, transposed=True
         )
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, width = hidden.shape
@@ -48,9 +48,10 @@ class Attention:
         key = transpose(view(key, heads), 1, 2)
         value = transpose(view(value, heads), 1, 2)
         query = transpose(view(query, heads), 1, 2)
-        weights = None
         if recipe.recomputes_core:
-            output = checkpoint(query.tape, self.context, query, key, value, mask)
+            from vramplan.models.recomputed import recomputable  # only these jobs pay for it
+
+            output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         else:
             output, weights = self.core(query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
@@ -65,10 +66,6 @@ class Attention:
             return eager_attention(query, key, value, mask, recipe.attention_dropout)
         output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
         return contiguous(transpose(output, 1, 2)), None
-
-    def context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """The attention core without its weights, as a checkpoint runs it."""
-        return self.core(query, key, value, mask)[0]
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> tuple[Tensor, Tensor]:
@@ -115,12 +112,12 @@ class Block:
         self.ln_2 = LayerNorm(tape, "ln_2", width, dtype)
         self.mlp = MLP(tape, recipe)
         self.mask = mask
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.ln_1(hidden)
-        attention, _weights = self.attn(hidden, self.mask)
+        attention, _weights = self.attn(hidden, self.mask, self.position_ids)
         hidden = add(attention, residual)
         residual = hidden
         hidden = self.ln_2(hidden)
@@ -132,7 +129,7 @@ class Block:
 class GPT2:
     """GPT2LMHeadModel, with its loss."""
 
-    selective = True  # traced with selective checkpoints
+    selective = SELECTIVE
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True

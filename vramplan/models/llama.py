@@ -12,6 +12,7 @@ from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD_LOSSES,
+    SELECTIVE,
     Linear,
     Output,
     Recipe,
@@ -21,9 +22,9 @@ from vramplan.models.modules import (
     output_embedding,
     run_blocks,
 )
+from vramplan.models.recomputed import recomputable
 from vramplan.models.windows import are_alike, equal_windows, has_window, masks_of
 from vramplan.tape.attention import scaled_dot_product, view_unsqueezed
-from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, Tensor, contiguous_strides
@@ -125,11 +126,7 @@ class Attention:
         key = transpose(self.k_norm(view(self.k_proj(hidden), kv_heads)), 1, 2)
         value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
-        weights = None
-        if recipe.recomputes_core:
-            output = checkpoint(query.tape, self.context, query, key, value, mask, position_ids)
-        else:
-            output, weights = self.core(query, key, value, mask)
+        output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
         return output, weights
@@ -142,10 +139,6 @@ class Attention:
             return eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
         output = fused_attention(query, key, value, mask, recipe)
         return contiguous(transpose(output, 1, 2)), None
-
-    def context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, _positions: Tensor) -> Tensor:
-        """The attention core without its weights, as a checkpoint runs it, which keeps the unused positions too."""
-        return self.core(query, key, value, mask)[0]
 
 
 class MLP:
@@ -190,7 +183,7 @@ class Block:
 class Llama:
     """LlamaForCausalLM, with its loss."""
 
-    selective = True  # traced with selective checkpoints
+    selective = SELECTIVE
     compiled_graphs = 1
     float8 = True
     head_losses = HEAD_LOSSES

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.models.experts import GroupedExperts, TopKRouter
 from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.models.modules import HEAD_LOSSES, Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm, run_blocks
 from vramplan.tape.operators import add, embedding
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
@@ -60,7 +60,7 @@ class Mixtral(Llama):
     """MixtralForCausalLM, with its loss."""
 
     float8 = True
-    selective = False  # not traced with selective checkpoints
+    selective = SELECTIVE
     head_losses = HEAD_LOSSES
     smooths = True
     evaluates = True

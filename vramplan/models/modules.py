@@ -27,6 +27,8 @@ from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, DType, Parameter, Tensor
 from vramplan.tape.views import contiguous, to, view
 
+SELECTIVE = ("selective", "selective-op")  # traced with both selective strategies
+SELECTIVE_OP = ("selective-op",)  # with that alone
 CORE = "core"  # the attention core of each block is a checkpoint of its own, and nothing else is
 
 

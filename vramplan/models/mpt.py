@@ -14,6 +14,7 @@ from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD_LOSSES_WITHOUT_MASK,
+    SELECTIVE_OP,
     LayerNorm,
     Linear,
     Output,
@@ -118,6 +119,7 @@ class Block:
 class MPT:
     """MptForCausalLM, with its loss."""
 
+    selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     float8 = True

@@ -7,12 +7,14 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.models.cores import attend
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.llama import Rotary, eager_attention, rotary_embedding, rotate_half
+from vramplan.models.llama import Rotary, rotary_embedding, rotate_half
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD_LOSSES,
+    SELECTIVE,
     LayerNorm,
     Linear,
     Output,
@@ -21,7 +23,6 @@ from vramplan.models.modules import (
     output_embedding,
     run_blocks,
 )
-from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, dropout, embedding, mul
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
@@ -52,7 +53,9 @@ class Attention:
         self.query_key_value = Linear(tape, "query_key_value", width, 3 * width, dtype, bias=shape.qkv_bias)
         self.dense = Linear(tape, "dense", width, width, dtype, bias=shape.output_bias)
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, width = hidden.shape
@@ -60,12 +63,7 @@ class Attention:
         _qkv = transpose(view(self.query_key_value(hidden), heads), 1, 2)
         query, key, value = split(_qkv, shape.head_size)
         query, key = apply_rotary(query, key, *rotary)
-        weights = None
-        if recipe.attention == "eager":
-            output, weights = eager_attention(query, key, value, mask, 1, recipe.attention_dropout)
-        else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            output = contiguous(transpose(output, 1, 2))
+        output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, width)))
         output = self.dense(output)
         return output, weights
@@ -99,10 +97,10 @@ class Block:
         self.attention = Attention(tape, recipe)
         self.mlp = MLP(tape, recipe)
         self.mask, self.rotary = mask, rotary
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        attention, _weights = self.attention(self.input_layernorm(hidden), self.mask, self.rotary)
+        attention, _weights = self.attention(self.input_layernorm(hidden), self.mask, self.position_ids, self.rotary)
         attention = dropout(attention, self.p)
         if self.parallel_residual:
             feed_forward = self.mlp(self.post_attention_layernorm(hidden))
@@ -119,6 +117,7 @@ class Block:
 class NeoX:
     """GPTNeoXForCausalLM, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES

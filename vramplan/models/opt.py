@@ -7,13 +7,14 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.models.cores import attend
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.llama import eager_attention
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD,
     HEAD_LOSSES_WITHOUT_MASK,
+    SELECTIVE,
     LayerNorm,
     Linear,
     Output,
@@ -22,7 +23,6 @@ from vramplan.models.modules import (
     causal_lm_output,
     run_blocks,
 )
-from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, add_scalar, dropout, embedding, mul, mul_scalar
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import FP32, INT64, Tensor
@@ -42,7 +42,7 @@ class Attention:
         self.q_proj = Linear(tape, "q_proj", width, width, dtype, bias=True)
         self.out_proj = Linear(tape, "out_proj", width, width, dtype, bias=True)
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         batch, length, width = hidden.shape
         heads = (batch, length, recipe.shape.attention_heads, recipe.shape.head_size)
@@ -52,12 +52,7 @@ class Attention:
         value = self.v_proj(hidden)
         key = transpose(view(key, heads), 1, 2)
         value = transpose(view(value, heads), 1, 2)
-        weights = None
-        if recipe.attention == "eager":
-            output, weights = eager_attention(query, key, value, mask, 1, recipe.attention_dropout)
-        else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            output = contiguous(transpose(output, 1, 2))
+        output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, width)))
         output = self.out_proj(output)
         return output, weights
@@ -77,13 +72,13 @@ class Block:
         self.fc2 = Linear(tape, "fc2", shape.intermediate_size, width, dtype, bias=True)
         self.final_layer_norm = LayerNorm(tape, "final_layer_norm", width, dtype)
         self.mask = mask
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         if self.pre_norm:
             hidden = self.self_attn_layer_norm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids)
         hidden = dropout(hidden, self.p)
         hidden = add(residual, hidden)
         if not self.pre_norm:
@@ -106,6 +101,7 @@ class Block:
 class OPT:
     """OPTForCausalLM, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     gives_views = True

@@ -7,13 +7,15 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.models.cores import attend
 from vramplan.models.gpt2 import causal_mask
-from vramplan.models.llama import Rotary, apply_rotary, eager_attention, rotary_embedding
+from vramplan.models.llama import Rotary, apply_rotary, rotary_embedding
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD,
     HEAD_LOSSES_WITH_BIAS,
+    SELECTIVE,
     LayerNorm,
     Linear,
     Output,
@@ -22,7 +24,6 @@ from vramplan.models.modules import (
     output_embedding,
     run_blocks,
 )
-from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.operators import add, dropout, embedding
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
@@ -42,7 +43,9 @@ class Attention:
         self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=True)
         self.dense = Linear(tape, "dense", query, hidden, dtype, bias=True)
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, _ = hidden.shape
@@ -59,13 +62,7 @@ class Attention:
         query_rot, key_rot = apply_rotary(query_rot, key_rot, cos, sin)
         query = cat([query_rot, query_pass], -1)
         key = cat([key_rot, key_pass], -1)
-        weights = None
-        if recipe.attention == "eager":
-            groups = shape.attention_heads // shape.key_value_heads
-            output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
-        else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            output = contiguous(transpose(output, 1, 2))
+        output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.dense(output)
         return output, weights
@@ -97,12 +94,12 @@ class Block:
         self.mlp = MLP(tape, recipe)
         self.input_layernorm = LayerNorm(tape, "input_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        attention, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        attention, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
         attention = dropout(attention, self.p)
         feed_forward = dropout(self.mlp(hidden), self.p)
         hidden = add(add(attention, feed_forward), residual)
@@ -112,6 +109,7 @@ class Block:
 class Phi:
     """PhiForCausalLM, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES_WITH_BIAS

@@ -7,11 +7,13 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.models.llama import Rotary, eager_attention, fused_attention, rotary_embedding, rotate_half
+from vramplan.models.cores import attend
+from vramplan.models.llama import Rotary, rotary_embedding, rotate_half
 from vramplan.models.modules import (
     ACTIVATIONS,
     EMBEDDINGS,
     HEAD_LOSSES,
+    SELECTIVE,
     Linear,
     Output,
     Recipe,
@@ -51,7 +53,9 @@ class Attention:
         self.o_proj = Linear(tape, "o_proj", self.query_width, shape.hidden_size, dtype, bias=False)
         self.qkv_proj = Linear(tape, "qkv_proj", shape.hidden_size, fused, dtype, bias=False)
 
-    def __call__(self, hidden: Tensor, mask: Tensor | None, rotary: Rotary) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, _ = hidden.shape
@@ -65,13 +69,7 @@ class Attention:
         key = transpose(view(key, kv_heads), 1, 2)
         value = transpose(view(value, kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
-        weights = None
-        if recipe.attention == "eager":
-            groups = shape.attention_heads // shape.key_value_heads
-            output, weights = eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
-        else:
-            output = fused_attention(query, key, value, mask, recipe)
-            output = contiguous(transpose(output, 1, 2))
+        output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, self.query_width)))
         output = self.o_proj(output)
         return output, weights
@@ -105,12 +103,12 @@ class Block:
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
-        self._position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.rotary)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
         hidden = add(residual, dropout(hidden, self.p))
         residual = hidden
         hidden = self.post_attention_layernorm(hidden)
@@ -122,6 +120,7 @@ class Block:
 class Phi3:
     """Phi3ForCausalLM, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES

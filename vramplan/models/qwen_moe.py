@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramplan.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
 from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.models.modules import HEAD_LOSSES, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.models.windows import window_mask
 from vramplan.tape.experts import sigmoid
 from vramplan.tape.operators import add, embedding, mul, softmax
@@ -90,7 +90,7 @@ class QwenMoe(Llama):
     """Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, with their loss."""
 
     float8 = True
-    selective = False  # not traced with selective checkpoints
+    selective = SELECTIVE
     head_losses = HEAD_LOSSES
     smooths = True
     evaluates = True

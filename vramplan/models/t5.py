@@ -14,12 +14,14 @@ from vramplan.models.modules import (
     EMBEDDINGS,
     LOGITS,
     NORMS,
+    SELECTIVE,
     Linear,
     Output,
     Recipe,
     output_embedding,
     run_blocks,
 )
+from vramplan.models.recomputed import recomputable
 from vramplan.models.stacks import shift_right, split_at, text_pair
 from vramplan.tape.biased import biased_attention, clamp, permute, where, zeros_with_gradient
 from vramplan.tape.operators import (
@@ -127,13 +129,18 @@ class Attention:
         value = transpose(view(self.v(current), kv_shape), 1, 2)
         if position_bias is None:
             position_bias = self.bias(query, key.shape[2])
-        if self.recipe.attention == "eager":
-            output, weights = eager_attention(query, key, value, mask, position_bias, self.recipe.attention_dropout)
-        else:
-            output, weights = self.fused_attention(query, key, value, position_bias), None
+        output, weights = recomputable(self.recipe, self.core, query, key, value, mask, position_bias)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o(output)
         return output, position_bias, weights
+
+    def core(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, position_bias: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
+        if self.recipe.attention == "eager":
+            return eager_attention(query, key, value, mask, position_bias, self.recipe.attention_dropout)
+        return self.fused_attention(query, key, value, position_bias), None
 
     def bias(self, query: Tensor, kv_length: int) -> Tensor:
         """The first block's bias: of relative positions, or nothing for the cross-attention.
@@ -298,6 +305,7 @@ class Block:
 class T5:
     """T5ForConditionalGeneration, with its loss."""
 
+    selective = SELECTIVE
     float8 = True
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
     smooths = True

@@ -6,10 +6,9 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.models.cores import attend
 from vramplan.models.entropy import entropy
-from vramplan.models.llama import eager_attention
-from vramplan.models.modules import ACTIVATIONS, LOGITS, LayerNorm, Linear, Output, Recipe, run_blocks
-from vramplan.tape.attention import scaled_dot_product
+from vramplan.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe, run_blocks
 from vramplan.tape.convolution import conv2d
 from vramplan.tape.operators import add, dropout
 from vramplan.tape.tape import Tape
@@ -36,12 +35,7 @@ class Attention:
         query = transpose(view(self.q_proj(hidden), heads), 1, 2)
         key = transpose(view(self.k_proj(hidden), heads), 1, 2)
         value = transpose(view(self.v_proj(hidden), heads), 1, 2)
-        weights = None
-        if recipe.attention == "eager":
-            output, weights = eager_attention(query, key, value, None, 1, recipe.attention_dropout)
-        else:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            output = contiguous(transpose(output, 1, 2))
+        output, weights = attend(recipe, query, key, value, None)
         output = contiguous(view(output, (batch, length, width)))
         output = self.o_proj(output)
         return output, weights
@@ -91,6 +85,7 @@ class Block:
 class Vit:
     """ViTForImageClassification, with its loss."""
 
+    selective = SELECTIVE
     smooths = True
     evaluates = True
 

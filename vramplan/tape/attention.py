@@ -116,7 +116,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     node = tape.record("flash_attention", (q, k, v), backward, (q, k, v))
     kept = tape.recall() if tape.selective else None
     if kept is not None:
-        return _again(node, kept)
+        return again(node, kept)
     tape.work(4 * batch * heads * length * kv_length * width)
     strides = dense_like(q.shape, q.strides)
     out = tape.new("flash_attention", q.shape, q.dtype, q.batched, strides, node)
@@ -166,7 +166,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     node = tape.record("efficient_attention", (q, k, v), backward, saves)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
-        return _again(node, kept)
+        return again(node, kept)
     tape.work(2 * batch * heads * length * kv_length * (width + value_width))
     out = _stored_by_position(tape, "efficient_attention", q, node, value_width)
     rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
@@ -179,7 +179,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     return out
 
 
-def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
+def again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
     """The results of a kernel that a selective checkpoint kept, in place of running it again."""
     out, lse, seed, offset = kept
     out = out.alias(out.shape, out.strides, node)

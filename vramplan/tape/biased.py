@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.tape.attention import EFFICIENT_LSE, EFFICIENT_ROWS
+from vramplan.tape.attention import EFFICIENT_LSE, EFFICIENT_ROWS, again
 from vramplan.tape.tape import RECOMPUTED, Saved, Tape, rounded
 from vramplan.tape.tensors import (
     BOOL,
@@ -88,11 +88,12 @@ def where(mask: Tensor, x: Tensor) -> Tensor:
     """`torch.where(mask, x, number)`: new, in the layout of x.
 
     Saves `mask`: the gradient passes where x was taken.
-    Backward: 1 new, the gradient with zeros elsewhere.
-    Source: tools/autograd/derivatives.yaml, where.self.
+    Backward: a zero, then 1 new, the gradient with zeros elsewhere.
+    Source: tools/autograd/derivatives.yaml, where.self; aten/src/ATen/native/TensorCompare.cpp, where.
     """
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
+        _zero = grad.tape.new("scalar_tensor", (), grad.dtype, False)
         return (grad.tape.like("where", grad),)
 
     return x.tape.like("where", x, None, x.tape.record("where", (x,), backward, (mask,)))
@@ -153,11 +154,16 @@ def _efficient_biased(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         return (*grads, biased)
 
     node = tape.record("efficient_attention", (q, k, v, bias), backward, (q, k, v, bias))
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return again(node, kept)
     tape.work(4 * batch * heads * length * kv_length * width)
     out = _by_position(tape, "efficient_attention", q, node)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
+    if tape.selective:
+        tape.keep(False, out, lse, seed, offset)
     tape.save(node, out, lse, seed, offset)
     return out
 

@@ -40,5 +40,11 @@ def times_transposed(x: Tensor, weight: Parameter) -> Tensor:
 
     saves = [t for t, other in ((x, need_w), (w, need_x)) if other]
     node = tape.record("mm", (x, w), backward, saves)
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return kept[0].alias(kept[0].shape, None, node)
     tape.work(work)
-    return tape.new("mm", (*lead, out_features), x.dtype, x.batched, None, node)
+    out = tape.new("mm", (*lead, out_features), x.dtype, x.batched, None, node)
+    if tape.selective:
+        tape.keep(True, out)
+    return out

@@ -21,6 +21,7 @@ from vramplan.tape.tensors import DType, Parameter, Shape, Tensor
 CLIPPING = "vramplan.memory.clipping"
 ENGINE = "vramplan.tape.engine"
 HELPERS = ("output_embedding", "next_tokens", "head_and_loss", "causal_lm_output", "project")
+CORES = ("vramplan.models.cores", "vramplan.models.recomputed")  # what they run belongs to the module that asks
 WALKS = ("run_blocks", "segment_of", *HELPERS)  # they lead to modules and are none of the original's code
 
 
@@ -327,7 +328,8 @@ class TracedTape(Tape):
         caller: Any = None
         block_next = False
         for frame in reversed(frames):
-            if not frame.f_globals["__name__"].startswith(MODELS):
+            room = frame.f_globals["__name__"]
+            if not room.startswith(MODELS) or room in CORES:
                 continue
             name = frame.f_code.co_qualname
             if name.partition(".")[0] in WALKS:
