@@ -244,7 +244,7 @@ def _components(record: Record, job: Job, rung: Rung, total: int) -> tuple[Compo
     phase, moment = record.worst(micro)
     sizes = record.components(micro, phase, moment)
     precision = precision_of(job.precision, half_weights=job.half_weights)
-    width = precision.weights.itemsize
+    width = (precision.frozen or precision.stored or precision.weights).itemsize
     gradient = FP32.itemsize if job.fp32_gradients else width
     resident = rung.schedule.accumulates or job.fp32_gradients
     sequences = "2 sequences x " if job.loss == "dpo" else ""  # a pair of a chosen and a rejected one
@@ -265,7 +265,7 @@ def _components(record: Record, job: Job, rung: Rung, total: int) -> tuple[Compo
     if not trains_all(job):
         basis |= _basis_of_less(record, job, width, resident)
     if job.sharding is not None:
-        basis |= _basis_of_shared(record, job, resident)
+        basis |= _basis_of_shared(record, job, basis, resident)
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
 
 
@@ -313,8 +313,8 @@ def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict
     return basis
 
 
-def _basis_of_shared(record: Record, job: Job, resident: bool) -> dict[str, str]:
-    """What each device has of the states, and what it gathers and sends."""
+def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: bool) -> dict[str, str]:
+    """What each device has of the states, and what it gathers and sends; `alone` says what one device would have."""
     from vramplan.memory.sharding import BUCKET_BYTES  # only jobs with several devices pay for it
 
     assert job.sharding is not None
@@ -322,12 +322,13 @@ def _basis_of_shared(record: Record, job: Job, resident: bool) -> dict[str, str]
         views = ", which the gradients are views of" if job.sharding.bucket_views else ""
         buckets = f"buckets of {BUCKET_BYTES // 2**20} MiB for"
         return {"communication": f"{buckets} {record.reached_parameters:,} gradients{views}"}
-    precision, devices = precision_of(job.precision), job.sharding.shards
+    precision, devices = precision_of(job.precision, half_weights=job.half_weights), job.sharding.shards
     width = (precision.stored or precision.weights).itemsize
     what = "whole, until the last micro-step" if job.sharding.no_sync else f"/ {devices} devices, resident"
+    each = " /" if trains_all(job) else ", all /"
     basis = {
-        "weights": f"{record.parameters:,} x {width} B / {devices} devices",
-        "optimizer": f"{job.optimizer}, {job.optimizer_implementation}, / {devices} devices",
+        "weights": f"{alone['weights']}{each} {devices} devices",
+        "optimizer": f"{alone['optimizer']}, / {devices} devices",
         "gathered": "whole parameters of the blocks in use",
         "communication": "buffers of all-gather and reduce-scatter",
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +34,10 @@ def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
         precision=draw(PRECISIONS),
         optimizer="adamw",
         optimizer_in_backward=False,
-        max_gradient_norm=None,
+        max_gradient_norm=draw(st.sampled_from([None, 1.0])),
+        frozen=draw(
+            st.sampled_from([(), (), ("embeddings",), ("layers.0-0",), ("embeddings", "layers.0-0"), ("norms",)])
+        ),
         grad_scaler=False,
         ema=False,
         persistent_gradients=False,
@@ -76,7 +81,10 @@ def test_shards_multiplied_back_cover_every_byte(setup: Setup, batch: int) -> No
     assert setup.sharding is not None
     one = setup._replace(sharding=None, precision=setup.precision.replace("fsdp", "amp"))
     whole, part = replay(one), replay(setup)
-    held = {state.category: state.at(batch) for state in part.states if state.category in ("weights", "optimizer")}
+    held: Counter[str] = Counter()
+    for state in part.states:
+        if state.category in ("weights", "optimizer"):
+            held[state.category] += state.at(batch)
     for state in whole.states:
         if state.category in held and setup.optimizer_implementation != "fused":
             assert held[state.category] * setup.sharding.shards >= state.at(batch)

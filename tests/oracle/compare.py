@@ -40,6 +40,7 @@ ROWS = {
     "adapters_more": 221,
     "halves": 192,
     "fully_shard": 158,
+    "fully_shard_more": 146,
     "replicated": 20,
     "galore": 141,
     "master": 36,

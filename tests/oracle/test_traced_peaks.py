@@ -47,6 +47,7 @@ def test_every_count_of_parameters_is_exact(file: str) -> None:
         "padding",
         "fp8",
         "fully_shard",
+        "fully_shard_more",
         "replicated",
         "quantized",
         "losses_more",

@@ -51,6 +51,15 @@ def verify(result: FitResult) -> None:
         {"model": "llama-3-8b", "gpu": "a100-80gb", "precision": "mixed-bf16"},
         {"model": "llama-3-8b", "gpu": "a100-80gb", "parallel": {"data": 8}, "sequence_length": 8192},
         {"model": "mistral-7b", "gpu": "a100", "attention": "eager", "sequence_length": 6000},
+        {"model": "gpt2-xl", "gpu": "v100", "parallel": {"data": 4}},
+        {
+            "model": "gpt2-xl",
+            "gpu": "v100",
+            "parallel": {"data": 4},
+            "gradient_accumulation_steps": 1,
+            "micro_batch_size": 6,
+        },
+        {"model": "gpt2-xl", "gpu": "t4", "parallel": {"data": 8, "sharding": "fsdp"}, "micro_batch_size": 16},
         {"model": "bert-base-uncased", "gpu": "rtx-3060", "micro_batch_size": 96, "activation_checkpointing": "none"},
         {"model": "bert-base-uncased", "gpu": {"name": "card", "memory": "6 GiB"}, "micro_batch_size": 512},
         {"model": "llama-3-8b", "gpu": "rtx-4090", "adapter": {"kind": "lora"}, "sequence_length": 1024},
@@ -87,6 +96,11 @@ def test_what_fits_and_what_is_tight_needs_no_remedy() -> None:
     assert run({"model": "gpt2", "gpu": "a100"}).remedies == ()
     tight = run({"model": "gpt2-xl", "gpu": {"name": "card", "memory": "28 GiB"}, "precision": "amp-fp16"})
     assert (tight.verdict, tight.remedies) == ("tight", ())
+
+
+def test_replicas_that_do_not_fit_are_told_to_share() -> None:
+    result = run({"model": "gpt2-xl", "gpu": "v100", "parallel": {"data": 8}, "runtime": "pytorch"})
+    assert {"parallel": {"sharding": "fsdp"}} in [remedy.change for remedy in result.remedies]
 
 
 def test_certain_remedies_hide_tight_ones() -> None:

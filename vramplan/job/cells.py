@@ -53,10 +53,11 @@ def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: st
     if not own or not given:
         return Cells(precision)
     if precision == FSDP_PRECISION:
+        half = given.get("weight_dtype") == "bf16"  # of what is frozen, see job/sharding.py
         for key, word in given.items():
-            if word != own[key]:
+            if word != own[key] and not (half and key == "weight_dtype"):
                 fields.refuse(key, f"{word} is not modelled with {precision} ({own[key]})", hint="leave it out")
-        return Cells(precision)
+        return Cells(precision, half_weights=half)
     if precision == "fp8":  # the states are those of mixed-bf16
         if given.get("compute_dtype", "fp8") != "fp8":
             fields.refuse("compute_dtype", f"{given['compute_dtype']} is not modelled (fp8 has fp8)", hint=FAR)

@@ -26,7 +26,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "global_batch_size": job.global_batch_size or None,
         "gradient_accumulation_steps": job.gradient_accumulation_steps,
         "precision": job.precision,
-        "weight_dtype": job.precision.removeprefix("amp-") if job.half_weights else None,
+        "weight_dtype": job.precision.rpartition("-")[2] if job.half_weights else None,
         "gradient_dtype": "fp32" if job.fp32_gradients else None,
         "optimizer_state_dtype": "fp32" if job.fp32_states else None,
         "optimizer": job.optimizer,

@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import FSDP_PRECISION
-from vramplan.models import shards_by_blocks
+from vramplan.memory.sharding.traced import ELEMENTWISE, untraced_with_shards
 from vramplan.spec import DDP, Job, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
 
-ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
+HINTS = {
+    "precision": f"use {FSDP_PRECISION}, fp32, amp-*, pure-*",
+    "optimizer": "use adamw",
+    "activation_checkpointing": "use none, sqrt, full or every:K",
+    "quantization": "leave it out; weight_dtype: bf16 makes the frozen weights half as large",
+}
+"""What to do instead, by the key that is refused."""
 
 
 def sharding_of(resolver: Resolver) -> Sharded | None:
@@ -70,43 +76,12 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
             message = f"true contradicts {kind}, which sums gradients in buckets before any is stepped"
             fields.refuse("optimizer_in_backward", message, hint="leave it out, or one device")
         return
-    model = job.model
     parallel = fields.fields("parallel") or fields
-    if not shards_by_blocks(model.family):
-        parallel.refuse("sharding", f"{kind} is not modelled for {model.family}", hint="use ddp")
-    precisions = [FSDP_PRECISION, "fp32", "amp-*", "pure-*"]
-    if job.precision.startswith("mixed-") or job.precision == "fp8":
-        message = f"{job.precision} is not modelled with {kind}"
-        fields.refuse("precision", message, hint="use " + ", ".join(precisions))
-    if job.optimizer not in ELEMENTWISE:
-        message = f"{job.optimizer} is not modelled with {kind} (modelled: {', '.join(ELEMENTWISE)})"
-        fields.refuse("optimizer", message, hint="use adamw")
-    strategy = job.activation_checkpointing or ""
-    if strategy.startswith("selective") or strategy == words.OPTIMAL:
-        message = f"{strategy} is not modelled with {kind}"
-        fields.refuse("activation_checkpointing", message, hint="use none, sqrt, full or every:K")
-    for key, given in _techniques(job).items():
-        if given:
-            message = f"{given} is not modelled with parallel.sharding {kind}"
-            fields.refuse(key, message, hint="leave one of the two out")
-
-
-def _techniques(job: Job) -> dict[str, str]:
-    """What was not traced with shards, by its key, and what each is called; empty where the job has it not."""
-    return {
-        "adapter": "" if job.adapter is None else job.adapter.kind,
-        "frozen": ", ".join(job.frozen),
-        "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
-        "max_gradient_norm": "clipping" if job.max_gradient_norm is not None else "",
-        "grad_scaler": "true" if job.grad_scaler else "",
-        "ema": "true" if job.ema else "",
-        "compile": "true" if job.compile else "",
-        "loss": "" if job.loss in ("standard", "fp32-logits") else job.loss,
-        "label_smoothing": f"{job.label_smoothing:g}" if job.label_smoothing else "",
-        "padding": job.padding if job.padding != "none" else "",
-        "offload": "activations" if job.offload_activations else "",
-        "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
-        "weight_dtype": "half weights under autocast" if job.half_weights else "",
-        "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",
-        "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
-    }
+    for key, given in untraced_with_shards(job).items():
+        if key == "sharding":
+            parallel.refuse(key, f"{kind} is not modelled for {given}", hint="use ddp")
+            continue
+        message = f"{given} is not modelled with parallel.sharding {kind}"
+        if key == "optimizer":
+            message += f" (modelled: {', '.join(ELEMENTWISE)})"
+        fields.refuse(key, message, hint=HINTS.get(key, "leave one of the two out"))

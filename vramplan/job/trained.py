@@ -313,7 +313,8 @@ class _Adapter:
         A precision that says of every state that it has 16 bits is taken at its word.
         """
         fields, precision = self.fields, self.precision
-        own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
+        policy = precision.startswith("fsdp-")  # accelerate, utils/fsdp_utils.py: what is trained is made fp32
+        own = "fp32" if precision == "fp32" or precision.startswith("amp-") or policy else precision.rpartition("-")[2]
         mixed = precision.startswith("mixed-")
         if precision.startswith("amp-") and self.raw.cells.get("weight_dtype") == precision.rpartition("-")[2]:
             own = precision.rpartition("-")[2]  # autocast over a model in 16 bits

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import FP32, INT32, Tensor
+from vramplan.tape.tensors import FP32, INT32, DType, Tensor
 
 CHUNK = 65536  # elements that one block of threads reduces (aten/src/ATen/native/cuda/MultiTensorApply.cuh, kChunkSize)
 
 PARTIAL_NORMS = 320  # blocks of threads of apex's and Transformer Engine's kernel, each with a sum of its own
 
 
-def clip_gradients(tape: Tape) -> Tensor:
+def clip_gradients(tape: Tape, *, sharded: bool = False) -> Tensor:
     """A norm of each gradient, all at once, and their total, which is returned; the gradients are scaled in place.
 
     The kernel keeps one fp32 partial sum for each chunk of 65536 elements, and for every gradient as many as for the
-    largest.
+    largest. Norms of shards are summed over the devices before they become one.
     Source: torch/nn/utils/clip_grad.py, _get_total_norm and _clip_grads_with_norm_; aten/src/ATen/native/cuda/
     ForeachReduceOp.cu, foreach_tensor_norm_cuda.
     """
@@ -27,8 +27,9 @@ def clip_gradients(tape: Tape) -> Tensor:
     partial = tape.new("_foreach_norm", (count * chunks,), FP32, False, category="workspace")
     del partial
     stacked = tape.new("stack", (count,), dtype, False)
+    _whole = _sum_over_devices(tape, count, dtype) if sharded else None
     total = tape.new("linalg_vector_norm", (), dtype, False)
-    del stacked, norms
+    del stacked, norms, _whole
     increased = tape.new("add", (), dtype, False)
     reciprocal = tape.new("reciprocal", (), dtype, False)
     coefficient = tape.new("mul", (), dtype, False)
@@ -36,6 +37,19 @@ def clip_gradients(tape: Tape) -> Tensor:
     clamped = tape.new("clamp", (), dtype, False)
     del coefficient, clamped
     return total
+
+
+def _sum_over_devices(tape: Tape, count: int, dtype: DType) -> Tensor:
+    """Norms of whole gradients from those of shards: their squares are summed, out of place.
+
+    Source: torch/distributed/tensor/_ops/_math_ops.py, _NormPartial._reduce_value; torch/distributed/
+    _functional_collectives.py, all_reduce.
+    """
+    squares = tape.new("pow", (count,), dtype, False)
+    sums = tape.new("all_reduce", (count,), dtype, False)
+    root = tape.new("pow", (count,), dtype, False)
+    del squares, sums
+    return root
 
 
 def clip_fp32_gradients(tape: Tape) -> None:

@@ -17,7 +17,7 @@ from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_s
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
 from vramplan.models.modules import CORE, DPO_PRECOMPUTED, OUTSIDE_LOSSES, PREFERENCES, Recipe, Segment
-from vramplan.spec import Adapter, ModelShape, Sharded
+from vramplan.spec import DDP, Adapter, ModelShape, Sharded
 from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
@@ -102,7 +102,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     if setup.sharding is not None:
         from vramplan.memory.sharding import sharding_of  # only jobs with several devices pay for it
 
-        tape.buffer_dtype = precision.stored
+        tape.buffer_dtype = precision.frozen or precision.stored
         tape.sharding = shards = sharding_of(setup, tape, recipe, precision)
     if setup.loss in PREFERENCES:
         from vramplan.memory.preference import make_pairs  # only preference training pays for it
@@ -173,7 +173,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     elif setup.max_gradient_norm is not None:
         from vramplan.memory.clipping import clip_gradients  # only jobs that clip pay for it
 
-        norm = clip_gradients(tape)
+        norm = clip_gradients(tape, sharded=setup.sharding is not None and setup.sharding.kind != DDP)
     if setup.grad_scaler:
         from vramplan.memory.scaling import unscale_in_step
 

@@ -16,11 +16,17 @@ class Precision(NamedTuple):
     master: bool  # fp32 master weights and fp32 optimizer states beside half weights, stepped by one fused kernel
     float8: bool = False  # linear layers multiply in fp8 (tape/float8.py)
     stored: DType | None = None  # of the shards of the weights, where they are gathered in another type
+    frozen: DType | None = None  # of the shards of those that are not trained, where it is another than `stored`
 
 
 def precision_of(name: str, *, half_weights: bool = False) -> Precision:
-    """A precision by its name; with `half_weights` the weights have autocast's element type, as after `model.to`."""
+    """A precision by its name; with `half_weights` the weights have autocast's element type, as after `model.to`.
+
+    Under a policy of FSDP it is the frozen ones that have 16 bits: what is trained is fp32.
+    """
     found = PRECISIONS[name]
+    if half_weights and found.stored is not None:
+        return found._replace(frozen=found.weights)
     if half_weights:
         assert found.autocast is not None
         return found._replace(weights=found.autocast)

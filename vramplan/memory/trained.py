@@ -25,14 +25,17 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     """The policy of an iteration that trains less than every weight."""
     if setup.adapter is None:
         return Frozen(setup.frozen)
-    from vramplan.models.adapters import Adapted
+    from vramplan.models.adapters import DTYPES, Adapted
 
     former: dict[str, str] = {}
     if setup.model.experts is not None:
         from vramplan.models.expert_adapters import former_names  # only models with experts pay for it
 
         former = former_names(setup.adapter.kind, setup.model.transformers_model_type)
-    return Adapted(setup.adapter, setup.quantization, precision.weights, precision.autocast, former)
+    adapter = setup.adapter
+    if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
+        adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
+    return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former)
 
 
 class Names(NamedTuple):

@@ -20,7 +20,7 @@ TRACED_BEYOND = (
 # blocks were traced as the units of FSDP
 SHARDED = (
     *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
-    *("gemma", "gemma3", "bloom", "glm", "mixtral"),
+    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "vit"),
 )
 
 

@@ -13,7 +13,7 @@ from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
 from vramplan.planner.judge import Judge, can_be_placed
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
-from vramplan.spec import Gpu, Job
+from vramplan.spec import DDP, FSDP, Gpu, Job, Sharded
 
 SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
 SEQUENCE_STEP = 128
@@ -30,6 +30,7 @@ def remedies_for(choice: Choice, judge: Judge, larger_gpus: Callable[[], Iterabl
     for change, cost, job, schedule in (
         *_smaller_micro_batch(choice, judge),
         *_other_kernels(base, rung.schedule),
+        *_shared_states(base, rung.schedule),
         *_other_checkpointing(choice, judge),
         *_other_optimizer(base, rung.schedule),
         *_other_precision(base, rung.schedule),
@@ -50,6 +51,11 @@ def remedies_for(choice: Choice, judge: Judge, larger_gpus: Callable[[], Iterabl
 
 
 def _judged(change: dict[str, Any], cost: str, job: Job, schedule: Schedule, device_bytes: int) -> Remedy | None:
+    if job.sharding is not None:
+        from vramplan.memory.sharding.traced import untraced_with_shards  # only jobs with several devices pay for it
+
+        if untraced_with_shards(job):
+            return None
     settled = _settled(Judge(job), job.activation_checkpointing or "none", schedule)
     if settled is None:
         return None
@@ -135,6 +141,22 @@ def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
             base._replace(hold_outputs=False),
             schedule,
         )
+
+
+def _shared_states(base: Job, schedule: Schedule) -> Iterator[Change]:
+    """Of replicas: gradients that are views of what is summed, or a part of the states on each device."""
+    if base.sharding is None or base.sharding.kind != DDP:
+        return
+    if not base.sharding.bucket_views:
+        views = base._replace(sharding=base.sharding._replace(bucket_views=True))
+        cost = "none: gradients are views of the buckets that are summed"
+        yield {"parallel": {"gradient_as_bucket_view": True}}, cost, views, schedule
+    no_sync = base.runtime.name == "transformers"
+    sharded = base._replace(sharding=Sharded(FSDP, base.data_parallel_size, no_sync=no_sync))
+    change: dict[str, Any] = {"sharding": FSDP}
+    if base.sharding.bucket_views:
+        change["gradient_as_bucket_view"] = False
+    yield {"parallel": change}, "each block's weights are gathered when they are used", sharded, schedule
 
 
 def _other_optimizer(base: Job, schedule: Schedule) -> Iterator[Change]:

@@ -50,20 +50,19 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         from vramplan.memory.sharding.replicated import Replicated  # only these jobs pay for it
 
         return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.gradients_resident)
-    from vramplan.memory.sharding.fully_shard import SHARDS, WHOLE, FullyShard, Policy, root_shapes
+    from vramplan.memory.sharding.fully_shard import SHARDS, WHOLE, FullyShard, Policy, root_weights
 
-    stored = precision.stored or precision.weights
     accumulated = None
     if setup.accumulating:
         accumulated = WHOLE if setup.sharding.no_sync else SHARDS
     policy = Policy(
         shards=setup.sharding.shards,
-        stored=stored,
-        compute=precision.weights,
-        reduce=stored,
+        stored=precision.stored,
+        frozen=precision.frozen,
+        reduce=precision.stored,
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
     )
     # where gradients are summed in their own element type, they are those of the parameters
-    tape.gradients_resident = accumulated == WHOLE and policy.reduce is policy.compute
-    return FullyShard(tape, policy, root_shapes(recipe))
+    tape.gradients_resident = accumulated == WHOLE and policy.reduce is None
+    return FullyShard(tape, policy, root_weights(recipe, tape.trained))

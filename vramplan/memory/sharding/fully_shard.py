@@ -15,8 +15,8 @@ from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.models import family
 from vramplan.models.modules import Recipe
 from vramplan.tape.record import State
-from vramplan.tape.tape import Tape, rounded
-from vramplan.tape.tensors import DType, Parameter, Shape, Tensor
+from vramplan.tape.tape import Tape, Trained, rounded
+from vramplan.tape.tensors import BYTE, DType, Parameter, Shape, Tensor
 
 GATHERED, COMMUNICATION = "gathered", "communication"  # components of the answer
 SHARDS, WHOLE = "shards", "whole"  # what earlier micro-steps left: sums over all devices, or this device's own
@@ -26,9 +26,9 @@ class Policy(NamedTuple):
     """What a job says of its shards."""
 
     shards: int  # devices that share the states
-    stored: DType  # of the shards
-    compute: DType  # of the gathered parameters
-    reduce: DType  # of the gradients while they are summed
+    stored: DType | None = None  # of the shards; None: of each its own, that of the gathered parameter
+    frozen: DType | None = None  # of the shards of what is not trained; None: as the others
+    reduce: DType | None = None  # of the gradients while they are summed; None: their own
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
     accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
 
@@ -41,6 +41,18 @@ def shard_shape(shape: Shape, shards: int) -> Shape:
     return (-(-shape[0] // shards), *shape[1:])
 
 
+class Weight(NamedTuple):
+    """What is to be known of a parameter to gather it."""
+
+    shape: Shape
+    dtype: DType  # of the gathered parameter
+    trained: bool
+
+
+def _weight(parameter: Parameter) -> Weight:
+    return Weight(parameter.shape, parameter.dtype, parameter.node is not None)
+
+
 class Unit:
     """The parameters that are gathered together, and what is there of them now."""
 
@@ -49,6 +61,7 @@ class Unit:
         self.arriving: Tensor | None = None  # what the collective writes
         self.gathered: list[Tensor] | None = None  # the parameters whole
         self.used_by_backward = False  # its gradients are being made
+        self.is_reduced = False  # its backward is over
         self.gradient: Tensor | None = None  # its shards, one after the other
         self.accumulated: list[Tensor] = []  # whole gradients of earlier micro-steps
 
@@ -59,10 +72,10 @@ class FullyShard:
     # when a checkpoint of several blocks is run again, the last but one is there already, and the others are not
     every_block_of_a_checkpoint = True
 
-    def __init__(self, tape: Tape, policy: Policy, root: Sequence[Shape]) -> None:
+    def __init__(self, tape: Tape, policy: Policy, root: Sequence[Weight]) -> None:
         self.tape, self.policy = tape, policy
         self.root = Unit(())
-        self.root_shapes = tuple(root)  # of its parameters, some of which are made when they are used
+        self.root_weights = tuple(root)  # some of which are made when they are used
         self.order: list[Unit] = []  # in which forward left the units
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
@@ -100,17 +113,31 @@ class FullyShard:
         return self._before_backward(self.root, loss)
 
     def after_backward(self) -> list[Parameter]:
-        """The root's inputs have no gradients: its own are reduced when all is over. What is stepped are the shards."""
-        self.reduce(self.root)
+        """What is stepped are the shards.
+
+        The root's inputs have no gradients, nor have those of a unit that only frozen weights come before: theirs are
+        reduced when all is over. What was gathered for a unit that backward never came to goes then, too.
+        Source: _fsdp_state.py, FSDPState._root_post_backward_final_callback.
+        """
+        for unit in (self.root, *self.order[:-1]):
+            if not unit.is_reduced:
+                self.reduce(unit)
+            unit.arriving = None
         self.reducing = None
         return [self._shard(one) for one in self.tape.parameters]
 
     def _shard(self, whole: Parameter) -> Parameter:
         """The shard of a parameter, as the optimizer sees it."""
         shape = shard_shape(whole.shape, self.policy.shards)
-        shard = Parameter(self.tape, whole.name, shape, self.policy.stored, whole.copies, whole.node is not None)
+        dtype = self._stored(whole.dtype, whole.node is not None or whole.idle)
+        shard = Parameter(self.tape, whole.name, shape, dtype, whole.copies, whole.node is not None)
         shard.path, shard.part, shard.idle, shard.is_table = whole.path, whole.part, whole.idle, whole.is_table
         return shard
+
+    def _stored(self, dtype: DType, trained: bool) -> DType:
+        """The element type of the shards of a parameter that is gathered in a type."""
+        policy = self.policy
+        return (policy.stored if trained else policy.frozen or policy.stored) or dtype
 
     def states(self) -> list[State]:
         """The shards of the gradients of earlier micro-steps: those of a unit lie in one piece."""
@@ -120,8 +147,9 @@ class FullyShard:
         for unit in self.order:
             trained = [one for one in unit.parameters if one.node is not None]
             if trained:
+                dtype = self.policy.stored or trained[0].dtype
                 shapes = [one.shape for one in trained]
-                size += rounded(self._elements(shapes) * self.policy.stored.itemsize) * trained[0].copies
+                size += rounded(self._elements(shapes) * dtype.itemsize) * trained[0].copies
         return [State("gradients", size, 0)]
 
     def after_step(self) -> None:
@@ -140,13 +168,14 @@ class FullyShard:
         """
         if self.policy.accumulated == WHOLE:
             unit.accumulated = [
-                self.tape.new("add_", shape, self.policy.reduce, False, category="gradients")
-                for shape in self._shapes(unit)
+                self.tape.new("add_", weight.shape, self.policy.reduce or weight.dtype, False, category="gradients")
+                for weight in self._weights(unit)
+                if weight.trained
             ]
 
     # ---------------------------------------------------------------------------------------------- collectives
-    def _shapes(self, unit: Unit) -> Sequence[Shape]:
-        return self.root_shapes if unit is self.root else [one.shape for one in unit.parameters]
+    def _weights(self, unit: Unit) -> Sequence[Weight]:
+        return self.root_weights if unit is self.root else [_weight(one) for one in unit.parameters]
 
     def _elements(self, shapes: Sequence[Shape]) -> int:
         """Of one shard of each."""
@@ -155,17 +184,22 @@ class FullyShard:
     def _gather(self, unit: Unit) -> None:
         """Start to gather a unit, unless that was done: the shards are copied into the buffer of the collective.
 
-        Source: _fsdp_collectives.py, foreach_all_gather.
+        Parameters of several element types are gathered as bytes.
+        Source: _fsdp_collectives.py, foreach_all_gather and _get_all_gather_input_metadatas.
         """
         if unit.arriving is not None or unit.gathered is not None:
             return
         tape, policy = self.tape, self.policy
-        elements = self._elements(self._shapes(unit))
+        weights = self._weights(unit)
         cast: Tensor | None = None
-        if policy.compute is not policy.stored:
-            cast = tape.new("_foreach_copy_", (elements,), policy.compute, False, category=COMMUNICATION)
-        size = (elements * policy.shards,)
-        unit.arriving = tape.new("all_gather", size, policy.compute, False, category=COMMUNICATION)
+        changed = [one for one in weights if self._stored(one.dtype, one.trained) is not one.dtype]
+        if changed:
+            elements = self._elements([one.shape for one in changed])
+            cast = tape.new("_foreach_copy_", (elements,), changed[0].dtype, False, category=COMMUNICATION)
+        dtypes = {one.dtype for one in weights}
+        size = sum(self._elements([one.shape]) * one.dtype.itemsize for one in weights) * policy.shards
+        dtype = dtypes.pop() if len(dtypes) == 1 else BYTE
+        unit.arriving = tape.new("all_gather", (size // dtype.itemsize,), dtype, False, category=COMMUNICATION)
         del cast
 
     def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
@@ -177,10 +211,11 @@ class FullyShard:
             return
         _previous = self.kept if in_forward else None  # a local of the original
         shards = self.policy.shards
-        sizes = [(prod(shard_shape(shape, shards)) * shards,) for shape in self._shapes(unit)]
+        weights = self._weights(unit)
+        sizes = [(prod(shard_shape(one.shape, shards)) * shards,) for one in weights]
         unit.gathered = [
-            self.tape.new("split_with_sizes_copy", size, self.policy.compute, False, category=GATHERED)
-            for size in sizes
+            self.tape.new("split_with_sizes_copy", size, one.dtype, False, category=GATHERED)
+            for one, size in zip(weights, sizes, strict=True)
         ]
         if in_forward:
             self.kept = unit.arriving
@@ -194,6 +229,7 @@ class FullyShard:
         tape, policy = self.tape, self.policy
         unit.gathered = None
         unit.used_by_backward = False
+        unit.is_reduced = True
         self.reducing = None
         with_gradients = [one for one in unit.parameters if one.node is not None and not one.idle]
         if not with_gradients:
@@ -203,13 +239,15 @@ class FullyShard:
                 one.grad = None
         elements = self._elements([one.shape for one in with_gradients])
         size = (elements * policy.shards,)
-        self.reducing = tape.new("_chunk_cat", size, policy.reduce, False, category=COMMUNICATION)
+        own = with_gradients[0].dtype  # FSDP takes one element type of all that is trained in a unit
+        reduce, stored = policy.reduce or own, policy.stored or own
+        self.reducing = tape.new("_chunk_cat", size, reduce, False, category=COMMUNICATION)
         for one in with_gradients:
             one.grad = None
         unit.accumulated.clear()
-        shard: Tensor = tape.new("reduce_scatter", (elements,), policy.reduce, False)
-        if policy.reduce is not policy.stored:
-            shard = tape.like("to", shard, policy.stored)
+        shard: Tensor = tape.new("reduce_scatter", (elements,), reduce, False)
+        if reduce is not stored:
+            shard = tape.like("to", shard, stored)
         if policy.accumulated != SHARDS:
             tape.relabel(shard, "gradients")
             unit.gradient = shard
@@ -271,9 +309,10 @@ class FullyShard:
         return change(value)
 
 
-def root_shapes(recipe: Recipe) -> list[Shape]:
-    """The shapes of the parameters that are in no block, some of which a forward pass makes when it uses them."""
+def root_weights(recipe: Recipe, trained: Trained | None) -> list[Weight]:
+    """The parameters that are in no block, some of which a forward pass makes when it uses them."""
     tape = Tape(1)
+    tape.trained = trained
     noted = _Noted(tape)
     tape.sharding = noted
     shape = recipe.shape
@@ -282,7 +321,7 @@ def root_shapes(recipe: Recipe) -> list[Shape]:
     arguments, _ = make_inputs(tape, inputs_of(network, small))
     network(*arguments)
     inside = {id(one) for one in noted.inside}
-    found = [one.shape for one in tape.parameters if id(one) not in inside]
+    found = [_weight(one) for one in tape.parameters if id(one) not in inside]
     for one in tape.parameters:
         one.node = None
     return found

@@ -1,0 +1,82 @@
+"""What goes with shards, what does not and says so, and that remedies of a sharded job can be asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramplan.answer import answer
+from vramplan.errors import InputError
+from vramplan.job import build_job
+from vramplan.job.echo import job_to_dict
+from vramplan.spec import Job
+
+BASE: dict[str, Any] = {
+    "model": "llama-3-8b",
+    "gpu": "h100",
+    "parallel": {"data": 8, "sharding": "fsdp"},
+    "precision": "fsdp-bf16",
+    "micro_batch_size": 1,
+}
+LORA = {"kind": "lora", "rank": 8}
+
+
+def job(**keys: Any) -> Job:
+    found = build_job({**BASE, **keys})
+    assert isinstance(found, Job)
+    return found
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"max_gradient_norm": 1},
+        {"frozen": ["embeddings", "layers.0-3"]},
+        {"adapter": LORA},
+        {"adapter": LORA, "weight_dtype": "bf16"},
+        {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "weight_dtype": "bf16", "max_gradient_norm": 0.5},
+        {"adapter": {**LORA, "dtype": "fp32"}, "precision": "pure-bf16"},
+        {"adapter": {"kind": "ia3"}, "precision": "amp-bf16", "weight_dtype": "bf16"},
+    ],
+)
+def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, Any]) -> None:
+    found = answer(job(**keys))
+    again = build_job(job_to_dict(job(**keys)))
+    assert isinstance(again, Job)
+    assert answer(again).verdict == found.verdict
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"weight_dtype": "bf16"}, "weight_dtype: half weights without an adapter is not modelled"),
+        ({"adapter": {**LORA, "dtype": "bf16"}}, "adapter.dtype: bf16 is not modelled with fsdp-bf16"),
+        ({"adapter": LORA, "quantization": "nf4"}, "quantization: nf4 is not modelled with parallel.sharding fsdp"),
+        ({"packing": True}, "packing: true is not modelled with parallel.sharding fsdp"),
+        ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
+        (
+            {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["all-linear"]}},
+            "adapter: lora over experts is not modelled with parallel.sharding fsdp",
+        ),
+        (
+            {"adapter": {**LORA, "dtype": "fp32", "modules_to_save": ["lm_head"]}, "precision": "pure-bf16"},
+            "adapter: an fp32 adapter beside modules_to_save in 16 bits is not modelled",
+        ),
+        ({"model": "vit-b-16"}, "precision: fsdp-bf16 is not modelled with parallel.sharding fsdp"),
+    ],
+)
+def test_what_was_not_traced_with_shards_is_refused(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        job(**keys)
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize("keys", [{}, {"adapter": LORA}, {"precision": "amp-bf16"}, {"precision": "fp32"}])
+def test_every_remedy_of_a_sharded_job_is_a_job(keys: dict[str, Any]) -> None:
+    keys = {"gpu": {"name": "x", "memory": "6 GiB", "bf16": True}, "sequence_length": 2048, **keys}
+    found = answer(job(**keys))
+    assert found.verdict != "fits"
+    for remedy in found.remedies:
+        if "gpu" not in remedy.change:
+            job(**{**keys, **remedy.change})

@@ -1,0 +1,58 @@
+"""What was traced with FSDP: the rest is refused and never recommended (tests/oracle/fully_shard*.json)."""
+
+from __future__ import annotations
+
+from vramplan.models import shards_by_blocks
+from vramplan.spec import DDP, Job
+
+ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
+
+
+def untraced_with_shards(job: Job) -> dict[str, str]:
+    """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
+    if job.sharding is None or job.sharding.kind == DDP:
+        return {}
+    strategy = job.activation_checkpointing or ""
+    found = {
+        "sharding": "" if shards_by_blocks(job.model.family) else job.model.family,
+        "precision": job.precision if _is_untraced_precision(job) else "",
+        "optimizer": "" if job.optimizer in ELEMENTWISE else job.optimizer,
+        "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
+        "quantization": job.quantization or "",
+        "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
+        "grad_scaler": "true" if job.grad_scaler else "",
+        "ema": "true" if job.ema else "",
+        "compile": "true" if job.compile else "",
+        "loss": "" if job.loss in ("standard", "fp32-logits", "fused") else job.loss,
+        "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
+        "packing": "true" if job.packing else "",
+        "offload": "activations" if job.offload_activations else "",
+        "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
+        "weight_dtype": "half weights without an adapter" if job.half_weights and job.adapter is None else "",
+        "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",
+        "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
+        **_of_adapter(job),
+    }
+    return {key: word for key, word in found.items() if word}
+
+
+def _is_untraced_precision(job: Job) -> bool:
+    """A master copy, fp8, and images, which a policy of FSDP would cast."""
+    master = job.precision.startswith("mixed-") or job.precision == "fp8"
+    return master or (job.precision.startswith("fsdp-") and job.model.takes_images)
+
+
+def _of_adapter(job: Job) -> dict[str, str]:
+    adapter = job.adapter
+    if adapter is None:
+        return {}
+    if job.model.experts is not None:
+        from vramplan.models.expert_adapters import is_over_experts  # only models with experts pay for it
+
+        if is_over_experts(adapter.kind, job.model.transformers_model_type, adapter.targets):
+            return {"adapter": f"{adapter.kind} over experts"}
+    half = job.precision.startswith("pure-") or (job.half_weights and job.precision.startswith("amp-"))
+    if adapter.modules_to_save and adapter.dtype == "fp32" and half:
+        # FSDP expects one element type of all that is trained in a unit: _fsdp_param_group.py, _init_mp_dtypes
+        return {"adapter": "an fp32 adapter beside modules_to_save in 16 bits"}
+    return {}
