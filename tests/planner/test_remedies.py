@@ -57,7 +57,7 @@ def verify(result: FitResult) -> None:
             "gpu": "v100",
             "parallel": {"data": 4},
             "gradient_accumulation_steps": 1,
-            "micro_batch_size": 6,
+            "optimizer_implementation": "foreach",
         },
         {"model": "gpt2-xl", "gpu": "t4", "parallel": {"data": 8, "sharding": "fsdp"}, "micro_batch_size": 16},
         {"model": "bert-base-uncased", "gpu": "rtx-3060", "micro_batch_size": 96, "activation_checkpointing": "none"},
