@@ -92,7 +92,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words + (["--format", "json"] if draw(st.booleans()) else [])
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=70, suppress_health_check=[HealthCheck.too_slow])
 @given(command_lines())
 @example(["fit", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "9" * 30, "--format", "json"])
 @example(["fit", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "1099511627776", "--steps", "1099511627776"])

@@ -9,7 +9,7 @@ from vramplan.answer import answer
 from vramplan.memory.iteration import replay
 from vramplan.tape.offload import pinned_bytes
 
-pytestmark = pytest.mark.truth
+pytestmark = [pytest.mark.truth, pytest.mark.xdist_group("rows")]
 
 
 def test_what_lies_on_the_host_is_exact() -> None:

@@ -6,7 +6,7 @@ operators, so they are agreement with the reading of a source, not with a measur
 
 from __future__ import annotations
 
-from vramplan.tape.tape import Saved, Tape, rounded
+from vramplan.tape.tape import Saved, Tape, again, rounded
 from vramplan.tape.tensors import FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
 from vramplan.tape.views import Grads, autocast_half, clone, expand, narrow, pad_last, view
 
@@ -176,14 +176,6 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     if tape.selective:
         tape.keep(False, out, lse, seed, offset)
     tape.save(node, out, lse, seed, offset)
-    return out
-
-
-def again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
-    """The results of a kernel that a selective checkpoint kept, in place of running it again."""
-    out, lse, seed, offset = kept
-    out = out.alias(out.shape, out.strides, node)
-    out.tape.save(node, out, lse, seed, offset)
     return out
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramplan.tape.attention import EFFICIENT_LSE, EFFICIENT_ROWS, again
-from vramplan.tape.tape import RECOMPUTED, Saved, Tape, rounded
+from vramplan.tape.attention import EFFICIENT_LSE, EFFICIENT_ROWS
+from vramplan.tape.tape import RECOMPUTED, Saved, Tape, again, rounded
 from vramplan.tape.tensors import (
     BOOL,
     FP32,
