@@ -99,7 +99,7 @@ def test_filters_that_leave_nothing_are_valid_too() -> None:
     assert valid("models", run("models", "--name", "nothing", "--format", "json").document)["models"] == []
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(raw=jobs())
 def test_a_resolved_job_from_a_file_fed_back_in_gives_the_same_answer(raw: dict[str, Any], folder: Path) -> None:
     first = feed(raw, folder / "first.json")
@@ -136,7 +136,7 @@ def option_lists(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=18)
 @given(words=option_lists())
 def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: list[str], folder: Path) -> None:
     first = fit(*words)
@@ -151,7 +151,7 @@ def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: li
     same(first, fit(*again))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(words=option_lists())
 def test_the_recommended_flags_appended_to_the_command_change_nothing(words: list[str]) -> None:
     first = fit(*words)

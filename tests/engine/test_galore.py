@@ -16,7 +16,7 @@ from vramplan.memory.iteration import Setup, replay
 from vramplan.memory.optimizers.galore import WITHOUT_UPDATE, WORD
 from vramplan.spec import Job
 
-DRAWS = settings(max_examples=40, deadline=None)
+DRAWS = settings(max_examples=24, deadline=None)
 RANKS = st.integers(1, 200)
 
 MATRICES = 4 * [(128, 384), (128, 128), (128, 512), (512, 128)]  # of GPT-2's blocks, as its Conv1D has them

@@ -41,7 +41,7 @@ def combined_setups(draw: st.DrawFn, *, preferences: bool = False) -> Setup:
     return setup._replace(offload_activations=not dora and draw(st.booleans()))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(combined_setups(), BATCHES)
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
     """Phase peaks, what forward saves, what lies on the host; and nothing leaks."""

@@ -19,7 +19,7 @@ from vramplan.tape.tensors import FP32, Parameter
 
 pytestmark = pytest.mark.closed_form
 
-DRAWS = settings(max_examples=25, deadline=None)
+DRAWS = settings(max_examples=15, deadline=None)
 PRECISIONS = st.sampled_from(["fp32", "amp-bf16", "pure-bf16", "fsdp-bf16"])
 ALIGNMENT = 512  # each shard lies in allocator blocks of its own: so much of a shard may be rounding
 

@@ -20,7 +20,7 @@ from vramplan.tape.envelope import Envelope
 pytestmark = pytest.mark.closed_form
 
 BATCHES = st.sampled_from([1, 2, 3, 4, 7])
-DRAWS = settings(max_examples=40, deadline=None)
+DRAWS = settings(max_examples=24, deadline=None)
 
 
 @DRAWS
@@ -83,7 +83,7 @@ def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
     assert peaks == sorted(peaks)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(trained_setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""

@@ -65,7 +65,7 @@ def test_every_placement_is_tried() -> None:
     assert [len(placements(n)) for n in range(1, 6)] == [2, 5, 13, 34, 89]  # every second Fibonacci number
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=36)
 @given(st.data())
 def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True))
@@ -78,7 +78,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
     assert recomputed_flops(sizes, placement) == record.flops["recompute"]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True))
@@ -135,7 +135,7 @@ def test_what_neighbours_share_is_counted_with_the_first_of_them(model_type: str
         assert replay(setup._replace(segments=segments), batch=min(batch, 2)).peaks(batch) == record.peaks(batch)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_it_is_never_worse_than_equal_segments(data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True))
@@ -235,7 +235,7 @@ blocks_of_any_size = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=90)
 @given(st.lists(blocks_of_any_size, min_size=1, max_size=7), st.integers(0, 50), st.integers(0, 50), st.data())
 def test_unequal_blocks_are_placed_as_trying_everything_would(
     made: list[Block], shared: int, returned: int, data: st.DataObject

@@ -75,7 +75,7 @@ def test_every_remedy_of_a_real_run_keeps_its_word(keys: dict[str, Any]) -> None
     verify(result)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=36)
 @given(jobs(), st.integers(1, 400))
 def test_every_remedy_of_a_random_run_keeps_its_word(raw: dict[str, Any], room: int) -> None:
     # the context takes 614.4 MiB

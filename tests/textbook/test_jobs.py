@@ -321,7 +321,7 @@ raw_jobs = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=36)
 @given(raw_jobs)
 def test_an_echoed_answer_is_the_same_answer(raw: dict[str, Any]) -> None:
     from vramplan.answer import answer

@@ -17,7 +17,7 @@ from vramplan.tape.record import Record
 pytestmark = pytest.mark.closed_form
 
 BATCHES = st.sampled_from([1, 2, 3, 7, 16])
-DRAWS = settings(max_examples=60, deadline=None)
+DRAWS = settings(max_examples=36, deadline=None)
 
 
 def quick(setup: Setup, batch: int) -> Record:

@@ -6,7 +6,7 @@ operators, so they are agreement with the reading of a source, not with a measur
 
 from __future__ import annotations
 
-from vramplan.tape.tape import Saved, Tape, again, rounded
+from vramplan.tape.tape import Saved, Tape, rounded
 from vramplan.tape.tensors import FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
 from vramplan.tape.views import Grads, autocast_half, clone, expand, narrow, pad_last, view
 
@@ -116,7 +116,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     node = tape.record("flash_attention", (q, k, v), backward, (q, k, v))
     kept = tape.recall() if tape.selective else None
     if kept is not None:
-        return again(node, kept)
+        return _again(node, kept)
     tape.work(4 * batch * heads * length * kv_length * width)
     strides = dense_like(q.shape, q.strides)
     out = tape.new("flash_attention", q.shape, q.dtype, q.batched, strides, node)
@@ -166,7 +166,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     node = tape.record("efficient_attention", (q, k, v), backward, saves)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
-        return again(node, kept)
+        return _again(node, kept)
     tape.work(2 * batch * heads * length * kv_length * (width + value_width))
     out = _stored_by_position(tape, "efficient_attention", q, node, value_width)
     rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
@@ -176,6 +176,14 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     if tape.selective:
         tape.keep(False, out, lse, seed, offset)
     tape.save(node, out, lse, seed, offset)
+    return out
+
+
+def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
+    """The results of a kernel that a selective checkpoint kept, in place of running it again."""
+    out, lse, seed, offset = kept
+    out = out.alias(out.shape, out.strides, node)
+    out.tape.save(node, out, lse, seed, offset)
     return out
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramplan.tape.attention import EFFICIENT_LSE, EFFICIENT_ROWS
-from vramplan.tape.tape import RECOMPUTED, Saved, Tape, again, rounded
+from vramplan.tape.attention import EFFICIENT_LSE, EFFICIENT_ROWS, _again
+from vramplan.tape.tape import RECOMPUTED, Saved, Tape, rounded
 from vramplan.tape.tensors import (
     BOOL,
     FP32,
@@ -156,7 +156,7 @@ def _efficient_biased(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     node = tape.record("efficient_attention", (q, k, v, bias), backward, (q, k, v, bias))
     kept = tape.recall() if tape.selective else None
     if kept is not None:
-        return again(node, kept)
+        return _again(node, kept)
     tape.work(4 * batch * heads * length * kv_length * width)
     out = _by_position(tape, "efficient_attention", q, node)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)

@@ -515,14 +515,6 @@ class Tape:
                 raise StopRecomputation
 
 
-def again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
-    """The results of a kernel that a selective checkpoint kept, in place of running it again."""
-    out, lse, seed, offset = kept
-    out = out.alias(out.shape, out.strides, node)
-    out.tape.save(node, out, lse, seed, offset)
-    return out
-
-
 def rounded(size: int) -> int:
     """Bytes as the caching allocator hands them out: multiples of 512."""
     return round_up(size, ALLOCATOR_BLOCK_BYTES)
