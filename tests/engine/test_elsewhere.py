@@ -15,6 +15,7 @@ from vramplan.tape.record import Record
 
 pytestmark = pytest.mark.closed_form
 
+SEPARATE = ("llama", "bert", "opt", "gemma")  # families with a projection for each of queries, keys and values
 DRAWS = settings(max_examples=15, deadline=None)
 
 
@@ -63,8 +64,8 @@ def test_what_is_on_the_host_is_not_on_the_device(drawn: Setup, batch: int) -> N
     assert pinned_bytes(record.host, batch) == pinned_bytes(literal.host, batch)
     held = sum(one.at(batch) * one.copies for one in record.host)
     assert held <= pinned_bytes(record.host, batch) < 2 * held
-    if setup.model.task == "cls" or setup.loss == "fused":
-        return  # of what is alive only a view is saved, which alone goes to the host
+    if setup.model.family not in SEPARATE or setup.model.task == "cls" or setup.loss == "fused":
+        return  # of what is alive only a view is saved, of a fused projection for example: it alone goes to the host
     assert held >= plain.saved_bytes(batch) - record.saved_bytes(batch) - 512 * sum(one.copies for one in record.host)
 
 
