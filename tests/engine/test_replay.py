@@ -127,7 +127,7 @@ def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batc
         assert checkpointed or record.flops["recompute"] == 0
     elif setup.segments[0].selects == CORE:
         assert record.flops["recompute"] > 0
-    elif setup.segments[0].selects == MATMULS:
+    elif setup.segments[0].selects == MATMULS and setup.model.experts is None:  # PyTorch's list has no grouped products
         assert record.flops["recompute"] == 0
 
 
