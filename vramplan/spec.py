@@ -139,6 +139,7 @@ class ModelShape(NamedTuple):
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
     rope_scaling: str | None = None  # dynamic | longrope; the other kinds are made of the same tensors as none
     parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other
+    published_family: str | None = None  # where a runtime's own code replaced the family: what it was
 
 
 class Gpu(NamedTuple):
@@ -170,6 +171,7 @@ class Runtime(NamedTuple):
     context_bytes: int  # CUDA context and modules, outside the allocator
     context_by_architecture: Mapping[str, int] = MappingProxyType({})
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
+    model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
 
     def context_on(self, architecture: str | None) -> int:
         """Bytes of the CUDA context on a GPU of this architecture."""
@@ -207,6 +209,23 @@ class Sharded(NamedTuple):
     shards: int  # devices that share them; of ddp, that have the same
     no_sync: bool = False  # gradients of all micro-steps but the last stay whole on each device
     bucket_views: bool = False  # of ddp: gradients are views of the buckets that are summed
+
+
+class Split(NamedTuple):
+    """How one replica of a model is split over devices; each figure is a number of devices but for the last."""
+
+    tensor: int = 1  # share every matrix
+    pipeline: int = 1  # have blocks of their own
+    context: int = 1  # share every sequence
+    expert: int = 1  # of the data-parallel ones, share the experts
+    sequence_parallel: bool = False  # what tensor parallelism leaves whole is shared along the sequence
+    schedule: str = "1f1b"  # of a pipeline: 1f1b | gpipe | interleaved
+    virtual: int = 1  # interleaved: parts of the model on each device of the pipeline
+
+    @property
+    def devices(self) -> int:
+        """That hold one replica; expert parallelism takes the data-parallel ones."""
+        return self.tensor * self.pipeline * self.context
 
 
 class Job(NamedTuple):
@@ -267,6 +286,8 @@ class Job(NamedTuple):
     adapter: Adapter | None = None
     quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8 | gptq-int4
     sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
+    split: Split | None = None  # None: each device has a whole replica
+    offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
 
 
 def trains_all(job: Job) -> bool:

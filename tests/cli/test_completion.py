@@ -53,7 +53,7 @@ def test_commands_are_offered_with_what_they_are_for() -> None:
 def test_options_are_offered_once_and_hidden_ones_never() -> None:
     first = offered("fit", "--")
     assert {"--model", "--gpu", "--micro-batch", "--format", "--strict", "--help"} <= set(first)
-    assert not {"--micro-batch-size", "-m", "--no-hold-outputs", "--pipeline"} & set(first)
+    assert not {"--micro-batch-size", "-m", "--no-hold-outputs"} & set(first)
     assert offered("fit", "--micro-batch-") == ["--micro-batch-size"]
     assert offered("fit", "--no-h") == ["--no-hold-outputs"]
     assert "-m" in offered("fit", "-")

@@ -20,6 +20,7 @@ LOSSES = ("causal-lm-fp32",)
 GRADIENTS = ("set-to-none", "persistent")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 EMBEDDING_STATES = ("as-others", "fp32")
+MODEL_CODES = ("transformers", "megatron", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry")
 
 
 def _one_of(words: Sequence[str]) -> Read:
@@ -39,6 +40,7 @@ _READERS: dict[str, Read] = {
     "gradients": _one_of(GRADIENTS),
     "context": _context,
     "embedding_states": _one_of(EMBEDDING_STATES),
+    "model_code": _one_of(MODEL_CODES),
     **{CONTEXT + architecture: _context for architecture in GENERATIONS},
 }
 
@@ -51,8 +53,8 @@ def load_runtime_profile(path: Path | str) -> Profile:
     """Read one runtime profile. Raises InputError with every problem of the file."""
     fields = profile.open_profile(Path(path))
     common = profile.read(fields, "runtime", _READERS)
-    optional = "embedding_states"  # few runtimes do anything about them
-    missing = [key for key in _READERS if not key.startswith(CONTEXT) and key != optional and common.value(key) is None]
+    optional = ("embedding_states", "model_code")  # few runtimes do anything about them
+    missing = [key for key in _READERS if not key.startswith((CONTEXT, *optional)) and common.value(key) is None]
     if missing and not fields.sink.problems:
         fields.problem("fields", f"{', '.join(missing)} missing")
     fields.sink.raise_all()
@@ -81,5 +83,6 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         context_bytes=found.value("context"),
         context_by_architecture=exceptions,
         embedding_states=found.value("embedding_states") or "as-others",
+        model_code=found.value("model_code") or "transformers",
     )
     return runtime, locate.shadow_told("runtimes", found)

@@ -17,11 +17,6 @@ def _option(*names: str, metavar: str, help: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=help)
 
 
-def _later(*names: str, metavar: str = "VALUE") -> Any:
-    """Words of the job format that are known and not modelled yet: accepted, and answered with an error."""
-    return typer.Option(*names, metavar=metavar, hidden=True)
-
-
 def _job(
     model: Annotated[
         str | None, _option("--model", "-m", metavar="MODEL", help="Profile, file, config.json or cached ORG/NAME.")
@@ -247,16 +242,34 @@ def _job(
         str | None,
         _option("--frozen", metavar="A,B", help="Parts without gradients: embeddings, layers.0-11, norms, head, ..."),
     ] = None,
-    offload: Annotated[str | None, _later("--offload")] = None,
-    tensor: Annotated[str | None, _later("--tensor")] = None,
-    pipeline: Annotated[str | None, _later("--pipeline")] = None,
-    schedule: Annotated[str | None, _later("--schedule")] = None,
-    context: Annotated[str | None, _later("--context")] = None,
-    expert: Annotated[str | None, _later("--expert")] = None,
-    sequence_parallel: Annotated[
-        bool | None, typer.Option("--sequence-parallel/--no-sequence-parallel", hidden=True)
+    offload: Annotated[
+        str | None,
+        _option("--offload", metavar="A,B", help="On the host: activations, optimizer, gradients, parameters."),
     ] = None,
-    shards: Annotated[str | None, _later("--shards")] = None,
+    tensor: Annotated[
+        str | None, _option("--tensor", metavar="N", help="Devices that share each matrix (tensor parallelism).")
+    ] = None,
+    sequence_parallel: Annotated[
+        bool | None,
+        typer.Option(
+            "--sequence-parallel/--no-sequence-parallel", help="With --tensor: norms and dropout share the sequence."
+        ),
+    ] = None,
+    pipeline: Annotated[
+        str | None, _option("--pipeline", metavar="N", help="Devices with blocks of their own (pipeline stages).")
+    ] = None,
+    schedule: Annotated[
+        str | None, _option("--schedule", metavar="NAME", help="Of a pipeline: 1f1b, gpipe, interleaved:V.")
+    ] = None,
+    context: Annotated[
+        str | None, _option("--context", metavar="N", help="Devices that share each sequence (context parallelism).")
+    ] = None,
+    expert: Annotated[
+        str | None, _option("--expert", metavar="N", help="Data-parallel devices that share the experts.")
+    ] = None,
+    shards: Annotated[
+        str | None, _option("--shards", metavar="N", help="Devices that share sharded states, where not all.")
+    ] = None,
 ) -> None:
     """The template of the options; `with_job` gives them to a command."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.spec import DDP, Adapter, AnyJob, Experts, Gpu, ModelShape, Sharded, TextbookJob, TextbookModel
+from vramplan.spec import DDP, Adapter, AnyJob, Experts, Gpu, ModelShape, Sharded, Split, TextbookJob, TextbookModel
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:
@@ -54,14 +54,10 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "eval_batch_size": job.eval_batch_size,
         "generation_batch_size": job.generation_batch_size,
         "generation_length": job.generation_length,
-        "offload": ["activations"] if job.offload_activations else [],
+        "offload": [*job.offload, *(["activations"] if job.offload_activations else [])],
         "parallel": {
             "data": job.data_parallel_size,
-            "tensor": 1,
-            "pipeline": 1,
-            "context": 1,
-            "expert": 1,
-            "sequence_parallel": False,
+            **split_to_dict(job.split),
             **sharding_to_dict(job.sharding),
         },
         "runtime": job.runtime.name,
@@ -70,6 +66,20 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "max_utilization": job.max_utilization,
         "base_batch_size": job.base_batch_size,
         "base_learning_rate": job.base_learning_rate,
+    }
+
+
+def split_to_dict(split: Split | None) -> dict[str, Any]:
+    """The keys of `parallel` that say how a replica is split."""
+    split = split or Split()
+    interleaved = f"interleaved:{split.virtual}"
+    return {
+        "tensor": split.tensor,
+        "pipeline": split.pipeline,
+        "schedule": None if split.pipeline == 1 else interleaved if split.virtual > 1 else split.schedule,
+        "context": split.context,
+        "expert": split.expert,
+        "sequence_parallel": split.sequence_parallel,
     }
 
 
@@ -145,7 +155,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
     """An inline model with every key."""
     return {
         "name": model.name,
-        "family": model.family,
+        "family": model.published_family or model.family,
         "transformers_model_type": model.transformers_model_type,
         "task": model.task,
         "layers": model.layers,

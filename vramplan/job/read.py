@@ -13,6 +13,7 @@ from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.catalog.hf_config import read_value
 from vramplan.job import vocabulary as words
+from vramplan.spec import Split
 
 MAX_COUNT = 2**40  # of batches, steps, devices: beyond it something was pasted wrongly
 MAX_RATE = 1e6  # of learning rates: the same guard
@@ -42,6 +43,7 @@ class RawJob:
     expert_imbalance: float | None = None
     checkpoint_reentrant: bool | None = None
     offload_activations: bool = False
+    offload: tuple[str, ...] = ()
     attention: str | None = None
     loss: str | None = None
     label_smoothing: float | None = None
@@ -59,6 +61,7 @@ class RawJob:
     shards: int | None = None
     no_sync: bool | None = None
     gradient_as_bucket_view: bool | None = None
+    split: Split | None = None
     # textbook only, as are the three below
     activation_model: str | None = None
     activation_bytes: int | None = None
@@ -143,7 +146,8 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
             raw.cells[cell] = word
     textbook = raw.runtime == words.TEXTBOOK
     _parallel(raw, textbook)
-    raw.offload_activations = _techniques(fields)
+    raw.offload = tuple(_offload(fields))
+    raw.offload_activations = "activations" in raw.offload
     raw.quantization = fields.word("quantization", words.QUANTIZATIONS)
     raw.frozen = tuple(fields.texts("frozen") or ()) if fields.given("frozen") else ()
     raw.adapter = fields.fields("adapter")
@@ -290,12 +294,7 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
         return
     parallel.reject_unknown(words.PARALLEL_KEYS)
     raw.data_parallel_size = data = parallel.integer("data", maximum=2**20) or 1
-    for key in ("tensor", "pipeline", "context", "expert"):
-        size = parallel.integer(key, maximum=2**20)
-        if size is not None and size > 1:
-            parallel.refuse(key, f"{size} is not modelled (modelled: 1)")
-    if parallel.boolean("sequence_parallel"):
-        parallel.refuse("sequence_parallel", "true is not modelled")
+    raw.split = _split(parallel)
     raw.sharding = sharding = _pattern(parallel, "sharding", words.SHARDINGS)
     raw.shards = shards = parallel.integer("shards", maximum=2**20)
     raw.no_sync = parallel.boolean("no_sync")
@@ -304,14 +303,27 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
     if sharding is not None and sharding not in known:
         whose = "among the textbook's" if textbook else "modelled"
         parallel.refuse("sharding", f"{sharding} is not {whose} (modelled: {', '.join(known)})")
-    if shards is not None and (shards > data or data % shards):
-        message = f"{shards} do not divide the {data} data-parallel devices"
+    sharing = data if raw.split is None else data * raw.split.context
+    if shards is not None and (shards > sharing or sharing % shards):
+        message = f"{shards} do not divide the {sharing} data-parallel devices"
         parallel.refuse("shards", message, hint="leave it out for all of them")
     if textbook:
         for key in ("no_sync", "gradient_as_bucket_view"):
             if parallel.given(key):
                 parallel.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
-    _pattern(parallel, "schedule", words.SCHEDULES)  # of a pipeline, which is refused above
+
+
+def _split(parallel: Fields) -> Split | None:
+    """How a replica is split over devices; None where each has a whole one."""
+    sizes = {key: parallel.integer(key, maximum=2**20) or 1 for key in ("tensor", "pipeline", "context", "expert")}
+    along = bool(parallel.boolean("sequence_parallel"))
+    schedule = _pattern(parallel, "schedule", words.SCHEDULES)
+    if sizes["pipeline"] == 1 and schedule not in {None, "1f1b"}:
+        parallel.refuse("schedule", f"{schedule} belongs to a pipeline", hint="leave it out, or --pipeline 4")
+    if max(sizes.values()) == 1 and not along:
+        return None
+    word, _, virtual = (schedule or "1f1b").partition(":")
+    return Split(**sizes, sequence_parallel=along, schedule=word, virtual=int(virtual or 1))
 
 
 def _base(raw: RawJob) -> None:
@@ -329,17 +341,14 @@ def _base(raw: RawJob) -> None:
             fields.refuse(other, f"is missing: {key} alone scales nothing", hint=hint)
 
 
-def _techniques(fields: Fields) -> bool:
-    """What is known and not modelled: each at its default is accepted. Whether activations are offloaded."""
+def _offload(fields: Fields) -> list[str]:
+    """What is offloaded to the host; the words that are not modelled are refused."""
     offload = fields.texts("offload") if fields.given("offload") else None
     for word in offload or ():
         if word not in words.OFFLOADS:
             hint = nearest(word, words.OFFLOADS) or "known: " + ", ".join(words.OFFLOADS)
             fields.problem("offload", f"{shown(word)} is not a known value", hint=hint)
-    others = [word for word in offload or () if word != "activations"]
-    if others:
-        fields.refuse("offload", f"{', '.join(others)}: offloading is not modelled (modelled: activations)")
-    return "activations" in (offload or ())
+    return list(dict.fromkeys(offload or ()))
 
 
 def _adapter(adapter: Fields) -> None:

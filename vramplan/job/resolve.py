@@ -20,6 +20,7 @@ from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
+SPLITTING_RUNTIME = "megatron"  # where a job splits its model over devices and names no runtime
 BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
 
 
@@ -45,6 +46,10 @@ class Resolver:
         raw = self.raw
         runtime = self._runtime()
         model, gpu = self._model(), self._gpu()
+        if model is not None and runtime is not None and runtime.model_code != "transformers":
+            from vramplan.job.codes import in_its_own_code  # only runtimes with code of their own pay for it
+
+            model = in_its_own_code(self, model, runtime)
         cells = self._cells(self._precision(gpu), gpu)
         precision = cells.precision
         optimizer, implementation = optimizer_of(self, runtime, cells)
@@ -123,6 +128,16 @@ class Resolver:
             from vramplan.job.sharding import sharding_of  # only jobs with several devices pay for it
 
             sharding = sharding_of(self)
+        split = raw.split
+        if split is not None and model is not None and runtime is not None:
+            from vramplan.job.split import check_split  # only jobs that split a replica pay for it
+
+            check_split(self, split, model, runtime, sequence_length)
+        host = tuple(word for word in raw.offload if word != "activations")
+        if host:
+            from vramplan.job.offload import check_offload_of_states  # only these jobs pay for it
+
+            check_offload_of_states(self, host, sharding)
         global_batch, given = self._batch()
         if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
             self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
@@ -190,6 +205,8 @@ class Resolver:
             generation_length=raw.generation_length,
             compile=bool(raw.compile),
             sharding=sharding,
+            split=split,
+            offload=host,
         )
         if sharding is not None:
             from vramplan.job.sharding import check_sharding
@@ -224,7 +241,10 @@ class Resolver:
         runtime = self.raw.runtime
         if runtime is None:
             runtime = "transformers"
-            self._assume("runtime", runtime, "the default")
+            why = "the default"
+            if self.raw.split is not None and SPLITTING_RUNTIME in words.RUNTIMES:
+                runtime, why = SPLITTING_RUNTIME, f"{runtime} keeps a replica on one device"
+            self._assume("runtime", runtime, why)
         if runtime not in words.RUNTIMES:
             hint = None if runtime in words.KNOWN_RUNTIMES else nearest(runtime, words.KNOWN_RUNTIMES)
             modelled = ", ".join(words.RUNTIMES)

@@ -17,7 +17,7 @@ from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_s
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
 from vramplan.models.modules import CORE, DPO_PRECOMPUTED, OUTSIDE_LOSSES, PREFERENCES, Recipe, Segment
-from vramplan.spec import DDP, Adapter, ModelShape, Sharded
+from vramplan.spec import DDP, Adapter, ModelShape, Sharded, Split
 from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
@@ -58,6 +58,8 @@ class Setup(NamedTuple):
     adapter: Adapter | None = None
     quantization: str | None = None
     sharding: Sharded | None = None  # how data-parallel devices share the states
+    split: Split | None = None  # how a replica is split over devices
+    offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:

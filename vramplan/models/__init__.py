@@ -116,6 +116,12 @@ def shards_by_blocks(name: str) -> bool:
     return name in SHARDED
 
 
+def splits_of(name: str) -> tuple[str, ...]:
+    """Of tensor, sequence_parallel, pipeline, context and expert the ways to split that the code models: `splits`."""
+    ways: tuple[str, ...] = _own(name, "splits", ())
+    return ways
+
+
 def takes_packing(name: str) -> bool:
     """Whether the family was traced with packed sequences: `takes_packing = True`."""
     return _own(name, "takes_packing", False) is True

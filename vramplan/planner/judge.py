@@ -140,6 +140,8 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         adapter=job.adapter,
         quantization=job.quantization,
         sharding=job.sharding,
+        split=job.split,
+        offload=job.offload,
     )
 
 

@@ -1,0 +1,107 @@
+"""How a replica of a model is split over devices: what must divide, and what a runtime's code can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.models import splits_of
+from vramplan.spec import ModelShape, Runtime, Split
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
+
+
+def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Runtime, sequence_length: int) -> None:
+    """Refuse what the runtime's code cannot do, and sizes that do not divide, each with the nearest that do."""
+    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    able = splits_of(model.family)
+    known = model.published_family or model.family
+    for key in ("tensor", "pipeline", "context", "expert", "sequence_parallel"):
+        given = getattr(split, key)
+        if given is not True and given <= 1:
+            continue
+        if key in able:
+            CHECKS[key](resolver, split, model, sequence_length)
+        else:
+            shown = "true" if given is True else given
+            fields.refuse(key, f"{shown} is not modelled for {known} under {runtime.name}", hint="--runtime megatron")
+
+
+def _tensor(resolver: Resolver, split: Split, model: ModelShape, _sequence_length: int) -> None:
+    _divides(resolver, "tensor", split.tensor, model.attention_heads, "attention heads", model)
+    if split.tensor <= model.key_value_heads:
+        _divides(resolver, "tensor", split.tensor, model.key_value_heads, "key and value heads", model)
+    _divides(resolver, "tensor", split.tensor, model.intermediate_size, "elements of the feed-forward layer", model)
+
+
+def _sequence(resolver: Resolver, split: Split, _model: ModelShape, sequence_length: int) -> None:
+    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    if split.tensor == 1:
+        message = "true shares what tensor parallelism leaves whole, and parallel.tensor is 1"
+        fields.refuse("sequence_parallel", message, hint="--tensor 2, or leave it out")
+    elif sequence_length % split.tensor:
+        message = f"{split.tensor} devices cannot share a sequence_length of {sequence_length}"
+        fields.refuse("sequence_parallel", message, hint=_nearest_multiple(sequence_length, split.tensor))
+
+
+def _context(resolver: Resolver, split: Split, _model: ModelShape, sequence_length: int) -> None:
+    """Each device has an early and a late part of the sequence, for an equal share of causal attention."""
+    fields, parts = resolver.raw.fields.fields("parallel") or resolver.raw.fields, 2 * split.context
+    if sequence_length % parts:
+        message = f"{split.context} devices cannot share a sequence_length of {sequence_length} in {parts} equal parts"
+        fields.refuse("context", message, hint=_nearest_multiple(sequence_length, parts))
+
+
+def _pipeline(resolver: Resolver, split: Split, model: ModelShape, _sequence_length: int) -> None:
+    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    parts = split.pipeline * split.virtual
+    if parts > model.blocks:
+        message = f"{split.pipeline} stages"
+        if split.virtual > 1:
+            message += f" of {split.virtual} parts"
+        most = model.blocks // split.virtual
+        hint = f"use at most {most}" if most > 1 else "use fewer parts"
+        fields.refuse("pipeline", f"{message} are more than the {model.blocks} blocks of {model.name}", hint=hint)
+    if split.virtual == 1 and split.schedule == "interleaved":
+        fields.refuse("schedule", "interleaved:1 is 1f1b", hint="use interleaved:2 or 1f1b")
+
+
+def _experts(resolver: Resolver, split: Split, model: ModelShape, _sequence_length: int) -> None:
+    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    if model.experts is None:
+        fields.refuse("expert", f"{model.name} has no experts", hint="leave it out")
+        return
+    _divides(resolver, "expert", split.expert, model.experts.routed, "experts", model)
+    sharing = resolver.raw.data_parallel_size * split.context
+    if sharing % split.expert:
+        message = f"{split.expert} do not divide the {sharing} devices that share the data"
+        fields.refuse("expert", message, hint=nearest_divisors(split.expert, sharing))
+
+
+def _divides(resolver: Resolver, key: str, size: int, whole: int, of_what: str, model: ModelShape) -> None:
+    if whole and whole % size:
+        fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+        message = f"{size} does not divide the {whole} {of_what} of {model.name}"
+        fields.refuse(key, message, hint=nearest_divisors(size, whole))
+
+
+def nearest_divisors(size: int, whole: int) -> str:
+    """The divisors of a number on either side of one that is none."""
+    below = next((one for one in range(min(size - 1, whole), 0, -1) if whole % one == 0), None)
+    above = next((one for one in range(size + 1, whole + 1) if whole % one == 0), None)
+    return "nearest: " + " and ".join(str(one) for one in (below, above) if one is not None)
+
+
+def _nearest_multiple(length: int, of: int) -> str:
+    below = length // of * of
+    return "nearest: " + " and ".join(str(one) for one in (below, below + of) if one)
+
+
+CHECKS = {
+    "tensor": _tensor,
+    "pipeline": _pipeline,
+    "context": _context,
+    "expert": _experts,
+    "sequence_parallel": _sequence,
+}
+"""By the key what must divide what."""
