@@ -36,7 +36,6 @@ from vramplan.spec import (
     Gpu,
     Job,
     ModelShape,
-    Runtime,
     TextbookJob,
     trains_all,
 )
@@ -163,8 +162,8 @@ def describe(
         total_parameters=total,
         trainable_parameters=trainable,
         peak=_peak(record, rung),
-        components=_components(record, judged, rung, total),
-        overheads=_overheads(rung.peak, judge.context_bytes, job.runtime),
+        components=_beside_whole(_components(record, judged, rung, total), judge, rung),
+        overheads=_overheads(rung.peak, judge),
         recommended=_recommended(rung, job),
         checkpoints=checkpoint_ranges_in(rung.placement, job.model.stacks),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
@@ -269,6 +268,20 @@ def _components(record: Record, job: Job, rung: Rung, total: int) -> tuple[Compo
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
 
 
+def _beside_whole(parts: tuple[Component, ...], judge: Judge, rung: Rung) -> tuple[Component, ...]:
+    """The parts of a shared model beside what one device alone would hold, and what divides them."""
+    if judge.job.data_parallel_size == 1 and judge.job.split is None:
+        return parts
+    from vramplan.planner.devices import divided_by, is_shared, whole_sizes  # only jobs with several devices pay for it
+
+    if not is_shared(judge.job):
+        return parts
+    whole, by = whole_sizes(judge, rung), divided_by(judge.job, accumulates=rung.schedule.accumulates)
+    return tuple(
+        part._replace(unsharded_bytes=whole.get(part.name), divided_by=by.get(part.name, ())) for part in parts
+    )
+
+
 def _sample(job: Job) -> str:
     """`1024 tokens`, `224 x 224 pixels`, or both."""
     length = str(job.sequence_length)
@@ -342,12 +355,19 @@ def own_parameters(job: Job, record: Record) -> int:
     return record.parameters - (0 if job.adapter is None else record.trainable_parameters)
 
 
-def _overheads(peak: Footprint, context_bytes: int, runtime: Runtime) -> tuple[Component, ...]:
-    factor = RESERVED_PERCENT / 100
-    return (
+def _overheads(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
+    factor, whose = RESERVED_PERCENT / 100, f"{judge.job.runtime.name} runtime profile"
+    parts = [
         Component("allocator", peak.reserved - peak.allocated, f"reserved is {factor:.2f} x allocated"),
-        Component("context", context_bytes, f"CUDA context, {runtime.name} runtime profile"),
-    )
+        Component("context", judge.context_bytes, f"CUDA context, {whose}"),
+    ]
+    if judge.groups_bytes:
+        from vramplan.planner.devices import process_groups  # only jobs with several devices pay for it
+
+        groups = process_groups(judge.job)
+        count = "a communicator" if len(groups) == 1 else f"communicators, {len(groups)}"
+        parts.append(Component("nccl", judge.groups_bytes, f"{count} ({', '.join(groups)}), {whose}"))
+    return tuple(parts)
 
 
 def _recommended(rung: Rung, job: Job) -> Recommendation:

@@ -170,6 +170,7 @@ class Runtime(NamedTuple):
     gradients: str  # "set-to-none": made in backward, gone after the step | "persistent": buffers that stay
     context_bytes: int  # CUDA context and modules, outside the allocator
     context_by_architecture: Mapping[str, int] = MappingProxyType({})
+    process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
 

@@ -37,6 +37,8 @@ class Trials:
         self.job, self.records = job, dict[tuple[str, bool, bool], Record]()
         self.usable = job.gpu.capacity_bytes - job.reserve_bytes
         self.context = job.runtime.context_on(job.gpu.architecture)
+        if job.sharding is not None and job.data_parallel_size > 1:
+            self.context += job.runtime.process_group_bytes
 
     def allocated(self, strategy: str, micro: int, steps: int) -> int:
         key = (strategy, steps > 1, micro == 1)

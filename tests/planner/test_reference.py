@@ -14,6 +14,7 @@ from vramplan.job import build_job
 from vramplan.results import FitResult
 
 GIB = 1 << 30
+NCCL = Fraction("1.45")  # of a communicator
 CONTEXT = {"volta": Fraction("1.3"), None: Fraction("0.6")}
 
 
@@ -64,6 +65,9 @@ def test_every_sum_of_an_answer_adds_up(raw: dict[str, Any]) -> None:
 
     # "Until the allocator is simulated"
     context = CONTEXT[None] * GIB
+    if raw["parallel"]["data"] > 1:
+        assert result.overheads[-1].name == "nccl"
+        context += NCCL * GIB
     assert abs(peak.reserved_bytes - Fraction("1.04") * peak.allocated_bytes) <= 1
     assert abs(peak.device_bytes - peak.reserved_bytes - context) <= 1
     assert abs(peak.low_bytes - peak.allocated_bytes - context / 2) <= 1

@@ -39,6 +39,7 @@ _READERS: dict[str, Read] = {
     "loss": _one_of(LOSSES),
     "gradients": _one_of(GRADIENTS),
     "context": _context,
+    "process_group": _context,
     "embedding_states": _one_of(EMBEDDING_STATES),
     "model_code": _one_of(MODEL_CODES),
     **{CONTEXT + architecture: _context for architecture in GENERATIONS},
@@ -82,6 +83,7 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         gradients=found.value("gradients"),
         context_bytes=found.value("context"),
         context_by_architecture=exceptions,
+        process_group_bytes=found.value("process_group"),
         embedding_states=found.value("embedding_states") or "as-others",
         model_code=found.value("model_code") or "transformers",
     )

@@ -27,24 +27,25 @@ class Footprint(NamedTuple):
     high: int
 
 
-def footprint(allocated_bytes: int, context_bytes: int, margin_percent: int = 0) -> Footprint:
+def footprint(allocated_bytes: int, outside_bytes: int, margin_percent: int = 0) -> Footprint:
     """What the allocator reserves, what the device shows, and the band, for a peak of allocated bytes.
 
+    `outside_bytes` are on the device and not in the allocator: the CUDA context and communicators.
     `margin_percent` of the allocated bytes widens the band at either end.
     """
     reserved = -(-allocated_bytes * RESERVED_PERCENT // 100)
     return Footprint(
         allocated=allocated_bytes,
         reserved=reserved,
-        device=reserved + context_bytes,
-        low=-(-allocated_bytes * (100 - margin_percent) // 100) + -(-context_bytes // 2),
-        high=-(-allocated_bytes * (HIGH_PERCENT + margin_percent) // 100) + context_bytes,
+        device=reserved + outside_bytes,
+        low=-(-allocated_bytes * (100 - margin_percent) // 100) + -(-outside_bytes // 2),
+        high=-(-allocated_bytes * (HIGH_PERCENT + margin_percent) // 100) + outside_bytes,
     )
 
 
-def allocated_limit(device_bytes: int, context_bytes: int) -> int:
+def allocated_limit(device_bytes: int, outside_bytes: int) -> int:
     """The largest allocated bytes whose device figure is within `device_bytes`."""
-    room = device_bytes - context_bytes
+    room = device_bytes - outside_bytes
     limit = room * 100 // RESERVED_PERCENT
     while limit > 0 and -(-limit * RESERVED_PERCENT // 100) > room:
         limit -= 1

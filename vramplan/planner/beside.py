@@ -66,7 +66,7 @@ def _sequences(batch: int) -> str:
 
 def _against(judge: Judge, needed_bytes: int, peak: Footprint, fits: str) -> str:
     """The peak beside that of training; `fits` is what is said where it fits: of a lower bound, nothing."""
-    own = footprint(needed_bytes, judge.context_bytes)
+    own = footprint(needed_bytes, judge.outside_bytes)
     verdict = {FITS: fits, TIGHT: ", and may not fit"}.get(judge.verdict(own), ", and does not fit")
     device = f" (device {_gib(own.device)})" if verdict else ""
     return f"{_gib(needed_bytes)}, more than the {_gib(peak.allocated)} of training{verdict}{device}"

@@ -30,13 +30,19 @@ class Judge:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.context_bytes = job.runtime.context_on(job.gpu.architecture)
+        self.groups_bytes = 0  # of the communicators
+        if job.data_parallel_size > 1 or job.split is not None:
+            from vramplan.planner.devices import process_groups  # only jobs with several devices pay for it
+
+            self.groups_bytes = len(process_groups(job)) * job.runtime.process_group_bytes
+        self.outside_bytes = self.context_bytes + self.groups_bytes  # on the device, and not in the allocator
         self.usable_bytes = job.gpu.capacity_bytes - job.reserve_bytes
         self.margin_percent = COMPILED_MARGIN_PERCENT if job.compile else 0
-        usable, context, margin = self.usable_bytes, self.context_bytes, self.margin_percent
+        usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin_percent
         self.limits = Limits(
-            high=max(0, (usable - context) * 100 // (HIGH_PERCENT + margin)),
-            low=max(0, (usable - -(-context // 2)) * 100 // (100 - margin)),
-            device=allocated_limit(usable, context),
+            high=max(0, (usable - outside) * 100 // (HIGH_PERCENT + margin)),
+            low=max(0, (usable - -(-outside // 2)) * 100 // (100 - margin)),
+            device=allocated_limit(usable, outside),
         )
         self._records: dict[tuple[str, bool, bool], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
@@ -66,7 +72,7 @@ class Judge:
     def footprint(self, strategy: str, schedule: Schedule) -> Footprint:
         """The peak of a schedule on its way to the device."""
         allocated = self.allocated_bytes(strategy, schedule.micro_batch_size, schedule.accumulates)
-        return footprint(allocated, self.context_bytes, self.margin_percent)
+        return footprint(allocated, self.outside_bytes, self.margin_percent)
 
     def verdict(self, peak: Footprint) -> str:
         """fits: high <= usable; tight: low <= usable < high; else does-not-fit."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from vramplan.flags import flags_of
 from vramplan.report.lines import clean
 from vramplan.report.lists import problems_text, yes
-from vramplan.report.memory import Figures, by_textbook, heading, memory_rows
+from vramplan.report.memory import Figures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.text import judged_words, margin_words, notes, strategy, subject, value_text, verdict_words
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
@@ -193,16 +193,18 @@ def _run(result: FitResult) -> list[str]:
 
 
 def _memory(result: FitResult, figures: Figures) -> list[str]:
-    cells = []
+    cells, shared = [], is_shared(result)
     for row in memory_rows(result, figures):
         gb = [] if row.gb_hundredths is None else [text_of(row.gb_hundredths)]
-        shown = [text(row.name), *gb, text_of(row.hundredths), percent(row.bytes, result.capacity_bytes)]
+        whole = [alone(row)] if shared else []
+        shown = [text(row.name), *gb, text_of(row.hundredths), *whole, percent(row.bytes, result.capacity_bytes)]
         if row.kind == "total":
-            shown = [f"**{cell}**" for cell in shown]
+            shown = [f"**{cell}**" if cell else "" for cell in shown]
         cells.append([*shown, text(row.basis)])
     title, where = heading(result)
     gb_column = ["GB:"] if by_textbook(result) else []
-    columns = ("component", *gb_column, "GiB:", "% of GPU:", "basis")
+    alone_column = ["alone:"] if shared else []
+    columns = ("component", *gb_column, "GiB:", *alone_column, "% of GPU:", "basis")
     return [f"### {title}: {text(where)}", "", *table(columns, cells)]
 
 

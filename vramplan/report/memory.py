@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from vramplan.report.lines import STYLES, Cell, Column, Line, Span, table, wrap
-from vramplan.report.numbers import apportion, gb_near, gib_against, gib_down, gib_up, percent, text_of
+from vramplan.report.numbers import apportion, gb_near, gib_against, gib_down, gib_near, gib_up, percent, text_of
 from vramplan.results import TEXTBOOK_PHASE, Component, FitResult
 
 _LETTERS = {
@@ -65,6 +65,7 @@ class Row(NamedTuple):
     hundredths: int
     bytes: int
     basis: str = ""
+    unsharded_bytes: int | None = None  # on one device alone, where several share the model
     gb_hundredths: int | None = None  # only where the textbook is compared with printed figures
 
 
@@ -74,7 +75,7 @@ def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
         return _textbook_rows(result, figures)
     peak = result.peak
     rows = [
-        Row("component", part.name, hundredths, part.bytes, part.basis)
+        Row("component", part.name, hundredths, part.bytes, part.basis, part.unsharded_bytes)
         for part, hundredths in zip(result.components, figures.components, strict=True)
         if part.bytes
     ]
@@ -105,13 +106,13 @@ def _textbook_rows(result: FitResult, figures: Figures) -> list[Row]:
     total, usable = gb_near(result.peak.allocated_bytes), gb_near(result.usable_bytes)
     rows = [
         # GB are there to be held against a printed table, so each is rounded by itself, as it is there
-        Row("component", part.name, shown, part.bytes, part.basis.removeprefix("textbook: "), gb_near(part.bytes))
+        Row("component", part.name, shown, part.bytes, part.basis.removeprefix("textbook: "), None, gb_near(part.bytes))
         for part, shown in zip(result.components, figures.components, strict=True)
     ]
     basis = "all that the textbook counts"
-    rows.append(Row("total", "total", figures.device, result.peak.device_bytes, basis, total))
-    rows.append(Row("free", "free", figures.headroom, result.headroom_bytes, "", usable - total))
-    rows.append(Row("total", "capacity", figures.usable, result.usable_bytes, "all that the GPU has", usable))
+    rows.append(Row("total", "total", figures.device, result.peak.device_bytes, basis, None, total))
+    rows.append(Row("free", "free", figures.headroom, result.headroom_bytes, "", None, usable - total))
+    rows.append(Row("total", "capacity", figures.usable, result.usable_bytes, "all that the GPU has", None, usable))
     return rows
 
 
@@ -136,21 +137,35 @@ def memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
         "free": (Span("!", "over"), "over") if figures.headroom < 0 else (Span(FREE, "free", "."), ""),
     }
     rows: list[list[Cell]] = []
+    shared = is_shared(result)
     for row in memory_rows(result, figures):
         mark, style = marks.get(row.kind) or (letters[row.name, row.kind == "overhead"], "")
         share = percent(row.bytes, result.capacity_bytes)
         gb = [] if row.gb_hundredths is None else [text_of(row.gb_hundredths)]
-        cells = (row.name, *gb, text_of(row.hundredths), share)
+        cells = (row.name, *gb, text_of(row.hundredths), *([alone(row)] if shared else []), share)
         rows.append([mark, *(Span(cell, style) for cell in cells), Span(row.basis, "muted")])
     columns = [
         Column(""),
         Column("component", most=16),
         *([Column("GB", right=True)] if by_textbook(result) else []),
         Column("GiB", right=True),
+        *([Column("alone", right=True, drop=3)] if shared else []),
         Column("% of GPU", right=True, drop=1),
         Column("basis", drop=2, fluid=True),
     ]
     return lines + table(columns, rows, width)
+
+
+def is_shared(result: FitResult) -> bool:
+    """Whether several devices share the model, so that a part is less than on one device alone."""
+    return any(part.unsharded_bytes is not None for part in result.components)
+
+
+def alone(row: Row) -> str:
+    """GiB of a part on one device alone; nothing where there is none, as of sums."""
+    if row.unsharded_bytes is None:
+        return ""
+    return text_of(row.hundredths if row.unsharded_bytes == row.bytes else gib_near(row.unsharded_bytes))
 
 
 def keys_of(components: Iterable[Component], overheads: Iterable[Component]) -> dict[tuple[str, bool], Span]:

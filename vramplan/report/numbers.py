@@ -34,6 +34,11 @@ def text_of(hundredths: int) -> str:
     return f"{sign}{whole}.{part:02d}"
 
 
+def gib_near(size: int) -> int:
+    """Hundredths of a GiB, rounded to the nearest."""
+    return (200 * size + 2**30) // 2**31
+
+
 def gb_near(size_bytes: int) -> int:
     """Hundredths of a GB, to the nearest: textbook figures are compared with printed ones, which are rounded so."""
     return (size_bytes * 200 + GB) // (2 * GB)

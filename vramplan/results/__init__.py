@@ -29,6 +29,8 @@ class Component(NamedTuple):
     name: str
     bytes: int
     basis: str
+    unsharded_bytes: int | None = None  # on one device that runs the same micro-batch alone; None: nothing is shared
+    divided_by: tuple[tuple[str, int], ...] = ()  # among so many devices, and by what: ("shards", 8), ("tensor", 2)
 
 
 class Peak(NamedTuple):

@@ -48,7 +48,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             },
             "saved_bytes": peak.saved_bytes,
         },
-        "components": _parts(result.components),
+        "components": [_component(part) for part in result.components],
         "overheads": _parts(result.overheads),
         "recommended": {
             "micro_batch_size": recommended.micro_batch_size,
@@ -112,6 +112,15 @@ def _advice(advice: Advice) -> dict[str, Any]:
         "schedule": advice.schedule,
         "synchronisation": advice.synchronisation,
         "batch_normalisation": advice.batch_normalisation,
+    }
+
+
+def _component(part: Component) -> dict[str, Any]:
+    """A part of the peak, with what it would be on one device and what divides it."""
+    return {
+        **_parts([part])[0],
+        "unsharded_bytes": part.unsharded_bytes,
+        "divided_by": dict(part.divided_by) or None,
     }
 
 

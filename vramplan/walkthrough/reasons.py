@@ -42,7 +42,7 @@ def reasons(
             yield f"{name}: {_gb(size)} that the textbook leaves out" + (f" ({made})" if made else "")
     outside = replay.device_bytes - ours
     if outside >= threshold:
-        yield f"device: {_gb(outside)} more for the allocator and the CUDA context, which the textbook leaves out"
+        yield f"device: {_gb(outside)} more for the allocator, the CUDA context and NCCL, which the textbook leaves out"
 
 
 def _states(

@@ -1,0 +1,90 @@
+"""Several devices: which groups of them talk to each other, and what one device alone would hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Job, Split
+
+if TYPE_CHECKING:  # the judge asks for the groups of a job
+    from vramplan.planner.choose import Rung
+    from vramplan.planner.judge import Judge
+
+STATES = ("weights", "master", "optimizer", "ema", "buffers")  # the same during the whole iteration
+OF_SEVERAL = ("gathered", "communication")  # one device has none
+
+
+def is_shared(job: Job) -> bool:
+    """Whether a device holds less than one device alone would."""
+    return job.split is not None or (job.sharding is not None and job.sharding.kind != DDP)
+
+
+def whole_sizes(judge: Judge, rung: Rung) -> dict[str, int]:
+    """Bytes of each component on one device that runs the same micro-batch alone; gradients all at once.
+
+    States are what they always are; the others as they are at that device's own worst moment.
+    """
+    from vramplan.planner.judge import Judge
+
+    job = judge.job
+    # gradients that are summed in every micro-step are there when the next begins, and can be counted
+    sharding = None if job.sharding is None else job.sharding._replace(shards=1, no_sync=False)
+    alone = Judge(job._replace(data_parallel_size=1, sharding=sharding, split=None))
+    micro, accumulates = rung.schedule.micro_batch_size, rung.schedule.accumulates
+    record = alone.record(rung.placement, accumulates, micro == 1)
+    sizes = dict(record.components(micro, *record.worst(micro)))
+    for name in STATES:
+        size = sum(one.at(micro) for one in record.states if one.category == name)
+        if size:
+            sizes[name] = size
+    sizes["gradients"] = alone.gradient_bytes(rung.placement)
+    for name in OF_SEVERAL:
+        sizes.pop(name, None)
+    return sizes
+
+
+WITH_WEIGHTS = (FSDP, FSDP_GRAD_OP, "hsdp", "zero3")  # they share the weights
+WITH_GRADIENTS = (*WITH_WEIGHTS, "zero2")  # and the gradients
+OPTIMIZER = ("master", "optimizer", "ema")
+
+
+def divided_by(job: Job, *, accumulates: bool) -> dict[str, tuple[tuple[str, int], ...]]:
+    """What divides each component among devices: how many shards, or devices of each way to split.
+
+    Tensor parallelism divides what it splits: the norms and what is between its regions stay whole.
+    """
+    split, sharding = job.split or Split(), job.sharding
+    parts = [(key, getattr(split, key)) for key in ("tensor", "pipeline")]
+    model = tuple((key, size) for key, size in parts if size > 1)
+    sample = tuple((key, size) for key, size in [*parts, ("context", split.context)] if size > 1)
+    shards: tuple[tuple[str, int], ...] = ()
+    kind = ""
+    if sharding is not None and sharding.kind != DDP:
+        shards, kind = (("shards", sharding.shards),), sharding.kind
+    whole_gradients = sharding is not None and sharding.no_sync and accumulates
+    return {
+        "weights": model + (shards if kind in WITH_WEIGHTS else ()),
+        "gradients": model + (shards if kind in WITH_GRADIENTS and not whole_gradients else ()),
+        **dict.fromkeys(OPTIMIZER, model + shards),
+        **dict.fromkeys(("activations", "temporaries", "weight_casts"), sample),
+    }
+
+
+GROUPS = {
+    "data": "data-parallel devices",
+    "tensor": "those that share matrices",
+    "pipeline": "neighbours in the pipeline",
+    "context": "those that share a sequence",
+    "expert": "those that share the experts",
+}
+"""Communicators that a device is part of, by what makes it."""
+
+
+def process_groups(job: Job) -> tuple[str, ...]:
+    """The groups of devices that a device talks to, each through a communicator of its own.
+
+    Replicas whose communication is not counted have none.
+    """
+    split = job.split or Split()
+    sizes = {"data": 1 if job.sharding is None else job.data_parallel_size, **{key: getattr(split, key) for key in GROUPS if key != "data"}}
+    return tuple(key for key, size in sizes.items() if size > 1)
