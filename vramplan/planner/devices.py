@@ -86,5 +86,5 @@ def process_groups(job: Job) -> tuple[str, ...]:
     Replicas whose communication is not counted have none.
     """
     split = job.split or Split()
-    sizes = {"data": 1 if job.sharding is None else job.data_parallel_size, **{key: getattr(split, key) for key in GROUPS if key != "data"}}
-    return tuple(key for key, size in sizes.items() if size > 1)
+    data = 1 if job.sharding is None else job.data_parallel_size
+    return tuple(key for key in GROUPS if (data if key == "data" else getattr(split, key)) > 1)
