@@ -166,13 +166,16 @@ class Runtime(NamedTuple):
     name: str
     title: str
     optimizer_implementation: str  # of Adam and AdamW, where the job leaves it open
-    loss: str  # "causal-lm-fp32": the causal loss upcasts the logits
+    loss: str  # "causal-lm-fp32": the causal loss upcasts the logits | "causal-lm": it does not
     gradients: str  # "set-to-none": made in backward, gone after the step | "persistent": buffers that stay
     context_bytes: int  # CUDA context and modules, outside the allocator
     context_by_architecture: Mapping[str, int] = MappingProxyType({})
     process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
+    defaults: Mapping[str, Any] = MappingProxyType({})  # what a job has where it says nothing (job/runtime.py)
+    only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True
+    notes: Mapping[str, str] = MappingProxyType({})  # what its profile says of a field
 
     def context_on(self, architecture: str | None) -> int:
         """Bytes of the CUDA context on a GPU of this architecture."""

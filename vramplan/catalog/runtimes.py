@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from vramplan.catalog import locate, profile
 from vramplan.catalog.fields import Fields
@@ -14,13 +15,26 @@ from vramplan.spec import Assumption, Runtime
 from vramplan.units import parse_size_bytes
 
 CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by architecture
+ONLY = "only_"  # only_family, only_sharding: what the framework has at all
+ONLY_KEYS = (
+    *("family", "precision", "optimizer", "adapter", "quantization", "sharding", "activation_checkpointing"),
+    *("attention", "loss", "offload"),
+)
+"""What an `only_` field may be about; of `adapter` the kinds, of `family` the families of models."""
 
 
-LOSSES = ("causal-lm-fp32",)
+LOSSES = ("causal-lm-fp32", "causal-lm")
 GRADIENTS = ("set-to-none", "persistent")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 EMBEDDING_STATES = ("as-others", "fp32")
 MODEL_CODES = ("transformers", "megatron", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry")
+PRECISIONS = (
+    *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fsdp-bf16", "fp8"),
+)
+OPTIMIZERS = ("adamw", "adam", "sgd", "adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "muon")
+ATTENTIONS = ("eager", "flash", "efficient", "sdpa")
+SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "distributed-optimizer")
+DTYPES = ("fp32", "bf16", "fp16")
 
 
 def _one_of(words: Sequence[str]) -> Read:
@@ -34,7 +48,53 @@ def _context(fields: Fields, name: str) -> int | None:
     return fields.parsed(name, lambda text: parse_size_bytes(text, rounding="up"))
 
 
+def _boolean(fields: Fields, name: str) -> bool | None:
+    return fields.boolean(name)
+
+
+def _text(fields: Fields, name: str) -> str | None:
+    return fields.text(name)
+
+
+def _count(fields: Fields, name: str) -> int | None:
+    return fields.integer(name)
+
+
+def _probability(fields: Fields, name: str) -> float | None:
+    return fields.number(name, minimum=0, below=1)
+
+
+def _norm(fields: Fields, name: str) -> float | None:
+    return fields.number(name, minimum=0)
+
+
+def _words(fields: Fields, name: str) -> tuple[str, ...] | None:
+    texts = fields.texts(name)
+    return None if texts is None else tuple(texts)
+
+
+DEFAULTS: dict[str, Read] = {
+    "precision": _one_of(PRECISIONS),
+    "sharded_precision": _one_of(PRECISIONS),
+    "optimizer": _one_of(OPTIMIZERS),
+    "quantized_optimizer": _one_of(OPTIMIZERS),
+    "gradient_dtype": _one_of(DTYPES),
+    "max_gradient_norm": _norm,
+    "attention": _one_of(ATTENTIONS),
+    "head_loss": _text,
+    "loss_chunk_tokens": _count,
+    "dropout": _probability,
+    "hold_outputs": _boolean,
+    "compile": _boolean,
+    "checkpoint_reentrant": _boolean,
+    "sharding": _one_of(SHARDINGS),
+    "no_sync": _boolean,
+    "gradient_as_bucket_view": _boolean,
+}
+"""What a job has of a runtime where it says nothing; `job/runtime.py` says how each is taken."""
+
 _READERS: dict[str, Read] = {
+    "version": _text,
     "optimizer_implementation": _one_of(IMPLEMENTATIONS),
     "loss": _one_of(LOSSES),
     "gradients": _one_of(GRADIENTS),
@@ -42,8 +102,12 @@ _READERS: dict[str, Read] = {
     "process_group": _context,
     "embedding_states": _one_of(EMBEDDING_STATES),
     "model_code": _one_of(MODEL_CODES),
+    **DEFAULTS,
+    "only_one_device": _boolean,
+    **{ONLY + key: _words for key in ONLY_KEYS},
     **{CONTEXT + architecture: _context for architecture in GENERATIONS},
 }
+_REQUIRED = ("optimizer_implementation", "loss", "gradients", "context", "process_group")
 
 
 FIELDS = tuple(_READERS)
@@ -54,12 +118,24 @@ def load_runtime_profile(path: Path | str) -> Profile:
     """Read one runtime profile. Raises InputError with every problem of the file."""
     fields = profile.open_profile(Path(path))
     common = profile.read(fields, "runtime", _READERS)
-    optional = ("embedding_states", "model_code")  # few runtimes do anything about them
-    missing = [key for key in _READERS if not key.startswith((CONTEXT, *optional)) and common.value(key) is None]
+    missing = [key for key in _REQUIRED if common.value(key) is None]
     if missing and not fields.sink.problems:
         fields.problem("fields", f"{', '.join(missing)} missing")
     fields.sink.raise_all()
     return common
+
+
+def list_runtimes(dirs: Sequence[Path] = ()) -> list[Profile]:
+    """Every runtime profile by name. Raises InputError with the problems of all broken files."""
+    return locate.load_all("runtimes", dirs, load_runtime_profile)
+
+
+def find_runtime_profile(name: str, dirs: Sequence[Path] = ()) -> Profile:
+    """The profile of that name, with the source of every field. Raises InputError, with near matches."""
+    found = locate.find("runtimes", name, dirs, load_runtime_profile)
+    if found is None:
+        raise InputError([locate.unknown("runtimes", name, dirs)._replace(key="runtime")])
+    return found
 
 
 def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[Assumption, ...]]:
@@ -67,9 +143,7 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
 
     Raises InputError, with near matches.
     """
-    found = locate.find("runtimes", name, dirs, load_runtime_profile)
-    if found is None:
-        raise InputError([locate.unknown("runtimes", name, dirs)._replace(key="runtime")])
+    found = find_runtime_profile(name, dirs)
     exceptions = {
         key.removeprefix(CONTEXT): value.value
         for key, value in found.fields.items()
@@ -86,5 +160,12 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         process_group_bytes=found.value("process_group"),
         embedding_states=found.value("embedding_states") or "as-others",
         model_code=found.value("model_code") or "transformers",
+        defaults=_given(found, DEFAULTS),
+        only={key.removeprefix(ONLY): words for key, words in _given(found, _READERS).items() if key.startswith(ONLY)},
+        notes={key: field.note for key, field in found.fields.items() if field.note is not None},
     )
     return runtime, locate.shadow_told("runtimes", found)
+
+
+def _given(found: Profile, keys: dict[str, Read]) -> dict[str, Any]:
+    return {key: found.value(key) for key in keys if found.value(key) is not None}

@@ -50,6 +50,10 @@ class Resolver:
             from vramplan.job.codes import in_its_own_code  # only runtimes with code of their own pay for it
 
             model = in_its_own_code(self, model, runtime)
+        if runtime is not None and runtime.defaults:
+            from vramplan.job.runtime import take_defaults  # only runtimes that say more than the first two pay for it
+
+            take_defaults(self, runtime, model, gpu)
         cells = self._cells(self._precision(gpu), gpu)
         precision = cells.precision
         optimizer, implementation = optimizer_of(self, runtime, cells)
@@ -208,6 +212,12 @@ class Resolver:
             split=split,
             offload=host,
         )
+        if runtime.only:
+            from vramplan.job.runtime import check_only  # only runtimes that cannot do everything pay for it
+
+            check_only(self, job)
+            if self.fields.sink.refusals:
+                return None
         if sharding is not None:
             from vramplan.job.sharding import check_sharding
 
@@ -437,7 +447,7 @@ class Resolver:
             self.fields.refuse("loss", f"{loss} means nothing to a contrastive loss", hint="use standard")
             return "standard"
         if loss == "fp32-logits":
-            upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"
+            upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"  # its code's own loss does
             return "standard" if precision == "fp32" or (upcasts and model.task == "lm") else loss
         word = words.pattern_word(loss)
         if word in words.LM_LOSSES:

@@ -53,7 +53,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     _only(resolver, "gradient_as_bucket_view", DDP)
     no_sync = raw.no_sync
     if no_sync is None:
-        no_sync = raw.runtime in {None, "transformers"}
+        no_sync = raw.runtime in {None, "transformers"}  # other runtimes say it in their profile (job/runtime.py)
         why = "Trainer accumulates under no_sync" if no_sync else "a plain loop sums the gradients of each micro-step"
         resolver.assume("parallel.no_sync", no_sync, why)
     return Sharded(kind, devices, no_sync=no_sync)

@@ -73,12 +73,9 @@ LOSSES = (*MODELLED_LOSSES, "vocab-parallel")
 PADDINGS = ("none", "right")
 DPO_REFERENCES = ("model", "precomputed", "adapter-off")
 
-RUNTIMES = ("transformers", "pytorch", "textbook")
-KNOWN_RUNTIMES = (
-    *RUNTIMES,
-    *("megatron", "deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry"),
-    *("fms-fsdp", "llm.c", "modded-nanogpt", "unsloth"),
-)
+ENGINES = ("torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth")  # with defaults of their own
+RUNTIMES = ("transformers", "pytorch", *ENGINES, "textbook")
+KNOWN_RUNTIMES = (*RUNTIMES, "megatron", "deepspeed", "torchtitan", "llm.c", "modded-nanogpt")
 
 QUANTIZATIONS = ("nf4", "nf4-double", "int8", "gptq-int4")
 ADAPTERS = ("lora", "dora", "ia3")

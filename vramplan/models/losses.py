@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vramplan.models.modules import (
     ALL_SCORES,
+    CAUSAL_LM,
     LOGITS,
     SCORES,
     SMOOTHED,
@@ -41,6 +42,9 @@ def fused_on(gpu: Gpu) -> str | None:
 def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
     """The head of a causal language model with another loss than its own."""
     loss = recipe.loss
+    if loss == CAUSAL_LM:
+        logits = project(hidden, weight, bias, recipe)
+        return Output(causal_lm_loss(logits, labels, recipe), logits)
     if loss == LOGITS:
         return Output(None, project(hidden, weight, bias, recipe))
     if loss in (SCORES, ALL_SCORES):

@@ -36,6 +36,7 @@ EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"  # par
 
 
 CAUSAL_LM_FP32 = "causal-lm-fp32"  # the model's own loss; that of a causal language model casts its logits to fp32
+CAUSAL_LM = "causal-lm"  # the same without that cast
 FP32_LOGITS = "fp32-logits"  # the losses of the other tasks do so too
 LOGITS = "logits"  # no loss: the caller makes it of the logits
 SCORES = "scores"  # no loss: TRL's head gives the log-probabilities of the labels
@@ -74,7 +75,7 @@ class Recipe(NamedTuple):
     sequence_length: int
     attention: str  # eager | flash | efficient
     segments: tuple[Segment, ...]
-    loss: str  # CAUSAL_LM_FP32 | FP32_LOGITS | LOGITS | SMOOTHED | chunked:N | fused
+    loss: str  # CAUSAL_LM_FP32 | CAUSAL_LM | FP32_LOGITS | LOGITS | SMOOTHED | chunked:N | fused
     embedding_dropout: float
     attention_dropout: float
     hidden_dropout: float
@@ -411,7 +412,8 @@ def causal_lm_loss(
 ) -> Tensor:
     """Transformers' ForCausalLMLoss: fp32 logits, labels padded by one and shifted (loss/loss_utils.py)."""
     vocabulary = recipe.shape.vocabulary_size
-    logits = to(logits, FP32)
+    if recipe.loss != CAUSAL_LM:
+        logits = to(logits, FP32)
     batch, length = labels.shape
     labels = next_tokens(labels)
     targets = contiguous(labels)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import no_checkpointing
-from vramplan.models.modules import LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
+from vramplan.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -159,6 +159,8 @@ def loss_of(job: Job) -> str:
         return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"
     if job.loss == "standard":
         return job.runtime.loss
+    if job.loss == "fp32-logits" and job.model.task == "lm":
+        return CAUSAL_LM_FP32
     if job.loss != "fused":
         return job.loss
     from vramplan.models.losses import FUSED, fused_on  # only who asks for it pays for it

@@ -1,0 +1,140 @@
+"""What a job has of its runtime where it says nothing, and what a runtime cannot do.
+
+A profile's fields are named after the keys of a job. A default is taken where the key is absent, as if it had been
+given, and is told among the assumptions; so the resolved job has it, and a runtime decides nothing that is not echoed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vramplan.job import vocabulary as words
+from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Job
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
+    from vramplan.spec import Gpu, ModelShape, Runtime
+
+SHARING = (FSDP, FSDP_GRAD_OP)
+PLAIN = {"attention": "sdpa", "hold_outputs": False, "checkpoint_reentrant": False, "compile": False}
+"""Keys that are taken whatever else the job says, and what they are anyway: that needs no saying."""
+
+NULLABLE = ("dropout", "max_gradient_norm")
+"""The same, where null in a job means something: it is what stands there, and nothing is taken."""
+
+PARALLEL: dict[str, tuple[str, ...]] = {"no_sync": SHARING, "gradient_as_bucket_view": (DDP,)}
+"""Keys of `parallel`, and the ways to share the states that they belong to."""
+
+
+def take_defaults(resolver: Resolver, runtime: Runtime, model: ModelShape | None, gpu: Gpu | None) -> None:
+    """Fill in what the job leaves open and the profile of its runtime says; each is an assumption."""
+    _take_parallel(resolver, runtime)
+    _take_precision(resolver, runtime, gpu)
+    _take_optimizer(resolver, runtime)
+    raw, fields = resolver.raw, resolver.raw.fields
+    for key, anyway in PLAIN.items():
+        if getattr(raw, key) is None and runtime.defaults.get(key, anyway) != anyway:
+            _take(resolver, runtime, key, runtime.defaults[key])
+    for key in NULLABLE:
+        if not fields.present(key) and getattr(raw, key) is None and key in runtime.defaults:
+            _take(resolver, runtime, key, float(runtime.defaults[key]))
+    _take_loss(resolver, runtime, model)
+
+
+def _take(resolver: Resolver, runtime: Runtime, key: str, value: Any, field: str | None = None) -> None:
+    setattr(resolver.raw, key, value)
+    resolver.assume(key, value, _why(runtime, field or key))
+
+
+def _why(runtime: Runtime, field: str) -> str:
+    note = runtime.notes.get(field)
+    return f"the default of the {runtime.name} runtime" + (f": {note}" if note else "")
+
+
+def _take_parallel(resolver: Resolver, runtime: Runtime) -> None:
+    raw, defaults = resolver.raw, runtime.defaults
+    if raw.data_parallel_size > 1 and raw.sharding is None and "sharding" in defaults:
+        raw.sharding = defaults["sharding"]
+        resolver.assume("parallel.sharding", raw.sharding, _why(runtime, "sharding"))
+    for key, kinds in PARALLEL.items():
+        if raw.sharding in kinds and getattr(raw, key) is None and key in defaults:
+            setattr(raw, key, defaults[key])
+            resolver.assume(f"parallel.{key}", defaults[key], _why(runtime, key))
+
+
+def _take_precision(resolver: Resolver, runtime: Runtime, gpu: Gpu | None) -> None:
+    raw, defaults = resolver.raw, runtime.defaults
+    if raw.precision in {None, "auto"}:
+        field = "sharded_precision" if raw.sharding in SHARING and "sharded_precision" in defaults else "precision"
+        found = defaults.get(field)
+        lacks = gpu is not None and gpu.bf16 is False and str(found).endswith("bf16")
+        if found is not None and not lacks:
+            _take(resolver, runtime, "precision", found, field)
+    half = "gradient_dtype" in defaults and (raw.precision or "").startswith("mixed-")
+    if half and not raw.fields.present("gradient_dtype"):
+        raw.cells["gradient_dtype"] = defaults["gradient_dtype"]
+        resolver.assume("gradient_dtype", defaults["gradient_dtype"], _why(runtime, "gradient_dtype"))
+
+
+def _take_optimizer(resolver: Resolver, runtime: Runtime) -> None:
+    field = "optimizer"
+    if resolver.raw.quantization is not None and "quantized_optimizer" in runtime.defaults:
+        field = "quantized_optimizer"
+    if resolver.raw.optimizer is None and field in runtime.defaults:
+        _take(resolver, runtime, "optimizer", runtime.defaults[field], field)
+
+
+def _take_loss(resolver: Resolver, runtime: Runtime, model: ModelShape | None) -> None:
+    """The loss over the head of a causal language model; other tasks have their own."""
+    raw, defaults = resolver.raw, runtime.defaults
+    if raw.loss is not None or model is None or model.task != "lm":
+        return
+    if "head_loss" in defaults:
+        _take(resolver, runtime, "loss", defaults["head_loss"], "head_loss")
+    elif "loss_chunk_tokens" in defaults:
+        from vramplan.job.resolve import DEFAULT_MAX_SEQUENCE
+
+        length = raw.sequence_length or min(model.max_positions, DEFAULT_MAX_SEQUENCE)
+        chunks = -(-length // defaults["loss_chunk_tokens"])
+        _take(resolver, runtime, "loss", f"chunked:{chunks}", "loss_chunk_tokens")
+
+
+def check_only(resolver: Resolver, job: Job) -> None:
+    """Refuse what the job's runtime has not got, each at its key, with what it has."""
+    runtime, fields = job.runtime, resolver.raw.fields
+    parallel = fields.fields("parallel") or fields
+    if runtime.only.get("one_device") and job.data_parallel_size > 1:
+        message = f"{runtime.name} trains on one device, not on {job.data_parallel_size}"
+        parallel.refuse("data", message + _because(runtime, "only_one_device"), hint="leave it out")
+    for key, has in _words_of(job).items():
+        known = runtime.only.get(key)
+        if known is None:
+            continue
+        for word in has:
+            if word not in known and words.pattern_word(word) not in known:
+                message = f"{runtime.name} has no {word}{_because(runtime, f'only_{key}')}"
+                named = {"family": "model"}.get(key, key)
+                at = parallel if key == "sharding" else fields
+                hint = "leave it out" if known == ("none",) else f"it has {', '.join(known)}"
+                at.refuse(named, message, hint=f"{hint}; or another --runtime")
+
+
+def _because(runtime: Runtime, field: str) -> str:
+    note = runtime.notes.get(field)
+    return f": {note}" if note else ""
+
+
+def _words_of(job: Job) -> dict[str, tuple[str, ...]]:
+    """The words of a job that a runtime may not have, by the key."""
+    return {
+        "family": (job.model.family,),
+        "precision": (job.precision,),
+        "optimizer": (job.optimizer,),
+        "adapter": ("none" if job.adapter is None else job.adapter.kind,),
+        "quantization": (job.quantization or "none",),
+        "sharding": ("none" if job.sharding is None else job.sharding.kind,),
+        "activation_checkpointing": () if job.activation_checkpointing is None else (job.activation_checkpointing,),
+        "attention": (job.attention,),
+        "loss": (job.loss,),
+        "offload": ("activations",) if job.offload_activations else (),
+    }
