@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +26,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} mixes {' and '.join(sorted(kinds))}")
         if not kinds:
             item.add_marker("contract")
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which does not have to be there
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file run in one process, so that what they share is made once.
+
+    Of those that look at traced rows, the ones that look at the same file of rows do, so that no process has them all.
+    Node ids say so, and no mark: what xdist_group adds to them is lost under pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path, _, test = nodeid.partition("::")
+            rows = test.partition("[")[2]
+            return f"rows of {rows}" if rows and path.startswith("tests/oracle/") else path
+
+    return Scheduling(config, log)

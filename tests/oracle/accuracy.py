@@ -75,21 +75,24 @@ The quick replay plays the first, one inner and the last of a run of identical b
 
 def page() -> str:
     """The whole page."""
-    parts = [INTRODUCTION]
-    for file in (*FILES, *COMPILED):
-        found = rows(file)
-        parts.append(f"## {file}.json: {len(found)} rows\n")
-        parts.append(table(found, "all", lambda row: "all"))
-        parts.append(table(found, "model", _name if file == "suite" else _kind))
-        parts.append(table(found, "precision", lambda row: row.job.precision))
-        parts.append(table(found, "checkpointing", _checkpointing))
-        if file == "losses":
-            parts.append(table(found, "loss", lambda row: row.job.loss))
-        if file in {"adapters", "adapted", "adapters_more", "quantized"}:
-            parts.append(table(found, "trained", _trained))
-        parts.append(table(found, "attention", lambda row: row.job.attention))
-        parts.append(table(found, "optimizer", lambda row: f"{row.job.optimizer}, {row.job.optimizer_implementation}"))
-    return "\n".join([*parts, CLOSING])
+    return "\n".join([INTRODUCTION, *(section(file) for file in (*FILES, *COMPILED)), CLOSING])
+
+
+def section(file: str) -> str:
+    """What the page says of one file."""
+    found = rows(file)
+    parts = [f"## {file}.json: {len(found)} rows\n"]
+    parts.append(table(found, "all", lambda row: "all"))
+    parts.append(table(found, "model", _name if file == "suite" else _kind))
+    parts.append(table(found, "precision", lambda row: row.job.precision))
+    parts.append(table(found, "checkpointing", _checkpointing))
+    if file == "losses":
+        parts.append(table(found, "loss", lambda row: row.job.loss))
+    if file in {"adapters", "adapted", "adapters_more", "quantized"}:
+        parts.append(table(found, "trained", _trained))
+    parts.append(table(found, "attention", lambda row: row.job.attention))
+    parts.append(table(found, "optimizer", lambda row: f"{row.job.optimizer}, {row.job.optimizer_implementation}"))
+    return "\n".join(parts)
 
 
 def _name(row: Row) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
+import os
+from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from vramplan.job import read_job_file
 from vramplan.memory.iteration import Setup, replay
@@ -13,6 +13,12 @@ from vramplan.spec import Job
 
 HERE = Path(__file__).parent
 FIGURES = ("peak", "forward", "backward", "step", "saved")
+# The replay follows tensors one by one and rounds each as the allocator does, so nothing is left that a tolerance would
+# have to cover: a deviation of one byte is a tensor that the rules do not know.
+EXACT = 0.0
+EVERY_ROW = bool(os.environ.get("VRAMPLAN_EVERY_ROW"))
+SIZES = ("model", "segments", "sequence_length", "target_length", "image_size", "dropout", "max_gradient_norm")
+"""Of a setup: what there may be a number or more of, and no technique."""
 ROWS = {
     "suite": 192,
     "random": 330,
@@ -54,18 +60,49 @@ FILES = tuple(ROWS)
 COMPILED = {"compile": 83, "compile_more": 119}
 """The same of the files of compiled steps, which are not exact to the byte."""
 
+OFFLOADED = {"checkpoints": 106, "pairs": 91, "selective_more": 48}
+"""How many rows of each file offload what they save."""
 
-class Row(NamedTuple):
+
+class Row:
     """One traced row: predicted and traced bytes of each figure."""
 
-    job: Job
-    predicted: dict[str, int]
-    traced: dict[str, int]
-    parameters: int  # counted by the replay
+    def __init__(self, job: Job, *, direct: bool = False) -> None:
+        assert job.micro_batch_size is not None
+        self.job, self.batch, self.direct = job, job.micro_batch_size, direct
+        trace = job.case["trace"]
+        self.traced: dict[str, int] = {
+            "peak": job.case["measured"]["peak_bytes"],
+            **trace["phase_peaks"],
+            "saved": trace["end_of_forward_saved_bytes"],
+        }
+
+    @cached_property
+    def figures(self) -> tuple[dict[str, int], int]:
+        """What the replay predicts, when somebody asks for it, and the parameters that it counts."""
+        batch = self.batch if self.direct else min(self.batch, 2)
+        record = replay(setup_of(self.job), batch=batch, direct=self.direct)
+        phases = record.peaks(self.batch)
+        return {"peak": max(phases.values()), **phases, "saved": record.saved_bytes(self.batch)}, record.parameters
+
+    @property
+    def predicted(self) -> dict[str, int]:
+        """Predicted bytes of each figure."""
+        return self.figures[0]
+
+    @property
+    def parameters(self) -> int:
+        """Counted by the replay."""
+        return self.figures[1]
 
     def error(self, figure: str) -> float:
         """Relative error of a figure."""
         return abs(self.predicted[figure] - self.traced[figure]) / self.traced[figure]
+
+    @property
+    def wrong(self) -> list[str]:
+        """The figures that are not exact to the byte."""
+        return [f"{figure}: {self.error(figure):.6%}" for figure in FIGURES if self.error(figure) > EXACT]
 
 
 def setup_of(job: Job) -> Setup:
@@ -76,30 +113,46 @@ def setup_of(job: Job) -> Setup:
 
 
 @cache
-def rows(file: str, *, direct: bool = False) -> tuple[Row, ...]:
-    """All rows of a file, predicted by the quick replay or, with `direct`, by the one that plays every block."""
-    result = []
+def rows(file: str) -> tuple[Row, ...]:
+    """All rows of a file, predicted by the quick replay."""
+    return tuple(Row(job) for job in jobs(file))
+
+
+@cache
+def jobs(file: str) -> tuple[Job, ...]:
+    """The jobs of a file."""
+    found = []
     for entry in read_job_file(HERE / f"{file}.json"):
-        job = entry.job
-        assert job is not None, entry.problems
-        batch = job.micro_batch_size
-        assert batch is not None
-        if direct:
-            record = replay(setup_of(job), batch=batch, direct=True)
-        else:
-            record = replay(setup_of(job), batch=1 if batch == 1 else 2)
-        phases = record.peaks(batch)
-        trace, measured = job.case["trace"], job.case["measured"]
-        result.append(
-            Row(
-                job,
-                {"peak": max(phases.values()), **phases, "saved": record.saved_bytes(batch)},
-                {
-                    "peak": measured["peak_bytes"],
-                    **trace["phase_peaks"],
-                    "saved": trace["end_of_forward_saved_bytes"],
-                },
-                record.parameters,
-            )
-        )
-    return tuple(result)
+        assert entry.job is not None, entry.problems
+        found.append(entry.job)
+    return tuple(found)
+
+
+def rows_of_every_block(file: str) -> list[Row]:
+    """Rows of a file, predicted by the replay that plays every block.
+
+    Those that have something which no row before them has: an optimizer, a precision, a loss, ... of a task of a model
+    type. With VRAMPLAN_EVERY_ROW set, all of them.
+    """
+    seen: set[tuple[object, ...]] = set()
+    found = []
+    for job in jobs(file):
+        new = _techniques(job) - seen
+        seen |= new
+        if new or EVERY_ROW:
+            found.append(Row(job, direct=True))
+    return found
+
+
+def _techniques(job: Job) -> set[tuple[object, ...]]:
+    setup = setup_of(job)
+    values = {name: value for name, value in setup._asdict().items() if name not in SIZES}
+    values |= {
+        "checkpoints": (job.activation_checkpointing or "none").partition(":")[0],
+        "clipped": setup.max_gradient_norm is not None,
+        "loss": setup.loss.partition(":")[0],
+        "frozen": bool(setup.frozen),
+        "adapter": setup.adapter and setup.adapter.kind,
+        "sharding": setup.sharding and setup.sharding.kind,
+    }
+    return {(job.model.transformers_model_type, job.model.task, *pair) for pair in values.items()}

@@ -1,13 +1,31 @@
-"""The published table is the one that the program gives today."""
+"""The published tables are those that the program gives today."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.oracle.accuracy import PAGE, page
+from tests.oracle.accuracy import CLOSING, INTRODUCTION, PAGE, section
+from tests.oracle.compare import COMPILED, FILES
 
-pytestmark = [pytest.mark.truth, pytest.mark.xdist_group("rows")]
+pytestmark = pytest.mark.truth
 
 
-def test_the_page_is_current() -> None:
-    assert PAGE.read_text("utf-8") == page(), "stale: run python -m tests.oracle.accuracy"
+def published() -> dict[str, str]:
+    """The page, cut before the heading of each file."""
+    first, *others = re.split(r"^(?=## \w+\.json: )", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    last = others.pop()
+    end = last.index(CLOSING.partition("\n")[0])
+    return {"": first, **{one[3:].partition(".")[0]: one for one in (*others, last[:end])}, "end": last[end:]}
+
+
+@pytest.mark.parametrize("file", [*FILES, *COMPILED])
+def test_the_section_of_a_file_is_current(file: str) -> None:
+    assert published()[file] == section(file) + "\n", "stale: run python -m tests.oracle.accuracy"
+
+
+def test_the_page_has_every_file_in_order() -> None:
+    found = published()
+    assert list(found) == ["", *FILES, *COMPILED, "end"]
+    assert (found[""], found["end"]) == (INTRODUCTION + "\n", CLOSING)

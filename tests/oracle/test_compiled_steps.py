@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oracle.compare import COMPILED, Row, rows
+from tests.oracle.compare import COMPILED, Row, rows, rows_of_every_block
 from vramplan.catalog.config_classes import FAMILIES
 from vramplan.memory.budget import COMPILED_MARGIN_PERCENT
 from vramplan.models import compiled_graphs
 
-pytestmark = [pytest.mark.truth, pytest.mark.xdist_group("rows")]
+pytestmark = pytest.mark.truth
 
 # The order in which Inductor schedules kernels, and which dead buffer it holds for a later one of the same size, are
 # its own search: under checkpoints a block's recomputation may begin before the block after it is done.
@@ -22,8 +22,8 @@ SAVED = 0.015
 SCALARS = 2048
 
 
-def every_row(*, direct: bool = False) -> list[Row]:
-    return [row for file in COMPILED for row in rows(file, direct=direct)]
+def every_row() -> list[Row]:
+    return [row for file in COMPILED for row in rows(file)]
 
 
 def test_the_rows_are_all_there() -> None:
@@ -31,7 +31,12 @@ def test_the_rows_are_all_there() -> None:
 
 
 def test_the_quick_replay_is_that_of_every_block() -> None:
-    assert [row.predicted for row in every_row()] == [row.predicted for row in every_row(direct=True)]
+    """Of a sample, as in test_traced_peaks.py."""
+    for file in COMPILED:
+        quick = {row.job.name: row.predicted for row in rows(file)}
+        assert len(quick) == COMPILED[file]
+        for row in rows_of_every_block(file):
+            assert row.predicted == quick[row.job.name], row.job.name
 
 
 def test_every_peak_is_within_the_margin_of_the_band() -> None:

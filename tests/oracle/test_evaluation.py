@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oracle.compare import HERE, setup_of
+from tests.oracle.compare import jobs as every_job
+from tests.oracle.compare import setup_of
 from vramplan.catalog.config_classes import MODEL_TYPES, ModelType
-from vramplan.job import read_job_file
 from vramplan.memory.evaluation import evaluation, generation_bytes
 from vramplan.memory.iteration import replay
 from vramplan.models import TRACED_BEYOND, evaluates, generates
 from vramplan.spec import Job
 
-pytestmark = [pytest.mark.truth, pytest.mark.xdist_group("rows")]
+pytestmark = pytest.mark.truth
 
 ROWS = {"evaluation": 60, "evaluation_more": 115, "pairs_beside": 70}
 GENERATIONS = {"generation": (20, 0.85), "generation_more": (40, 0.7), "pairs_beside": (22, 0.8)}
@@ -22,13 +22,11 @@ is held to the bound alone."""
 
 
 def jobs(file: str) -> list[Job]:
-    found = [entry.job for entry in read_job_file(HERE / f"{file}.json")]
-    return [job for job in found if job is not None and job.eval_batch_size is not None]
+    return [job for job in every_job(file) if job.eval_batch_size is not None]
 
 
 def generations(file: str) -> list[Job]:
-    found = [entry.job for entry in read_job_file(HERE / f"{file}.json")]
-    return [job for job in found if job is not None and job.generation_batch_size is not None]
+    return [job for job in every_job(file) if job.generation_batch_size is not None]
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["quick", "every block"])
