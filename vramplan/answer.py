@@ -335,6 +335,10 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
         views = ", which the gradients are views of" if job.sharding.bucket_views else ""
         buckets = f"buckets of {BUCKET_BYTES // 2**20} MiB for"
         return {"communication": f"{buckets} {record.reached_parameters:,} gradients{views}"}
+    if job.sharding.zero is not None:
+        from vramplan.memory.sharding.zero_basis import basis_of_zero
+
+        return basis_of_zero(record, job, alone)
     precision, devices = precision_of(job.precision, half_weights=job.half_weights), job.sharding.shards
     width = (precision.stored or precision.weights).itemsize
     what = "whole, until the last micro-step" if job.sharding.no_sync else f"/ {devices} devices, resident"

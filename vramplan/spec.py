@@ -204,6 +204,18 @@ class Adapter(NamedTuple):
 
 
 DDP, FSDP, FSDP_GRAD_OP = "ddp", "fsdp", "fsdp-grad-op"
+ZERO_STAGES = ("zero1", "zero2", "zero3")  # of DeepSpeed
+
+
+class Zero(NamedTuple):
+    """The switches of DeepSpeed's ZeRO that decide what its buffers hold; sizes are in elements."""
+
+    reduce_bucket_size: int  # gradients that are averaged at a time
+    overlap_comm: bool  # a second bucket is filled meanwhile
+    prefetch_bucket_size: int = 50_000_000  # stage 3: parameters that are gathered ahead of their use
+    param_persistence_threshold: int = 100_000  # stage 3: smaller parameters stay whole
+    max_live_parameters: int = 1_000_000_000  # stage 3: gathered at a time
+    sub_group_size: int = 1_000_000_000  # stage 3: of the parameters that are stepped at a time
 
 
 class Sharded(NamedTuple):
@@ -213,6 +225,7 @@ class Sharded(NamedTuple):
     shards: int  # devices that share them; of ddp, that have the same
     no_sync: bool = False  # gradients of all micro-steps but the last stay whole on each device
     bucket_views: bool = False  # of ddp: gradients are views of the buckets that are summed
+    zero: Zero | None = None  # of zero1, zero2 and zero3
 
 
 class Split(NamedTuple):
@@ -300,8 +313,8 @@ def trains_all(job: Job) -> bool:
 
 
 def shares_weights(job: Job) -> bool:
-    """Whether each device holds a part of the weights alone."""
-    return job.sharding is not None and job.sharding.kind in (FSDP, FSDP_GRAD_OP)
+    """Whether each device holds a part of the weights, or of their states, alone."""
+    return job.sharding is not None and job.sharding.kind != DDP
 
 
 class TextbookModel(NamedTuple):

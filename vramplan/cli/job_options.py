@@ -165,7 +165,7 @@ def _job(
         _option("--base-lr", "--base-learning-rate", metavar="RATE", help="Learning rate at --base-batch-size."),
     ] = None,
     sharding: Annotated[
-        str | None, _option("--sharding", metavar="NAME", help="none, ddp, fsdp, fsdp-grad-op; textbook also zero1-3.")
+        str | None, _option("--sharding", metavar="NAME", help="none, ddp, zero1, zero2, zero3, fsdp, fsdp-grad-op.")
     ] = None,
     no_sync: Annotated[
         bool | None, typer.Option("--no-sync/--sync", help="fsdp: whole gradients until the last micro-step.")
@@ -175,6 +175,38 @@ def _job(
         typer.Option(
             "--gradient-as-bucket-view/--no-gradient-as-bucket-view", help="ddp: gradients are views of its buckets."
         ),
+    ] = None,
+    reduce_bucket_size: Annotated[
+        str | None,
+        _option("--reduce-bucket-size", metavar="N", help="ZeRO: gradients averaged at a time, in elements."),
+    ] = None,
+    allgather_bucket_size: Annotated[
+        str | None,
+        _option("--allgather-bucket-size", metavar="N", help="ZeRO: read, and of no effect on what is allocated."),
+    ] = None,
+    overlap_comm: Annotated[
+        bool | None,
+        typer.Option("--overlap-comm/--no-overlap-comm", help="ZeRO: a second bucket is filled meanwhile."),
+    ] = None,
+    contiguous_gradients: Annotated[
+        bool | None,
+        typer.Option("--contiguous-gradients/--no-contiguous-gradients", help="ZeRO: gradients go through a bucket."),
+    ] = None,
+    stage3_prefetch_bucket_size: Annotated[
+        str | None,
+        _option("--stage3-prefetch-bucket-size", metavar="N", help="ZeRO-3: elements gathered ahead of their use."),
+    ] = None,
+    stage3_param_persistence_threshold: Annotated[
+        str | None,
+        _option("--stage3-param-persistence-threshold", metavar="N", help="ZeRO-3: smaller parameters stay whole."),
+    ] = None,
+    stage3_max_live_parameters: Annotated[
+        str | None,
+        _option("--stage3-max-live-parameters", metavar="N", help="ZeRO-3: elements that are whole at a time."),
+    ] = None,
+    sub_group_size: Annotated[
+        str | None,
+        _option("--sub-group-size", metavar="N", help="ZeRO-3: elements that are stepped at a time."),
     ] = None,
     activation_model: Annotated[
         str | None, _option("--activation-model", metavar="NAME", help="Textbook: book, zero-paper, korthikanti.")
@@ -339,6 +371,14 @@ PARALLEL_KEYS = (
     "shards",
     "no_sync",
     "gradient_as_bucket_view",
+    "reduce_bucket_size",
+    "allgather_bucket_size",
+    "overlap_comm",
+    "contiguous_gradients",
+    "stage3_prefetch_bucket_size",
+    "stage3_param_persistence_threshold",
+    "stage3_max_live_parameters",
+    "sub_group_size",
 )
 ADAPTER_KEYS = {
     "adapter": "kind",

@@ -59,6 +59,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
             "data": job.data_parallel_size,
             **split_to_dict(job.split),
             **sharding_to_dict(job.sharding),
+            **_zero_to_dict(job.sharding),
         },
         "runtime": job.runtime.name,
         "reserve": f"{job.reserve_bytes} B",
@@ -91,9 +92,15 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
     return {
         "sharding": sharding.kind,
         "shards": None if ddp else sharding.shards,
-        "no_sync": None if ddp else sharding.no_sync,
+        "no_sync": None if ddp or sharding.zero is not None else sharding.no_sync,
         "gradient_as_bucket_view": sharding.bucket_views if ddp else None,
     }
+
+
+def _zero_to_dict(sharding: Sharded | None) -> dict[str, Any]:
+    from vramplan.job.zero import zero_to_dict
+
+    return zero_to_dict(sharding)
 
 
 def _textbook_to_dict(job: TextbookJob) -> dict[str, Any]:

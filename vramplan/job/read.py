@@ -62,6 +62,7 @@ class RawJob:
     no_sync: bool | None = None
     gradient_as_bucket_view: bool | None = None
     split: Split | None = None
+    zero: dict[str, Any] | None = None  # the switches of DeepSpeed's ZeRO that are given
     # textbook only, as are the three below
     activation_model: str | None = None
     activation_bytes: int | None = None
@@ -80,7 +81,7 @@ class RawJob:
     @property
     def shares_states(self) -> bool:
         """Whether a key says how devices share the states."""
-        return self.sharding not in {None, "none"} or bool(self.no_sync or self.gradient_as_bucket_view)
+        return self.sharding not in {None, "none"} or bool(self.no_sync or self.gradient_as_bucket_view or self.zero)
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -299,6 +300,10 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
     raw.shards = shards = parallel.integer("shards", maximum=2**20)
     raw.no_sync = parallel.boolean("no_sync")
     raw.gradient_as_bucket_view = parallel.boolean("gradient_as_bucket_view")
+    if any(parallel.given(key) for key in (*words.ZERO_SIZES, *words.ZERO_SWITCHES)):
+        from vramplan.job.zero import read_zero  # only these jobs pay for it
+
+        raw.zero = read_zero(parallel)
     known = words.TEXTBOOK_SHARDINGS if textbook else words.MODELLED_SHARDINGS
     if sharding is not None and sharding not in known:
         whose = "among the textbook's" if textbook else "modelled"
@@ -308,7 +313,7 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
         message = f"{shards} do not divide the {sharing} data-parallel devices"
         parallel.refuse("shards", message, hint="leave it out for all of them")
     if textbook:
-        for key in ("no_sync", "gradient_as_bucket_view"):
+        for key in ("no_sync", "gradient_as_bucket_view", *words.ZERO_SIZES, *words.ZERO_SWITCHES):
             if parallel.given(key):
                 parallel.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
 

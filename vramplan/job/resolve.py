@@ -15,7 +15,17 @@ from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.models import no_checkpointing
-from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Adapter, AnyJob, Assumption, Gpu, Job, ModelShape, Runtime
+from vramplan.spec import (
+    DEFAULT_GLOBAL_BATCH_SIZE,
+    ZERO_STAGES,
+    Adapter,
+    AnyJob,
+    Assumption,
+    Gpu,
+    Job,
+    ModelShape,
+    Runtime,
+)
 from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
@@ -351,11 +361,12 @@ class Resolver:
         given = self.raw.precision
         if given in {None, "auto"}:
             able = gpu is None or gpu.bf16 is not False
+            name = "mixed" if self.raw.sharding in ZERO_STAGES else "amp"
             why = "the GPU has bf16" if able else "the GPU has no bf16"
             if gpu is not None and gpu.bf16 is None:
                 why = f"whether {gpu.name} has bf16 is unknown, which counts as able"
-            self._assume("precision", "amp-bf16" if able else "amp-fp16", why)
-            return "amp-bf16" if able else "amp-fp16"
+            self._assume("precision", f"{name}-bf16" if able else f"{name}-fp16", why)
+            return f"{name}-bf16" if able else f"{name}-fp16"
         assert given is not None
         if given not in words.PRECISIONS:
             self.fields.refuse("precision", f"{given} is not modelled (modelled: {', '.join(words.PRECISIONS)})")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import FSDP_PRECISION
 from vramplan.memory.sharding.traced import ELEMENTWISE, untraced_with_shards
-from vramplan.spec import DDP, Job, Sharded
+from vramplan.spec import DDP, ZERO_STAGES, Job, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
@@ -25,6 +25,10 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     """What the keys of `parallel` say; None: nothing is shared, and no communication is counted."""
     raw = resolver.raw
     fields, devices, kind = raw.fields.fields("parallel") or raw.fields, raw.data_parallel_size, raw.sharding
+    if raw.zero and kind not in ZERO_STAGES:
+        from vramplan.job.zero import only_with_zero  # only a mistake pays for it
+
+        only_with_zero(resolver)
     if kind is None and devices > 1:
         kind = DDP
         resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: DistributedDataParallel")
@@ -38,13 +42,19 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     if kind not in words.MODELLED_SHARDINGS:
         return None  # which was refused
     assert kind is not None
-    if devices < 2:
+    if devices < 2 and kind not in ZERO_STAGES:
         message = f"{kind} needs several devices, not parallel.data {devices}"
         fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
         return None
     if raw.shards is not None and raw.shards != devices:
         message = f"{raw.shards} of {devices} devices: shards over a part of them are not modelled"
         fields.refuse("shards", message, hint="leave it out")
+    if kind in ZERO_STAGES:
+        from vramplan.job.zero import zero_of  # only these jobs pay for it
+
+        _only(resolver, "no_sync", "fsdp")
+        _only(resolver, "gradient_as_bucket_view", DDP)
+        return zero_of(resolver, kind, devices)
     if kind == DDP:
         _only(resolver, "no_sync", "fsdp")
         if raw.precision == FSDP_PRECISION:
@@ -80,6 +90,10 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
     for key, given in untraced_with_shards(job).items():
         if key == "sharding":
             parallel.refuse(key, f"{kind} is not modelled for {given}", hint="use ddp")
+            continue
+        if key == "precision" and kind in ZERO_STAGES:
+            half = "fp16" if given.endswith("fp16") else "bf16"
+            fields.refuse(key, f"{given} is not modelled with parallel.sharding {kind}", hint=f"use mixed-{half}")
             continue
         message = f"{given} is not modelled with parallel.sharding {kind}"
         if key == "optimizer":

@@ -73,9 +73,17 @@ LOSSES = (*MODELLED_LOSSES, "vocab-parallel")
 PADDINGS = ("none", "right")
 DPO_REFERENCES = ("model", "precomputed", "adapter-off")
 
-ENGINES = ("torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth")  # with defaults of their own
+ENGINES = (
+    "deepspeed",
+    "torchtune",
+    "litgpt",
+    "nanogpt",
+    "llm-foundry",
+    "fms-fsdp",
+    "unsloth",
+)  # with defaults of their own
 RUNTIMES = ("transformers", "pytorch", *ENGINES, "textbook")
-KNOWN_RUNTIMES = (*RUNTIMES, "megatron", "deepspeed", "torchtitan", "llm.c", "modded-nanogpt")
+KNOWN_RUNTIMES = (*RUNTIMES, "megatron", "torchtitan", "llm.c", "modded-nanogpt")
 
 QUANTIZATIONS = ("nf4", "nf4-double", "int8", "gptq-int4")
 ADAPTERS = ("lora", "dora", "ia3")
@@ -85,8 +93,16 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
 PARALLEL_KEYS = (
     *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
     *("no_sync", "gradient_as_bucket_view"),
+    *("reduce_bucket_size", "allgather_bucket_size", "overlap_comm", "contiguous_gradients"),
+    *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
+    *("sub_group_size",),
 )
-MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op")
+ZERO_SIZES = (
+    *("reduce_bucket_size", "allgather_bucket_size", "sub_group_size"),
+    *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
+)
+ZERO_SWITCHES = ("overlap_comm", "contiguous_gradients")
+MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op", "zero1", "zero2")
 ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
 
 EXPECTATIONS = ("fits", "does-not-fit", "tight")

@@ -128,7 +128,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         output = model(*arguments)
     assert output.loss is not None
     loss = output.loss if shards is None else shards.after_model(output.loss)
-    if setup.accumulating:
+    if setup.accumulating and (shards is None or not shards.clips):
         loss = mul_scalar(loss)
     if setup.grad_scaler:
         from vramplan.memory.scaling import scale_loss  # only jobs that scale their loss pay for it
@@ -149,6 +149,8 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     saved_at = len(tape.events)
 
     tape.phase("backward")
+    if shards is not None:
+        loss = shards.before_backward(loss)
     if setup.optimizer == "lomo":
         _with_lomo(tape, loss)
     else:
@@ -157,7 +159,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         backward(tape, loss)
     del loss, held
     tape.drop_leaves()
-    whole = tape.parameters
+    whole, buffers = tape.parameters, model.buffers()
     if shards is not None:
         tape.parameters = shards.after_backward()
 
@@ -167,12 +169,14 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         from vramplan.memory.scaling import unscale_before_clipping
 
         unscale_before_clipping(tape, scaled, setup.optimizer, setup.optimizer_implementation, setup.max_gradient_norm)
+    if shards is not None:
+        shards.before_step()
     norm: Tensor | None = None  # training loops keep it until the step is over, to log it
     if setup.max_gradient_norm is not None and setup.fp32_gradients:
         from vramplan.memory.clipping import clip_fp32_gradients  # only jobs that clip pay for it
 
         clip_fp32_gradients(tape)
-    elif setup.max_gradient_norm is not None:
+    elif setup.max_gradient_norm is not None and not (shards is not None and shards.clips):
         from vramplan.memory.clipping import clip_gradients  # only jobs that clip pay for it
 
         norm = clip_gradients(tape, sharded=setup.sharding is not None and setup.sharding.kind != DDP)
@@ -206,7 +210,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         _wake(idle)  # a master copy is of every trainable weight
     states += optimizer_states(tape.parameters, optimizer, setup.optimizer_implementation, precision, wide)
     if setup.ema:
-        states += average_states(tape.parameters, model.buffers())
+        states += average_states(tape.parameters, buffers)
     states += shared_states(tape.parameters, optimizer, wide, setup.optimizer_in_backward)
     if setup.grad_scaler:
         from vramplan.memory.scaling import scaler_states
@@ -217,7 +221,7 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     elif tape.gradients_resident:
         states += gradient_states(reached, setup.fp32_gradients)
     states += inputs
-    states += [State("buffers", rounded(size), 0) for size in model.buffers()]
+    states += [State("buffers", rounded(size), 0) for size in buffers]
     if setup.model.rope_scaling is not None:
         states += [State("buffers", rounded(size), 0) for size in model.kept()]
     _wake(idle)

@@ -267,6 +267,7 @@ def run_blocks(
         firsts += blocks_apart(segments, lambda i: block(numbered_from + i), kind)
     if tape.sharding is not None:
         make = tape.sharding.units(make)
+        firsts += tape.sharding.apart()
     apart = firsts + breaks
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):

@@ -122,6 +122,9 @@ class Sharding(Protocol):
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """What builds a block, from what builds it on one device."""
 
+    def apart(self) -> list[int]:
+        """The blocks of the walk that `units` was last asked for which something happens in that others do not see."""
+
     def made(self, parameter: Parameter) -> None:
         """A parameter was made."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vramplan.memory.precision import Precision
 from vramplan.models.modules import Recipe
-from vramplan.spec import DDP, FSDP
+from vramplan.spec import DDP, FSDP, ZERO_STAGES
 from vramplan.tape.record import State
 from vramplan.tape.tape import Sharding, Tape
 from vramplan.tape.tensors import Parameter, Tensor
@@ -24,11 +24,19 @@ BUCKET_BYTES = 25 * 2**20  # of DDP: torch/nn/parallel/distributed.py, default o
 class Shards(Sharding, Protocol):
     """An engine's walk through one iteration."""
 
+    clips: bool  # whether `before_step` has the clipping in it
+
     def before_model(self) -> None:
         """Forward begins."""
 
     def after_model(self, loss: Tensor) -> Tensor:
         """The model has returned its loss; the loss to go on with."""
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """Backward begins; the loss that it begins with."""
+
+    def before_step(self) -> None:
+        """The step begins."""
 
     def after_backward(self) -> list[Parameter]:
         """Backward is over; the parameters that this device steps."""
@@ -50,6 +58,10 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         from vramplan.memory.sharding.replicated import Replicated  # only these jobs pay for it
 
         return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.gradients_resident)
+    if setup.sharding.kind in ZERO_STAGES:
+        from vramplan.memory.sharding.zero_stages import stage_of
+
+        return stage_of(setup, tape, recipe, precision)
     from vramplan.memory.sharding.fully_shard import SHARDS, WHOLE, FullyShard, Policy, root_weights
 
     accumulated = None

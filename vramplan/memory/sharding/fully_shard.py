@@ -71,6 +71,7 @@ class FullyShard:
 
     # when a checkpoint of several blocks is run again, the last but one is there already, and the others are not
     every_block_of_a_checkpoint = True
+    clips = False
 
     def __init__(self, tape: Tape, policy: Policy, root: Sequence[Weight]) -> None:
         self.tape, self.policy = tape, policy
@@ -93,6 +94,10 @@ class FullyShard:
 
         return build
 
+    def apart(self) -> list[int]:
+        """No block is unlike its neighbours."""
+        return []
+
     def made(self, parameter: Parameter) -> None:
         """Blocks and the root are looked at as a whole."""
 
@@ -111,6 +116,13 @@ class FullyShard:
         inside = {id(one) for unit in self.order for one in unit.parameters}
         self.root.parameters = tuple(one for one in self.tape.parameters if id(one) not in inside)
         return self._before_backward(self.root, loss)
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """The loss itself."""
+        return loss
+
+    def before_step(self) -> None:
+        """Nothing."""
 
     def after_backward(self) -> list[Parameter]:
         """What is stepped are the shards.
@@ -346,6 +358,10 @@ class _Noted:
             return block
 
         return build
+
+    def apart(self) -> list[int]:
+        """No block is unlike its neighbours."""
+        return []
 
     def made(self, parameter: Parameter) -> None:
         """Blocks are looked at as a whole."""

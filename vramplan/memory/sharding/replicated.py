@@ -23,6 +23,7 @@ class Replicated:
     """Buckets as large as all gradients, for the whole run; gradients beside them, or views of them."""
 
     every_block_of_a_checkpoint = False
+    clips = False
 
     def __init__(self, tape: Tape, *, bucket_views: bool, resident: bool) -> None:
         self.tape = tape
@@ -34,6 +35,10 @@ class Replicated:
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """Blocks stay what they are."""
         return make
+
+    def apart(self) -> list[int]:
+        """No block is unlike its neighbours."""
+        return []
 
     def made(self, parameter: Parameter) -> None:
         """Earlier micro-steps left a gradient of it, which is no view yet.
@@ -61,6 +66,13 @@ class Replicated:
     def after_model(self, loss: Tensor) -> Tensor:
         """The loss itself."""
         return loss
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """The loss itself."""
+        return loss
+
+    def before_step(self) -> None:
+        """Nothing."""
 
     def after_backward(self) -> list[Parameter]:
         """Every device steps every parameter; a gradient that never came is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.models import shards_by_blocks
-from vramplan.spec import DDP, Job
+from vramplan.spec import DDP, ZERO_STAGES, Job
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 
@@ -12,6 +12,10 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
     """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
     if job.sharding is None or job.sharding.kind == DDP:
         return {}
+    if job.sharding.kind in ZERO_STAGES:
+        from vramplan.memory.sharding.zero_traced import untraced_with_zero  # only these jobs pay for it
+
+        return {key: word for key, word in untraced_with_zero(job).items() if word}
     strategy = job.activation_checkpointing or ""
     found = {
         "sharding": "" if shards_by_blocks(job.model.family) else job.model.family,

@@ -1,0 +1,96 @@
+"""DeepSpeed's ZeRO: its switches, whose defaults are taken, and what it does not go with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vramplan.catalog.fields import Fields
+from vramplan.job import vocabulary as words
+from vramplan.spec import ZERO_STAGES, Sharded, Zero
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
+
+DEEPSPEED = "deepspeed"  # the runtime
+MAX_ELEMENTS = 2**50
+
+DEFAULTS: dict[str, int] = {
+    "reduce_bucket_size": 500_000_000,
+    "stage3_prefetch_bucket_size": 50_000_000,
+    "stage3_param_persistence_threshold": 100_000,
+    "stage3_max_live_parameters": 1_000_000_000,
+    "sub_group_size": 1_000_000_000,
+}
+"""Elements. Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig."""
+
+STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
+ONLY_STAGE_3 = (*STAGE_3, "sub_group_size")
+
+
+def read_zero(parallel: Fields) -> dict[str, Any]:
+    """The switches that are given."""
+    sizes = {key: parallel.integer(key, minimum=0, maximum=MAX_ELEMENTS) for key in words.ZERO_SIZES}
+    switches = {key: parallel.boolean(key) for key in words.ZERO_SWITCHES}
+    if sizes["reduce_bucket_size"] == 0:
+        parallel.problem("reduce_bucket_size", "a bucket of 0 elements holds no gradient")
+    return {key: value for key, value in {**sizes, **switches}.items() if value is not None}
+
+
+def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
+    """What the switches say, and DeepSpeed's defaults, or those of the Trainer's `auto`."""
+    raw = resolver.raw
+    fields = raw.fields.fields("parallel") or raw.fields
+    given = dict(raw.zero or {})
+    if given.get("contiguous_gradients") is False:
+        message = "false is not modelled: gradients are copied into a contiguous bucket"
+        fields.refuse("contiguous_gradients", message, hint="leave it out")
+    if "allgather_bucket_size" in given:
+        message = "parallel.allgather_bucket_size decides nothing: DeepSpeed 0.19.8 gathers each flat buffer in place"
+        resolver.warnings.append(message)
+    overlap = given.get("overlap_comm")
+    if overlap is None:
+        overlap = kind == "zero3"
+        resolver.assume("parallel.overlap_comm", overlap, f"DeepSpeed's default for {kind}")
+    wanted = [key for key in DEFAULTS if kind == "zero3" or key not in ONLY_STAGE_3]
+    if kind != "zero3":
+        for key in ONLY_STAGE_3:
+            if key in given:
+                fields.refuse(key, f"belongs to parallel.sharding zero3, not to {kind}", hint="leave it out")
+    sizes = {key: _size(resolver, key, given, kind) for key in wanted}
+    return Sharded(
+        kind,
+        devices,
+        zero=Zero(
+            reduce_bucket_size=sizes["reduce_bucket_size"],
+            overlap_comm=overlap,
+            **{key.removeprefix("stage3_"): sizes.get(key, DEFAULTS[key]) for key in ONLY_STAGE_3},
+        ),
+    )
+
+
+def _size(resolver: Resolver, key: str, given: dict[str, Any], kind: str) -> int:
+    if key in given:
+        return int(given[key])
+    resolver.assume(f"parallel.{key}", DEFAULTS[key], "DeepSpeed's default, in elements")
+    return DEFAULTS[key]
+
+
+def zero_to_dict(sharding: Sharded | None) -> dict[str, Any]:
+    """The switches as keys of `parallel`: null where they mean nothing."""
+    zero = None if sharding is None else sharding.zero
+    found: dict[str, Any] = dict.fromkeys((*words.ZERO_SIZES, *words.ZERO_SWITCHES))
+    if sharding is None or zero is None:
+        return found
+    found["reduce_bucket_size"] = zero.reduce_bucket_size
+    found["overlap_comm"] = zero.overlap_comm
+    if sharding.kind == "zero3":
+        found |= {key: getattr(zero, key.removeprefix("stage3_")) for key in ONLY_STAGE_3}
+    return found
+
+
+def only_with_zero(resolver: Resolver) -> None:
+    """Refuse switches of ZeRO without ZeRO."""
+    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    for key in resolver.raw.zero or ():
+        stages = ", ".join(ZERO_STAGES)
+        fields.refuse(key, f"belongs to parallel.sharding {stages}", hint="leave it out, or --sharding zero2")

@@ -1,0 +1,26 @@
+"""Where the figures of a run with DeepSpeed's ZeRO come from, in words."""
+
+from __future__ import annotations
+
+from vramplan.spec import Job
+from vramplan.tape.record import Record
+
+
+def basis_of_zero(record: Record, job: Job, alone: dict[str, str]) -> dict[str, str]:
+    """What each device has of the states, and its buffers; `alone` says what one device would have."""
+    assert job.sharding is not None
+    assert job.sharding.zero is not None
+    kind, zero, devices = job.sharding.kind, job.sharding.zero, job.sharding.shards
+    part = f"/ {devices} devices"
+    buckets = "2 buckets" if zero.overlap_comm else "a bucket"
+    basis = {
+        "weights": f"{alone['weights']}, all in one buffer",
+        "master": f"{alone['master']} {part}",
+        "optimizer": f"{alone['optimizer']}, {part}",
+        "gradients": "whole ones of this device's part" if kind == "zero2" else "whole, until they are averaged",
+        "communication": f"{buckets} of {zero.reduce_bucket_size:,} gradients",
+    }
+    if kind == "zero3":
+        basis |= {"weights": f"{alone['weights']} {part}", "gathered": "whole parameters of the modules in use"}
+        basis["gradients"] = f"{record.reached_parameters:,} {part}"
+    return basis

@@ -1,0 +1,33 @@
+"""Which walk a stage of ZeRO is, and what it is told of the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.memory.precision import Precision
+from vramplan.memory.sharding.zero import Policy, Zero
+from vramplan.memory.sharding.zero_layout import order_of
+from vramplan.models.modules import Recipe
+from vramplan.tape.tape import Tape
+
+if TYPE_CHECKING:
+    from vramplan.memory.iteration import Setup
+    from vramplan.memory.sharding import Shards
+
+
+def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
+    """The walk of a job's stage."""
+    assert setup.sharding is not None
+    assert setup.sharding.zero is not None
+    key = (setup.frozen, setup.adapter, setup.quantization, setup.precision)
+    order = order_of(recipe, tape.trained, key)
+    policy = Policy(
+        partitions_gradients=setup.sharding.kind == "zero2",
+        shards=setup.sharding.shards,
+        dtype=precision.weights,
+        reduce_bucket_size=setup.sharding.zero.reduce_bucket_size,
+        overlap_comm=setup.sharding.zero.overlap_comm,
+        accumulating=setup.accumulating,
+    )
+    tape.gradients_resident = False
+    return Zero(tape, policy, order)
