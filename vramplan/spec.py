@@ -226,6 +226,8 @@ class Sharded(NamedTuple):
     no_sync: bool = False  # gradients of all micro-steps but the last stay whole on each device
     bucket_views: bool = False  # of ddp: gradients are views of the buckets that are summed
     zero: Zero | None = None  # of zero1, zero2 and zero3
+    version: int = 2  # of FSDP: 1 is FullyShardedDataParallel, 2 is fully_shard
+    reduce_dtype: str | None = None  # fp32 | bf16, of gradients while they are summed; None: that of the shards
 
 
 class Split(NamedTuple):

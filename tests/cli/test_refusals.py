@@ -21,7 +21,7 @@ NOT_MODELLED = {
     "--sharding zero3": ("parallel.sharding", "zero3"),
     "--sharding hsdp:2": ("parallel.sharding", "hsdp:2"),
     "--gpus 8 --sharding fsdp --optimizer muon": ("optimizer", "muon"),
-    "--gpus 8 --sharding fsdp --adapter lora --quantization nf4": ("quantization", "nf4"),
+    "--gpus 8 --sharding fsdp --adapter lora --quantization int8": ("quantization", "int8"),
     "--gpus 8 --shards 4 --sharding fsdp": ("parallel.shards", "4 of 8"),
     "--adapter dora --quantization gptq-int4 --precision pure-bf16": ("adapter.kind", "dora"),
     "--quantization gptq-int4 --adapter lora": ("quantization", "gptq-int4"),

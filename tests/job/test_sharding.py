@@ -38,6 +38,7 @@ def job(**keys: Any) -> Job:
         {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "weight_dtype": "bf16", "max_gradient_norm": 0.5},
         {"adapter": {**LORA, "dtype": "fp32"}, "precision": "pure-bf16"},
         {"adapter": {"kind": "ia3"}, "precision": "amp-bf16", "weight_dtype": "bf16"},
+        {"adapter": LORA, "quantization": "nf4-double", "weight_dtype": "bf16"},
     ],
 )
 def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, Any]) -> None:
@@ -52,7 +53,18 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
     [
         ({"weight_dtype": "bf16"}, "weight_dtype: half weights without an adapter is not modelled"),
         ({"adapter": {**LORA, "dtype": "bf16"}}, "adapter.dtype: bf16 is not modelled with fsdp-bf16"),
-        ({"adapter": LORA, "quantization": "nf4"}, "quantization: nf4 is not modelled with parallel.sharding fsdp"),
+        (
+            {"adapter": LORA, "quantization": "int8", "precision": "pure-bf16"},
+            "quantization: int8 is not modelled with parallel.sharding fsdp",
+        ),
+        (
+            {"adapter": {"kind": "dora"}, "quantization": "nf4"},
+            "quantization: dora over nf4 is not modelled with parallel.sharding fsdp",
+        ),
+        (
+            {"model": "gpt2", "gpu": "a100", "adapter": LORA, "quantization": "nf4", "precision": "amp-bf16"},
+            "quantization: nf4 under amp-bf16 with weight_dtype fp32 is not modelled",
+        ),
         ({"packing": True}, "packing: true is not modelled with parallel.sharding fsdp"),
         ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
         (

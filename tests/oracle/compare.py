@@ -48,6 +48,7 @@ ROWS = {
     "fully_shard": 158,
     "fully_shard_more": 146,
     "replicated": 20,
+    "sharded_bits": 42,
     "galore": 141,
     "master": 36,
     "pairs": 462,

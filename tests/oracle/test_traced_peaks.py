@@ -32,6 +32,7 @@ UNDECLARED = {
     "fully_shard",
     "fully_shard_more",
     "replicated",
+    "sharded_bits",
     "quantized",
     "losses_more",
 }

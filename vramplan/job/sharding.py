@@ -16,7 +16,7 @@ HINTS = {
     "precision": f"use {FSDP_PRECISION}, fp32, amp-*, pure-*",
     "optimizer": "use adamw",
     "activation_checkpointing": "use none, sqrt, full or every:K",
-    "quantization": "leave it out; weight_dtype: bf16 makes the frozen weights half as large",
+    "quantization": "use nf4 or nf4-double under lora, with fsdp-bf16 or pure-bf16",
 }
 """What to do instead, by the key that is refused."""
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:  # the judge asks for the groups of a job
     from vramplan.planner.judge import Judge
 
 STATES = ("weights", "master", "optimizer", "ema", "buffers")  # the same during the whole iteration
-OF_SEVERAL = ("gathered", "communication")  # one device has none
 
 
 def is_shared(job: Job) -> bool:
@@ -22,7 +21,7 @@ def is_shared(job: Job) -> bool:
 def whole_sizes(judge: Judge, rung: Rung) -> dict[str, int]:
     """Bytes of each component on one device that runs the same micro-batch alone; gradients all at once.
 
-    States are what they always are; the others as they are at that device's own worst moment.
+    States are what they always are; activations, of a model that is split, those of the phase that has most of them.
     """
     from vramplan.planner.judge import Judge
 
@@ -32,14 +31,18 @@ def whole_sizes(judge: Judge, rung: Rung) -> dict[str, int]:
     alone = Judge(job._replace(data_parallel_size=1, sharding=sharding, split=None))
     micro, accumulates = rung.schedule.micro_batch_size, rung.schedule.accumulates
     record = alone.record(rung.placement, accumulates, micro == 1)
-    sizes = dict(record.components(micro, *record.worst(micro)))
+    sizes: dict[str, int] = {}
     for name in STATES:
         size = sum(one.at(micro) for one in record.states if one.category == name)
         if size:
             sizes[name] = size
-    sizes["gradients"] = alone.gradient_bytes(rung.placement)
-    for name in OF_SEVERAL:
-        sizes.pop(name, None)
+    plain = Judge(alone.job._replace(sharding=None))  # an engine may have them in its buffers alone
+    sizes["gradients"] = alone.gradient_bytes(rung.placement) or plain.gradient_bytes(rung.placement)
+    if job.split is not None:  # else each device has the activations of its own micro-batch
+        for phase, moment in record.moments(micro):
+            parts = record.components(micro, phase, moment)
+            for name in ("activations", "weight_casts"):
+                sizes[name] = max(parts.get(name, 0), sizes.get(name, 0))
     return sizes
 
 

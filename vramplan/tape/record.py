@@ -136,6 +136,11 @@ class Record:
         _, position, last = _locate(items, self.sizes(batch))
         return phase, Moment(peaks[phase], position, last)
 
+    def moments(self, batch: int) -> list[tuple[str, Moment]]:
+        """The worst moment of each phase."""
+        peaks, sizes = self.peaks(batch), self.sizes(batch)
+        return [(name, Moment(peaks[name], *_locate(items, sizes)[1:])) for name, items in self.trees]
+
     def components(self, batch: int, phase: str, moment: Moment) -> dict[str, int]:
         """Bytes by component that are alive at a moment; they sum exactly to its level."""
         totals: dict[str, int] = {}

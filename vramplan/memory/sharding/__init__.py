@@ -62,8 +62,13 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         from vramplan.memory.sharding.zero_stages import stage_of
 
         return stage_of(setup, tape, recipe, precision)
-    from vramplan.memory.sharding.fully_shard import SHARDS, WHOLE, FullyShard, Policy, root_weights
+    from vramplan.memory.sharding.fully_shard import REDUCED, SHARDS, WHOLE, FullyShard, Policy, root_weights
 
+    engine: type[FullyShard] = FullyShard
+    if setup.sharding.version == 1:
+        from vramplan.memory.sharding.flat_parameter import FlatParameters
+
+        engine = FlatParameters
     accumulated = None
     if setup.accumulating:
         accumulated = WHOLE if setup.sharding.no_sync else SHARDS
@@ -71,10 +76,11 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         shards=setup.sharding.shards,
         stored=precision.stored,
         frozen=precision.frozen,
-        reduce=precision.stored,
+        storage=precision.weights if setup.quantization is not None else None,
+        reduce=REDUCED[setup.sharding.reduce_dtype] if setup.sharding.reduce_dtype else precision.stored,
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
     )
     # where gradients are summed in their own element type, they are those of the parameters
-    tape.gradients_resident = accumulated == WHOLE and policy.reduce is None
-    return FullyShard(tape, policy, root_weights(recipe, tape.trained))
+    tape.gradients_resident = accumulated == WHOLE and policy.reduce is None and engine is FullyShard
+    return engine(tape, policy, root_weights(recipe, tape.trained, policy))

@@ -16,9 +16,10 @@ from vramplan.models import family
 from vramplan.models.modules import Recipe
 from vramplan.tape.record import State
 from vramplan.tape.tape import Tape, Trained, rounded
-from vramplan.tape.tensors import BYTE, DType, Parameter, Shape, Tensor
+from vramplan.tape.tensors import BF16, BYTE, FP32, DType, Parameter, Shape, Tensor
 
 GATHERED, COMMUNICATION = "gathered", "communication"  # components of the answer
+REDUCED = {"fp32": FP32, "bf16": BF16}  # words of parallel.reduce_dtype
 SHARDS, WHOLE = "shards", "whole"  # what earlier micro-steps left: sums over all devices, or this device's own
 
 
@@ -28,6 +29,7 @@ class Policy(NamedTuple):
     shards: int  # devices that share the states
     stored: DType | None = None  # of the shards; None: of each its own, that of the gathered parameter
     frozen: DType | None = None  # of the shards of what is not trained; None: as the others
+    storage: DType | None = None  # what weights of 4 bits are packed in: its size is that of one row of a shard
     reduce: DType | None = None  # of the gradients while they are summed; None: their own
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
     accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
@@ -47,10 +49,21 @@ class Weight(NamedTuple):
     shape: Shape
     dtype: DType  # of the gathered parameter
     trained: bool
+    packed: bool = False  # several weights in each element
 
 
-def _weight(parameter: Parameter) -> Weight:
-    return Weight(parameter.shape, parameter.dtype, parameter.node is not None)
+def is_packed(parameter: Parameter) -> bool:
+    """Whether a parameter is several tensors, of which FSDP knows the first: weights of 4 bits.
+
+    The others (maxima of the blocks, codes) are no parameters: every device has them whole.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit and fix_4bit_weight_quant_state_from_module.
+    """
+    return len(parameter.quantized) > 1
+
+
+def packed_shape(parameter: Parameter, storage: DType) -> Shape:
+    """The column that weights of 4 bits are packed in (functional.py, quantize_4bit, quant_storage)."""
+    return (-(-parameter.quantized[0] // storage.itemsize), 1)
 
 
 class Unit:
@@ -72,6 +85,7 @@ class FullyShard:
     # when a checkpoint of several blocks is run again, the last but one is there already, and the others are not
     every_block_of_a_checkpoint = True
     clips = False
+    keeps_root = False  # whole from forward to backward
 
     def __init__(self, tape: Tape, policy: Policy, root: Sequence[Weight]) -> None:
         self.tape, self.policy = tape, policy
@@ -109,7 +123,7 @@ class FullyShard:
 
     def after_model(self, loss: Tensor) -> Tensor:
         """The root's forward is over: backward begins with it."""
-        if self.policy.reshards_after_forward:
+        if self.policy.reshards_after_forward and not self.keeps_root:
             self.root.gathered = None
         self.order.append(self.root)
         self.kept = None
@@ -142,7 +156,12 @@ class FullyShard:
         """The shard of a parameter, as the optimizer sees it."""
         shape = shard_shape(whole.shape, self.policy.shards)
         dtype = self._stored(whole.dtype, whole.node is not None or whole.idle)
+        storage = self.policy.storage
+        if storage is not None and is_packed(whole):
+            shape, dtype = shard_shape(packed_shape(whole, storage), self.policy.shards), storage
         shard = Parameter(self.tape, whole.name, shape, dtype, whole.copies, whole.node is not None)
+        if is_packed(whole):
+            shard.quantized = (prod(shape) * dtype.itemsize, *whole.quantized[1:])
         shard.path, shard.part, shard.idle, shard.is_table = whole.path, whole.part, whole.idle, whole.is_table
         return shard
 
@@ -187,7 +206,7 @@ class FullyShard:
 
     # ---------------------------------------------------------------------------------------------- collectives
     def _weights(self, unit: Unit) -> Sequence[Weight]:
-        return self.root_weights if unit is self.root else [_weight(one) for one in unit.parameters]
+        return self.root_weights if unit is self.root else [weight_of(one, self.policy) for one in unit.parameters]
 
     def _elements(self, shapes: Sequence[Shape]) -> int:
         """Of one shard of each."""
@@ -204,7 +223,7 @@ class FullyShard:
         tape, policy = self.tape, self.policy
         weights = self._weights(unit)
         cast: Tensor | None = None
-        changed = [one for one in weights if self._stored(one.dtype, one.trained) is not one.dtype]
+        changed = [one for one in weights if not one.packed and self._stored(one.dtype, one.trained) is not one.dtype]
         if changed:
             elements = self._elements([one.shape for one in changed])
             cast = tape.new("_foreach_copy_", (elements,), changed[0].dtype, False, category=COMMUNICATION)
@@ -321,7 +340,14 @@ class FullyShard:
         return change(value)
 
 
-def root_weights(recipe: Recipe, trained: Trained | None) -> list[Weight]:
+def weight_of(parameter: Parameter, policy: Policy) -> Weight:
+    """What is to be known of a parameter to gather it."""
+    if policy.storage is not None and is_packed(parameter):
+        return Weight(packed_shape(parameter, policy.storage), policy.storage, False, packed=True)
+    return Weight(parameter.shape, parameter.dtype, parameter.node is not None)
+
+
+def root_weights(recipe: Recipe, trained: Trained | None, policy: Policy) -> list[Weight]:
     """The parameters that are in no block, some of which a forward pass makes when it uses them."""
     tape = Tape(1)
     tape.trained = trained
@@ -333,7 +359,7 @@ def root_weights(recipe: Recipe, trained: Trained | None) -> list[Weight]:
     arguments, _ = make_inputs(tape, inputs_of(network, small))
     network(*arguments)
     inside = {id(one) for one in noted.inside}
-    found = [_weight(one) for one in tape.parameters if id(one) not in inside]
+    found = [weight_of(one, policy) for one in tape.parameters if id(one) not in inside]
     for one in tape.parameters:
         one.node = None
     return found

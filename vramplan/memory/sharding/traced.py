@@ -7,6 +7,18 @@ from vramplan.spec import DDP, ZERO_STAGES, Job
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 
+SHARDED_BITS = ("nf4", "nf4-double")
+WITHOUT_BIASES = (
+    "llama",
+    "mistral",
+    "qwen3",
+    "phi3",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "mixtral",
+)  # in quantized layers
+
 
 def untraced_with_shards(job: Job) -> dict[str, str]:
     """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
@@ -22,7 +34,7 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
         "precision": job.precision if _is_untraced_precision(job) else "",
         "optimizer": "" if job.optimizer in ELEMENTWISE else job.optimizer,
         "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
-        "quantization": job.quantization or "",
+        "quantization": _of_quantization(job),
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
         "grad_scaler": "true" if job.grad_scaler else "",
         "ema": "true" if job.ema else "",
@@ -38,6 +50,18 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
         **_of_adapter(job),
     }
     return {key: word for key, word in found.items() if word}
+
+
+def _of_quantization(job: Job) -> str:
+    """Weights of 4 bits beneath LoRA shard; a bias that the first forward pass casts in place does not."""
+    if job.quantization not in SHARDED_BITS:
+        return job.quantization or ""
+    if job.adapter is not None and job.adapter.kind != "lora":
+        return f"{job.adapter.kind} over {job.quantization}"
+    casts = job.precision.startswith("amp-") and not job.half_weights
+    if casts and job.model.transformers_model_type not in WITHOUT_BIASES:
+        return f"{job.quantization} under {job.precision} with weight_dtype fp32"
+    return ""
 
 
 def _is_untraced_precision(job: Job) -> bool:

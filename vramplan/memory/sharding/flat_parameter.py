@@ -1,0 +1,118 @@
+"""PyTorch's FSDP1, `FullyShardedDataParallel` around each block and the model: a unit is one flat parameter.
+
+All weights of a unit are laid into one tensor of one dimension, padded to a multiple of the devices. It is gathered
+into one tensor, which the weights are views of, and its gradient is one tensor too. Defaults of PyTorch: `use_orig_params`
+False, `backward_prefetch` BACKWARD_PRE, `forward_prefetch` False. Source: torch 2.13, torch/distributed/fsdp:
+_flat_param.py (FlatParamHandle), _runtime_utils.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from vramplan.memory.sharding.fully_shard import COMMUNICATION, GATHERED, SHARDS, WHOLE, FullyShard, Unit, Weight
+from vramplan.tape.record import State
+from vramplan.tape.tape import rounded
+from vramplan.tape.tensors import DType, Parameter, Tensor
+
+
+class FlatParameters(FullyShard):
+    """The same walk over units, each of which is one tensor."""
+
+    keeps_root = True  # _runtime_utils.py, _post_forward_reshard: backward begins with it
+
+    def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
+        """Of a flat parameter: all, and those of one device (_flat_param.py, FlatParamHandle._get_shard)."""
+        total = sum(prod(one.shape) for one in weights)
+        return total, -(-total // self.policy.shards)
+
+    def _dtype_of(self, weights: Sequence[Weight]) -> DType:
+        """Of the gathered parameter: one, which FSDP1 asks for (_validate_tensors_to_flatten)."""
+        return weights[0].dtype
+
+    def _gather(self, unit: Unit) -> None:
+        """Gather a unit, unless it is there: the shard is cast first, and that copy goes when all is gathered.
+
+        Source: _flat_param.py, FlatParamHandle.pre_unshard, unshard and post_unshard.
+        """
+        if unit.gathered is not None:
+            return
+        weights = self._weights(unit)
+        dtype, shards = self._dtype_of(weights), self.policy.shards
+        _, own = self._elements_of(weights)
+        cast: Tensor | None = None
+        if self._stored(dtype, True) is not dtype:
+            cast = self.tape.new("copy_", (own,), dtype, False, category=COMMUNICATION)
+        unit.gathered = [self.tape.new("all_gather", (own * shards,), dtype, False, category=GATHERED)]
+        del cast
+
+    def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
+        """The collective writes to where the weights are."""
+
+    def _accumulate(self, unit: Unit) -> None:
+        """The whole gradient of earlier micro-steps, in the element type of the products, under no_sync."""
+        if self.policy.accumulated == WHOLE:
+            weights = self._weights(unit)
+            total, _ = self._elements_of(weights)
+            made = self.tape.new("add_", (total,), self._dtype_of(weights), False, category="gradients")
+            unit.accumulated = [made]
+
+    def reduce(self, unit: Unit) -> None:
+        """A unit's gradients are complete: they become one tensor, the weights go, and each device keeps its part.
+
+        Weights that the loss does not hang on have zeros in their place.
+        Source: torch/csrc/autograd/FunctionsManual.cpp, split_with_sizes_backward; _runtime_utils.py,
+        _post_backward_hook, _reduce_grad and _cast_grad_to_param_dtype.
+        """
+        tape, policy = self.tape, self.policy
+        unit.used_by_backward, unit.is_reduced = False, True
+        weights = self._weights(unit)
+        total, own = self._elements_of(weights)
+        dtype = self._dtype_of(weights)
+        zeros: list[Tensor] = [tape.new("zeros", one.shape, dtype, False) for one in unit.parameters if one.idle]
+        whole: Tensor = tape.new("cat", (total,), dtype, False, category="gradients")
+        zeros.clear()
+        for one in unit.parameters:
+            one.grad = None
+        if unit.accumulated:
+            whole = unit.accumulated.pop()
+        unit.gathered = None
+        reduce, stored = policy.reduce or dtype, policy.stored or dtype
+        sent = whole if reduce is dtype else tape.like("to", whole, reduce)
+        if own * policy.shards != total:
+            sent = tape.new("pad", (own * policy.shards,), reduce, False, category=COMMUNICATION)
+        shard: Tensor = tape.new("reduce_scatter", (own,), reduce, False)
+        if reduce is not stored:
+            shard = tape.like("to", shard, stored)
+        if policy.accumulated != SHARDS:
+            tape.relabel(shard, "gradients")
+            unit.gradient = shard
+        del whole, sent
+
+    def after_backward(self) -> list[Parameter]:
+        """What is stepped is one flat shard of each unit; units that only frozen weights come before end here."""
+        for unit in (*self.order[:-1], self.root):
+            if not unit.is_reduced:
+                self.reduce(unit)
+        return [self._flat_shard(unit) for unit in (self.root, *self.order[:-1]) if unit.parameters]
+
+    def _flat_shard(self, unit: Unit) -> Parameter:
+        first, weights = unit.parameters[0], self._weights(unit)
+        _, own = self._elements_of(weights)
+        dtype = self._stored(first.dtype, True)
+        shard = Parameter(self.tape, "flat_param", (own,), dtype, first.copies, trainable=True)
+        shard.path, shard.part = first.path, first.part[:-1]
+        return shard
+
+    def states(self) -> list[State]:
+        """The shards of the gradients of earlier micro-steps."""
+        if self.policy.accumulated != SHARDS:
+            return []
+        size = 0
+        for unit in self.order:
+            weights = self._weights(unit)
+            _, own = self._elements_of(weights)
+            dtype = self.policy.stored or self._dtype_of(weights)
+            size += rounded(own * dtype.itemsize) * unit.parameters[0].copies
+        return [State("gradients", size, 0)]
