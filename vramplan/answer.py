@@ -13,7 +13,8 @@ from vramplan.memory.budget import RESERVED_PERCENT, Footprint
 from vramplan.memory.iteration import Setup
 from vramplan.memory.precision import precision_of
 from vramplan.planner.accumulation import Schedule
-from vramplan.planner.choose import Choice, Rung, choose
+from vramplan.planner.checkpoints import STRATEGIES
+from vramplan.planner.choose import Choice, Rung, choose, strategies_of
 from vramplan.planner.judge import Judge
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.results import (
@@ -341,6 +342,7 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
         return basis_of_zero(record, job, alone)
     precision, devices = precision_of(job.precision, half_weights=job.half_weights), job.sharding.shards
     width = (precision.stored or precision.weights).itemsize
+    devices *= 1 if job.split is None else job.split.tensor
     what = "whole, until the last micro-step" if job.sharding.no_sync else f"/ {devices} devices, resident"
     each = " /" if trains_all(job) else ", all /"
     basis = {
@@ -434,10 +436,11 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
     made = []
     rung = choice.rung
     if job.activation_checkpointing is None:
+        rows = ", ".join(STRATEGIES if len(strategies_of(job)) == 1 else strategies_of(job))
         why = (
-            "smallest peak of none, sqrt, full; none of them fits"
+            f"smallest peak of {rows}; none of them fits"
             if rung.verdict == DOES_NOT_FIT
-            else (f"the first of none, sqrt, full that {'fits' if rung.verdict != TIGHT else 'may fit'}")
+            else f"the first of {rows} that {'fits' if rung.verdict != TIGHT else 'may fit'}"
         )
         made.append(Assumption("activation_checkpointing", rung.strategy, why))
     if job.micro_batch_size is None:

@@ -55,6 +55,7 @@ ROWS = {
     "quantized": 187,
     "losses_more": 536,
     "selective_more": 463,
+    "titan": 37,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)

@@ -35,6 +35,7 @@ UNDECLARED = {
     "sharded_bits",
     "quantized",
     "losses_more",
+    "titan",
 }
 """Files of rows that do not say how many parameters their models have."""
 

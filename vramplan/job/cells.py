@@ -9,6 +9,7 @@ from vramplan.job import vocabulary as words
 from vramplan.spec import Gpu
 
 FSDP_PRECISION = "fsdp-bf16"  # fp32 shards, gathered in bf16 instead of cast
+FSDP_FP8 = "fsdp-fp8"  # the same with products in fp8
 FAR = "docs/precision.md has a table of the combinations that programs have"
 
 
@@ -27,6 +28,8 @@ def own_cells(precision: str) -> dict[str, str]:
         return {**own_cells("mixed-bf16"), "compute_dtype": "fp8"}
     if precision == FSDP_PRECISION:
         return own_cells("amp-bf16")
+    if precision == FSDP_FP8:
+        return {**own_cells("amp-bf16"), "compute_dtype": "fp8"}
     half = precision.rpartition("-")[2]
     if precision == "fp32" or precision.startswith("amp-"):
         own = {
@@ -51,6 +54,11 @@ def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: st
     """
     own = own_cells(precision)
     if not own or not given:
+        return Cells(precision)
+    if precision == FSDP_FP8:
+        for key, word in given.items():
+            if word != own[key]:
+                fields.refuse(key, f"{word} is not modelled with {precision} ({own[key]})", hint="leave it out")
         return Cells(precision)
     if precision == FSDP_PRECISION:
         half = given.get("weight_dtype") == "bf16"  # of what is frozen, see job/sharding.py

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.models import stands_for
 from vramplan.spec import ModelShape, Runtime
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
 
-OWN_CODE: dict[str, dict[str, str]] = {}
+OWN_CODE: dict[str, dict[str, str]] = {"torchtitan": {"llama": "titan"}}
 """For each `model_code` of a runtime profile the families that it has code for, and the file of vramplan/models."""
 
 BINDING: tuple[str, ...] = ("megatron",)
@@ -21,7 +22,7 @@ def in_its_own_code(resolver: Resolver, model: ModelShape, runtime: Runtime) -> 
     code = runtime.model_code
     families = OWN_CODE.get(code, {})
     own = families.get(model.family)
-    if own is not None:
+    if own is not None and stands_for(own, model):
         return model._replace(family=own, published_family=model.family)
     if code in BINDING:
         message = f"{model.family} is not modelled as {runtime.name} computes it"

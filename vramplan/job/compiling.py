@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.models import compiled_graphs
+from vramplan.models import compiled_graphs, compiles_blocks
 from vramplan.spec import Adapter, Assumption, ModelShape
 
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:", "layers:")  # of whole blocks
@@ -24,6 +24,8 @@ def check_compile(
     Beside an adapter nothing is checkpointed: where the job leaves that open, it is pinned here.
     """
     key = "compile"
+    if model is not None and compiles_blocks(model.family):
+        return []  # job/titan.py
     if model is not None and compiled_graphs(model.family) is None:
         fields.refuse(key, f"true is not modelled for {model.family}", hint="leave it out")
         return []

@@ -10,11 +10,11 @@ from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.attention import attention_of, within_window
-from vramplan.job.cells import Cells, check_scaler, compose
+from vramplan.job.cells import FSDP_FP8, FSDP_PRECISION, Cells, check_scaler, compose
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
-from vramplan.models import no_checkpointing
+from vramplan.models import no_checkpointing, splits_of
 from vramplan.spec import (
     DEFAULT_GLOBAL_BATCH_SIZE,
     ZERO_STAGES,
@@ -138,7 +138,7 @@ class Resolver:
 
             self.assumptions += check_float8(self.fields, raw, model, gpu, sequence_length, loss)
         sharding = None
-        if raw.data_parallel_size > 1 or raw.shares_states or precision == "fsdp-bf16":
+        if raw.data_parallel_size > 1 or raw.shares_states or precision in {FSDP_PRECISION, FSDP_FP8}:
             from vramplan.job.sharding import sharding_of  # only jobs with several devices pay for it
 
             sharding = sharding_of(self)
@@ -147,6 +147,10 @@ class Resolver:
             from vramplan.job.split import check_split  # only jobs that split a replica pay for it
 
             check_split(self, split, model, runtime, sequence_length)
+        if model is not None and model.family == "titan":
+            from vramplan.job.titan import titan_split  # only the jobs of torchtitan pay for it
+
+            split, loss = titan_split(self, split, loss, sequence_length)
         host = tuple(word for word in raw.offload if word != "activations")
         if host:
             from vramplan.job.offload import check_offload_of_states  # only these jobs pay for it
@@ -232,6 +236,12 @@ class Resolver:
             from vramplan.job.sharding import check_sharding
 
             check_sharding(self, job)
+            if self.fields.sink.refusals:
+                return None
+        if model.family == "titan":
+            from vramplan.job.titan import check_titan  # only the jobs of torchtitan pay for it
+
+            check_titan(self, job)
             if self.fields.sink.refusals:
                 return None
         if _is_special(job):
@@ -363,6 +373,9 @@ class Resolver:
             able = gpu is None or gpu.bf16 is not False
             name = "mixed" if self.raw.sharding in ZERO_STAGES else "amp"
             why = "the GPU has bf16" if able else "the GPU has no bf16"
+            if self.raw.runtime == "torchtitan" and able and self._is_fully_sharded():
+                self._assume("precision", "fsdp-bf16", "torchtitan gathers the weights in bf16")
+                return "fsdp-bf16"
             if gpu is not None and gpu.bf16 is None:
                 why = f"whether {gpu.name} has bf16 is unknown, which counts as able"
             self._assume("precision", f"{name}-bf16" if able else f"{name}-fp16", why)
@@ -379,6 +392,9 @@ class Resolver:
             elif gpu.bf16 is None:
                 self._assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
         return precision
+
+    def _is_fully_sharded(self) -> bool:
+        return self.raw.data_parallel_size > 1 and self.raw.sharding in {None, "fsdp", "fsdp-grad-op"}
 
     def _room(self, model: ModelShape, length: int) -> None:
         if model.image_tokens:
@@ -466,6 +482,8 @@ class Resolver:
 
             check_head_loss(self, loss, model, gpu)
             return loss
+        if loss == "vocab-parallel" and splits_of(model.family):
+            return loss
         if loss == "classification":
             message = f"{loss} needs a model with a classification head, and the task of {model.name} is {model.task}"
             self.fields.refuse("loss", message, hint="use standard")
@@ -475,6 +493,9 @@ class Resolver:
 
     def _cells(self, precision: str, gpu: Gpu | None) -> Cells:
         """The precision with the element types that the job has of its own."""
+        if precision == "fp8" and self.raw.runtime == "torchtitan":
+            precision = FSDP_FP8
+            self._assume("precision", precision, "torchtitan's products in fp8 are of fp32 shards")
         cells = compose(self.fields, self.raw.cells, precision, self.raw.optimizer, gpu)
         if cells.precision != precision:
             self._assume("precision", cells.precision, "what the element types amount to")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import FSDP_PRECISION
 from vramplan.memory.sharding.traced import ELEMENTWISE, untraced_with_shards
-from vramplan.spec import DDP, ZERO_STAGES, Job, Sharded
+from vramplan.spec import DDP, FSDP, ZERO_STAGES, Job, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
@@ -30,8 +30,10 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
 
         only_with_zero(resolver)
     if kind is None and devices > 1:
-        kind = DDP
-        resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: DistributedDataParallel")
+        kind, why = DDP, "DistributedDataParallel"
+        if raw.runtime == "torchtitan":
+            kind, why = FSDP, "torchtitan shards over all of them"
+        resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: {why}")
     if kind in {None, "none"}:
         _only(resolver, "no_sync", "fsdp")
         _only(resolver, "gradient_as_bucket_view", DDP)

@@ -38,6 +38,7 @@ PRECISIONS = {
     "fp16": "amp-fp16",
     **{name: name for name in ("amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")},
     "fsdp-bf16": "fsdp-bf16",
+    "fsdp-fp8": "fsdp-fp8",
     "fp8": "fp8",
 }
 """Modelled precisions and the names that they resolve to."""
@@ -73,17 +74,10 @@ LOSSES = (*MODELLED_LOSSES, "vocab-parallel")
 PADDINGS = ("none", "right")
 DPO_REFERENCES = ("model", "precomputed", "adapter-off")
 
-ENGINES = (
-    "deepspeed",
-    "torchtune",
-    "litgpt",
-    "nanogpt",
-    "llm-foundry",
-    "fms-fsdp",
-    "unsloth",
-)  # with defaults of their own
+# with defaults of their own
+ENGINES = ("deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth")
 RUNTIMES = ("transformers", "pytorch", *ENGINES, "textbook")
-KNOWN_RUNTIMES = (*RUNTIMES, "megatron", "torchtitan", "llm.c", "modded-nanogpt")
+KNOWN_RUNTIMES = (*RUNTIMES, "megatron", "llm.c", "modded-nanogpt")
 
 QUANTIZATIONS = ("nf4", "nf4-double", "int8", "gptq-int4")
 ADAPTERS = ("lora", "dora", "ia3")

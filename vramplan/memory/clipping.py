@@ -10,11 +10,12 @@ CHUNK = 65536  # elements that one block of threads reduces (aten/src/ATen/nativ
 PARTIAL_NORMS = 320  # blocks of threads of apex's and Transformer Engine's kernel, each with a sum of its own
 
 
-def clip_gradients(tape: Tape, *, sharded: bool = False) -> Tensor:
+def clip_gradients(tape: Tape, *, sharded: bool = False, parted: bool = False) -> Tensor:
     """A norm of each gradient, all at once, and their total, which is returned; the gradients are scaled in place.
 
     The kernel keeps one fp32 partial sum for each chunk of 65536 elements, and for every gradient as many as for the
-    largest. Norms of shards are summed over the devices before they become one.
+    largest. Norms of shards are summed over the devices before they become one, and those of tensors that are `parted`
+    by tensor parallelism over its devices after that: what is whole on each of them is divided first.
     Source: torch/nn/utils/clip_grad.py, _get_total_norm and _clip_grads_with_norm_; aten/src/ATen/native/cuda/
     ForeachReduceOp.cu, foreach_tensor_norm_cuda.
     """
@@ -26,8 +27,12 @@ def clip_gradients(tape: Tape, *, sharded: bool = False) -> Tensor:
     norms = [tape.several("_foreach_norm", (), dtype, parameter.copies) for parameter in trained]
     partial = tape.new("_foreach_norm", (count * chunks,), FP32, False, category="workspace")
     del partial
+    divided = [tape.several("div", (), dtype, one.copies) for one in trained if parted and len(one.shape) == 1]
     stacked = tape.new("stack", (count,), dtype, False)
+    del divided
     _whole = _sum_over_devices(tape, count, dtype) if sharded else None
+    if parted:
+        _whole = _sum_over_devices(tape, count, dtype)
     total = tape.new("linalg_vector_norm", (), dtype, False)
     del stacked, norms, _whole
     increased = tape.new("add", (), dtype, False)

@@ -81,10 +81,12 @@ def tape_for(setup: Setup, batch: int, *, direct: bool = False) -> Tape:
     """A fresh tape that plays a step as the setup runs it: operator by operator, or compiled."""
     if not setup.compile:
         return Tape(batch, direct=direct)
-    from vramplan.models import compiled_graphs, has_equal_blocks
+    from vramplan.models import compiled_graphs, compiles_blocks, has_equal_blocks
     from vramplan.tape.compiled import CompiledTape  # only compiled jobs pay for it
 
     name = setup.model.family
+    if compiles_blocks(name):
+        return Tape(batch, direct=direct)
     every_block = not has_equal_blocks(name)
     return CompiledTape(batch, direct=direct, one_graph=compiled_graphs(name) == 1, every_block=every_block)
 
@@ -179,7 +181,8 @@ def _replay(setup: Setup, tape: Tape) -> Record:
     elif setup.max_gradient_norm is not None and not (shards is not None and shards.clips):
         from vramplan.memory.clipping import clip_gradients  # only jobs that clip pay for it
 
-        norm = clip_gradients(tape, sharded=setup.sharding is not None and setup.sharding.kind != DDP)
+        sharded = setup.sharding is not None and setup.sharding.kind != DDP
+        norm = clip_gradients(tape, sharded=sharded, parted=setup.split is not None and setup.split.tensor > 1)
     if setup.grad_scaler:
         from vramplan.memory.scaling import unscale_in_step
 
@@ -293,4 +296,6 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         target_length=setup.target_length,
         padded=setup.padded,
         packed=setup.packed,
+        split=setup.split,
+        compiled=setup.compile,
     )

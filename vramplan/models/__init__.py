@@ -20,7 +20,7 @@ TRACED_BEYOND = (
 # blocks were traced as the units of FSDP
 SHARDED = (
     *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
-    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "vit"),
+    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "vit", "titan"),
 )
 
 
@@ -114,6 +114,28 @@ def takes_padding(name: str) -> bool:
 def shards_by_blocks(name: str) -> bool:
     """Whether the family was traced with its blocks as the units of FSDP (tests/oracle/fully_shard.json)."""
     return name in SHARDED
+
+
+def stands_for(name: str, shape: ModelShape) -> bool:
+    """Whether a runtime's own code can have this shape: `stands_for(shape)` of its family, else any of its family."""
+    fits = vars(family(name)).get("stands_for")
+    return fits is None or bool(fits.__func__(shape))
+
+
+def ladder_of(name: str) -> tuple[str, ...] | None:
+    """The strategies of checkpointing that the family's code offers, in the order of extra compute; None: the usual."""
+    words: tuple[str, ...] | None = _own(name, "ladder", None)
+    return words
+
+
+def compiles_blocks(name: str) -> bool:
+    """Whether the family's own code compiles each block by itself, and its forward pass says what that keeps."""
+    return _own(name, "compiles_blocks", False) is True
+
+
+def keeps_last_block(name: str) -> bool:
+    """Whether FSDP keeps the last block whole from forward to backward, as the code that shards it asks for it."""
+    return _own(name, "keeps_last_block", False) is True
 
 
 def splits_of(name: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
-from vramplan.spec import ModelShape
+from vramplan.spec import ModelShape, Split
 from vramplan.tape.engine import checkpoint
 from vramplan.tape.operators import (
     add,
@@ -86,6 +86,8 @@ class Recipe(NamedTuple):
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
     padded: bool = False  # sequences are padded, and a mask says so
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
+    split: Split | None = None  # how this model is split over devices
+    compiled: bool = False
 
 
 class Output(NamedTuple):

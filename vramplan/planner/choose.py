@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramplan.memory.budget import Footprint
-from vramplan.models import no_checkpointing
+from vramplan.models import ladder_of, no_checkpointing
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
 from vramplan.planner.judge import Judge
@@ -58,7 +58,7 @@ def choose(job: Job, judge: Judge) -> Choice:
 def strategies_of(job: Job) -> tuple[str, ...]:
     """The rows of the ladder: only the first where the activations cannot be checkpointed, or it is not modelled."""
     only_stored = no_checkpointing(job.model.family) or (job.compile and job.adapter is not None)
-    return STRATEGIES[:1] if only_stored else STRATEGIES
+    return STRATEGIES[:1] if only_stored else ladder_of(job.model.family) or STRATEGIES
 
 
 def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:

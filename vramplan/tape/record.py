@@ -71,11 +71,10 @@ class Record:
         self.marks = list(tape.marks)
         self.numbers = list(tape.numbers)
         self.relabelled = frozenset(tape.relabelled)
-        self.parameters = sum(p.elements * p.copies for p in tape.parameters)
-        self.trainable_parameters = sum(p.elements * p.copies for p in tape.parameters if p.node is not None)
-        self.reached_parameters = self.trainable_parameters - sum(
-            p.elements * p.copies for p in tape.parameters if p.idle
-        )
+        counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]
+        self.parameters = sum(count for _, count in counts)
+        self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
+        self.reached_parameters = self.trainable_parameters - sum(count for p, count in counts if p.idle)
         self._weights = _copies_of_deaths(self.events, tape.marks)
         self.trees = self._grow()
         self._static_sampled = [state for state in states if state.per_sample_bytes]

@@ -128,6 +128,9 @@ class Sharding(Protocol):
     def made(self, parameter: Parameter) -> None:
         """A parameter was made."""
 
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The model has returned its loss, or what one is made of; the same to go on with."""
+
 
 class Tape:
     """Records births, deaths, phases and repeated units of one iteration.

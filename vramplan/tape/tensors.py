@@ -102,7 +102,7 @@ class Parameter(Tensor):
 
     __slots__ = (
         *("copies", "grad", "grad_bytes", "idle", "in_linear", "is_table", "name"),
-        *("part", "path", "pending", "quantized", "waiting"),
+        *("part", "parts", "path", "pending", "quantized", "waiting"),
     )
 
     def __init__(self, tape: Tape, name: str, shape: Shape, dtype: DType, copies: int, trainable: bool) -> None:
@@ -111,6 +111,7 @@ class Parameter(Tensor):
         self.copies = copies
         self.path = tape.path
         self.part = tape.part
+        self.parts = 1  # devices that have a part of the weight each, as this one has
         self.idle = False  # trainable, and no gradient reaches it
         self.in_linear = False  # the weight of a linear layer
         self.is_table = False  # an embedding: rows are looked up in it

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from vramplan.memory.precision import Precision
+from vramplan.models import keeps_last_block
 from vramplan.models.modules import Recipe
 from vramplan.spec import DDP, FSDP, ZERO_STAGES
 from vramplan.tape.record import State
@@ -28,9 +29,6 @@ class Shards(Sharding, Protocol):
 
     def before_model(self) -> None:
         """Forward begins."""
-
-    def after_model(self, loss: Tensor) -> Tensor:
-        """The model has returned its loss; the loss to go on with."""
 
     def before_backward(self, loss: Tensor) -> Tensor:
         """Backward begins; the loss that it begins with."""
@@ -80,7 +78,13 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         reduce=REDUCED[setup.sharding.reduce_dtype] if setup.sharding.reduce_dtype else precision.stored,
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
+        kept_block=recipe.shape.layers - 1 if keeps_last_block(recipe.shape.family) else None,
     )
+    redistribute = None
+    if setup.split is not None and setup.split.tensor > 1:
+        from vramplan.memory.tensor_parallel import Redistribution  # only these jobs pay for it
+
+        redistribute = Redistribution(tape)
     # where gradients are summed in their own element type, they are those of the parameters
     tape.gradients_resident = accumulated == WHOLE and policy.reduce is None and engine is FullyShard
-    return engine(tape, policy, root_weights(recipe, tape.trained, policy))
+    return engine(tape, policy, root_weights(recipe, tape.trained, policy), redistribute)

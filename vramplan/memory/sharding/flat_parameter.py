@@ -1,9 +1,9 @@
 """PyTorch's FSDP1, `FullyShardedDataParallel` around each block and the model: a unit is one flat parameter.
 
 All weights of a unit are laid into one tensor of one dimension, padded to a multiple of the devices. It is gathered
-into one tensor, which the weights are views of, and its gradient is one tensor too. Defaults of PyTorch: `use_orig_params`
-False, `backward_prefetch` BACKWARD_PRE, `forward_prefetch` False. Source: torch 2.13, torch/distributed/fsdp:
-_flat_param.py (FlatParamHandle), _runtime_utils.py.
+into one tensor, which the weights are views of, and its gradient is one tensor too. Defaults of PyTorch:
+`use_orig_params` False, `backward_prefetch` BACKWARD_PRE, `forward_prefetch` False.
+Source: torch 2.13, torch/distributed/fsdp: _flat_param.py (FlatParamHandle), _runtime_utils.py.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ class Policy(NamedTuple):
     reduce: DType | None = None  # of the gradients while they are summed; None: their own
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
     accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
+    kept_block: int | None = None  # the block whose parameters stay whole from forward to backward all the same
 
 
 def shard_shape(shape: Shape, shards: int) -> Shape:
@@ -73,6 +74,7 @@ class Unit:
         self.parameters = tuple(parameters)
         self.arriving: Tensor | None = None  # what the collective writes
         self.gathered: list[Tensor] | None = None  # the parameters whole
+        self.is_kept = False  # they stay so until backward is done with them
         self.used_by_backward = False  # its gradients are being made
         self.is_reduced = False  # its backward is over
         self.gradient: Tensor | None = None  # its shards, one after the other
@@ -87,13 +89,20 @@ class FullyShard:
     clips = False
     keeps_root = False  # whole from forward to backward
 
-    def __init__(self, tape: Tape, policy: Policy, root: Sequence[Weight]) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        policy: Policy,
+        root: Sequence[Weight],
+        redistribute: Callable[[Parameter], None] | None = None,
+    ) -> None:
         self.tape, self.policy = tape, policy
         self.root = Unit(())
         self.root_weights = tuple(root)  # some of which are made when they are used
         self.order: list[Unit] = []  # in which forward left the units
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
+        self.redistribute = redistribute  # brings a gradient to the layout that its parameter has in tensor parallelism
 
     # ------------------------------------------------------------------------------------------------ the model
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -103,6 +112,7 @@ class FullyShard:
             start = len(self.tape.parameters)
             block = make(number)
             unit = Unit(self.tape.parameters[start:])
+            unit.is_kept = number == self.policy.kept_block
             self._accumulate(unit)
             return UnitBlock(self, unit, block)
 
@@ -122,7 +132,9 @@ class FullyShard:
         self._copy_out(self.root, in_forward=True)
 
     def after_model(self, loss: Tensor) -> Tensor:
-        """The root's forward is over: backward begins with it."""
+        """The root's forward is over: backward begins with it. A model whose loss is made outside says so itself."""
+        if self.order and self.order[-1] is self.root:
+            return loss
         if self.policy.reshards_after_forward and not self.keeps_root:
             self.root.gathered = None
         self.order.append(self.root)
@@ -258,11 +270,14 @@ class FullyShard:
         Source: _fsdp_param_group.py, FSDPParamGroup.post_backward; _fsdp_collectives.py, foreach_reduce.
         """
         tape, policy = self.tape, self.policy
+        with_gradients = [one for one in unit.parameters if one.node is not None and not one.idle]
+        if self.redistribute is not None:
+            for one in with_gradients:
+                self.redistribute(one)
         unit.gathered = None
         unit.used_by_backward = False
         unit.is_reduced = True
         self.reducing = None
-        with_gradients = [one for one in unit.parameters if one.node is not None and not one.idle]
         if not with_gradients:
             return
         if unit.accumulated:
@@ -296,7 +311,7 @@ class FullyShard:
 
     def leave(self, unit: Unit, result: Any) -> Any:
         """A unit's first forward is over."""
-        if self.policy.reshards_after_forward:
+        if self.policy.reshards_after_forward and not unit.is_kept:
             unit.gathered = None
         self.order.append(unit)
         return self.through(result, lambda tensor: self._before_backward(unit, tensor))
@@ -354,7 +369,8 @@ def root_weights(recipe: Recipe, trained: Trained | None, policy: Policy) -> lis
     noted = _Noted(tape)
     tape.sharding = noted
     shape = recipe.shape
-    small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
+    parts = 1 if recipe.split is None else recipe.split.devices
+    small = recipe._replace(sequence_length=(shape.image_tokens + 3) * parts, target_length=None)
     network = family(shape.family)(tape, small)
     arguments, _ = make_inputs(tape, inputs_of(network, small))
     network(*arguments)
@@ -391,6 +407,10 @@ class _Noted:
 
     def made(self, parameter: Parameter) -> None:
         """Blocks are looked at as a whole."""
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """Nothing is gathered."""
+        return loss
 
 
 class UnitBlock:

@@ -18,7 +18,7 @@ from vramplan.models.modules import Recipe, Segment
 from vramplan.spec import Adapter
 from vramplan.tape.engine import backward
 from vramplan.tape.tape import Tape, Trained
-from vramplan.tape.tensors import Parameter
+from vramplan.tape.tensors import Parameter, Tensor
 
 ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)
 
@@ -212,6 +212,10 @@ class _Noted:
 
     def made(self, parameter: Parameter) -> None:
         """Blocks are looked at as a whole."""
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """Nothing is gathered."""
+        return loss
 
 
 def key_of(frozen: tuple[str, ...], adapter: Adapter | None, quantization: str | None) -> tuple[object, ...]:
