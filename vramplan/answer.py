@@ -44,6 +44,7 @@ from vramplan.tape.record import Record
 from vramplan.tape.tensors import FP32
 
 if TYPE_CHECKING:
+    from vramplan.memory.parallel.stages import Stage
     from vramplan.results.advice import Advice
 
 COMPONENTS = (
@@ -56,6 +57,7 @@ COMPONENTS = (
     "activations",
     "weight_casts",
     "gathered",
+    "in_flight",
     "communication",
     "temporaries",
     "workspace",
@@ -101,13 +103,21 @@ class Decision(NamedTuple):
     def setup(self) -> Setup:
         """The iteration that was judged."""
         rung = self.choice.rung
-        return self.judge.setup(rung.placement, rung.schedule.accumulates)
+        return self.judge.setup(rung.placement, rung.schedule.accumulates, self.stage)
 
     @property
     def record(self) -> Record:
         """Its replay, valid at the chosen micro-batch."""
         rung = self.choice.rung
-        return self.judge.record(rung.placement, rung.schedule.accumulates, rung.schedule.micro_batch_size == 1)
+        one = rung.schedule.micro_batch_size == 1
+        return self.judge.record(rung.placement, rung.schedule.accumulates, one, self.stage)
+
+    @property
+    def stage(self) -> int:
+        """The number of the stage that was judged: of a pipeline the most loaded one."""
+        rung = self.choice.rung
+        schedule = rung.schedule
+        return self.judge.stage_at(rung.placement, schedule.micro_batch_size, schedule.accumulates)
 
 
 def decide(job: Job) -> Decision:
@@ -163,7 +173,7 @@ def describe(
         total_parameters=total,
         trainable_parameters=trainable,
         peak=_peak(record, rung),
-        components=_beside_whole(_components(record, judged, rung, total), judge, rung),
+        components=_beside_whole(_components(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=_overheads(rung.peak, judge),
         recommended=_recommended(rung, job),
         checkpoints=checkpoint_ranges_in(rung.placement, job.model.stacks),
@@ -239,7 +249,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
     )
 
 
-def _components(record: Record, job: Job, rung: Rung, total: int) -> tuple[Component, ...]:
+def _components(record: Record, job: Job, rung: Rung, total: int, stage: Stage | None = None) -> tuple[Component, ...]:
     micro = rung.schedule.micro_batch_size
     phase, moment = record.worst(micro)
     sizes = record.components(micro, phase, moment)
@@ -264,7 +274,11 @@ def _components(record: Record, job: Job, rung: Rung, total: int) -> tuple[Compo
     }
     if not trains_all(job):
         basis |= _basis_of_less(record, job, width, resident)
-    if job.sharding is not None:
+    if job.model.family == "megatron":
+        from vramplan.memory.parallel.basis import basis_of_split  # only its jobs pay for it
+
+        basis |= basis_of_split(record, job, stage)
+    elif job.sharding is not None:
         basis |= _basis_of_shared(record, job, basis, resident)
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
 
@@ -492,7 +506,7 @@ def _beside(decision: Decision) -> list[str]:
 def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:
     said = []
     declared = job.model.declared_parameters
-    if declared is not None and declared != total_parameters:
+    if declared is not None and declared != total_parameters and job.model.family != "megatron":  # whose are a part
         said.append(
             f"{job.model.name} declares {declared:,} parameters, but its architecture has {total_parameters:,}: "
             "the answer is for the architecture"

@@ -204,7 +204,9 @@ class Adapter(NamedTuple):
 
 
 DDP, FSDP, FSDP_GRAD_OP = "ddp", "fsdp", "fsdp-grad-op"
-ZERO_STAGES = ("zero1", "zero2", "zero3")  # of DeepSpeed
+ZERO1 = "zero1"
+DISTRIBUTED_OPTIMIZER = "distributed-optimizer"  # Megatron's: fp32 states are shared, weights and gradients whole
+ZERO_STAGES = (ZERO1, "zero2", "zero3")  # of DeepSpeed
 
 
 class Zero(NamedTuple):
@@ -230,8 +232,11 @@ class Sharded(NamedTuple):
     reduce_dtype: str | None = None  # fp32 | bf16, of gradients while they are summed; None: that of the shards
 
 
+BLOCKS, ENDS_AS_BLOCKS = "blocks", "embedding-and-head"  # what a pipeline is balanced by
+
+
 class Split(NamedTuple):
-    """How one replica of a model is split over devices; each figure is a number of devices but for the last."""
+    """How one replica of a model is split over devices; the first four are numbers of devices."""
 
     tensor: int = 1  # share every matrix
     pipeline: int = 1  # have blocks of their own
@@ -240,6 +245,7 @@ class Split(NamedTuple):
     sequence_parallel: bool = False  # what tensor parallelism leaves whole is shared along the sequence
     schedule: str = "1f1b"  # of a pipeline: 1f1b | gpipe | interleaved
     virtual: int = 1  # interleaved: parts of the model on each device of the pipeline
+    pipeline_split: str | None = None  # BLOCKS, or the embeddings and the head count as a block each
 
     @property
     def devices(self) -> int:

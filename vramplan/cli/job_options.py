@@ -293,6 +293,10 @@ def _job(
     schedule: Annotated[
         str | None, _option("--schedule", metavar="NAME", help="Of a pipeline: 1f1b, gpipe, interleaved:V.")
     ] = None,
+    pipeline_split: Annotated[
+        str | None,
+        _option("--pipeline-split", metavar="HOW", help="What stages share evenly: blocks, embedding-and-head."),
+    ] = None,
     context: Annotated[
         str | None, _option("--context", metavar="N", help="Devices that share each sequence (context parallelism).")
     ] = None,
@@ -364,6 +368,7 @@ PARALLEL_KEYS = (
     "tensor",
     "pipeline",
     "schedule",
+    "pipeline_split",
     "context",
     "expert",
     "sequence_parallel",

@@ -10,7 +10,10 @@ from vramplan.spec import ModelShape, Runtime
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
 
-OWN_CODE: dict[str, dict[str, str]] = {"torchtitan": {"llama": "titan"}}
+OWN_CODE: dict[str, dict[str, str]] = {
+    "megatron": dict.fromkeys(("gpt2", "llama", "bloom"), "megatron"),
+    "torchtitan": {"llama": "titan"},
+}
 """For each `model_code` of a runtime profile the families that it has code for, and the file of vramplan/models."""
 
 BINDING: tuple[str, ...] = ("megatron",)

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.spec import DDP, Adapter, AnyJob, Experts, Gpu, ModelShape, Sharded, Split, TextbookJob, TextbookModel
+from vramplan.spec import (
+    DDP,
+    ZERO1,
+    Adapter,
+    AnyJob,
+    Experts,
+    Gpu,
+    Job,
+    ModelShape,
+    Sharded,
+    Split,
+    TextbookJob,
+    TextbookModel,
+)
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:
@@ -27,7 +40,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "gradient_accumulation_steps": job.gradient_accumulation_steps,
         "precision": job.precision,
         "weight_dtype": job.precision.rpartition("-")[2] if job.half_weights else None,
-        "gradient_dtype": "fp32" if job.fp32_gradients else None,
+        "gradient_dtype": "fp32" if job.fp32_gradients else _gradient_dtype(job),
         "optimizer_state_dtype": "fp32" if job.fp32_states else None,
         "optimizer": job.optimizer,
         "optimizer_implementation": job.optimizer_implementation,
@@ -70,6 +83,12 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
     }
 
 
+def _gradient_dtype(job: Job) -> str | None:
+    """That of the weights, where Megatron would take fp32 else."""
+    shared = job.sharding is not None and job.sharding.kind == ZERO1
+    return "bf16" if job.model.family == "megatron" and job.precision == "mixed-bf16" and not shared else None
+
+
 def split_to_dict(split: Split | None) -> dict[str, Any]:
     """The keys of `parallel` that say how a replica is split."""
     split = split or Split()
@@ -81,6 +100,7 @@ def split_to_dict(split: Split | None) -> dict[str, Any]:
         "context": split.context,
         "expert": split.expert,
         "sequence_parallel": split.sequence_parallel,
+        "pipeline_split": None if split.pipeline == 1 else split.pipeline_split,
     }
 
 

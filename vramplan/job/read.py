@@ -323,12 +323,15 @@ def _split(parallel: Fields) -> Split | None:
     sizes = {key: parallel.integer(key, maximum=2**20) or 1 for key in ("tensor", "pipeline", "context", "expert")}
     along = bool(parallel.boolean("sequence_parallel"))
     schedule = _pattern(parallel, "schedule", words.SCHEDULES)
+    by = parallel.word("pipeline_split", words.PIPELINE_SPLITS)
+    if by is not None and sizes["pipeline"] == 1:
+        parallel.refuse("pipeline_split", f"{by} belongs to a pipeline", hint="leave it out, or --pipeline 4")
     if sizes["pipeline"] == 1 and schedule not in {None, "1f1b"}:
         parallel.refuse("schedule", f"{schedule} belongs to a pipeline", hint="leave it out, or --pipeline 4")
     if max(sizes.values()) == 1 and not along:
         return None
     word, _, virtual = (schedule or "1f1b").partition(":")
-    return Split(**sizes, sequence_parallel=along, schedule=word, virtual=int(virtual or 1))
+    return Split(**sizes, sequence_parallel=along, schedule=word, virtual=int(virtual or 1), pipeline_split=by)
 
 
 def _base(raw: RawJob) -> None:

@@ -232,7 +232,13 @@ class Resolver:
             check_only(self, job)
             if self.fields.sink.refusals:
                 return None
-        if sharding is not None:
+        if model.family == "megatron":
+            from vramplan.job.megatron import check_megatron  # only its jobs pay for it
+
+            job = check_megatron(self, job)
+            if self.fields.sink.refusals:
+                return None
+        elif sharding is not None:
             from vramplan.job.sharding import check_sharding
 
             check_sharding(self, job)
@@ -378,6 +384,8 @@ class Resolver:
                 return "fsdp-bf16"
             if gpu is not None and gpu.bf16 is None:
                 why = f"whether {gpu.name} has bf16 is unknown, which counts as able"
+            if self.raw.runtime == SPLITTING_RUNTIME or (self.raw.runtime is None and self.raw.split is not None):
+                name = "mixed"
             self._assume("precision", f"{name}-bf16" if able else f"{name}-fp16", why)
             return f"{name}-bf16" if able else f"{name}-fp16"
         assert given is not None
@@ -468,6 +476,8 @@ class Resolver:
         loss = self.raw.loss
         if loss is None or loss == "standard" or model is None:
             return "standard"
+        if loss == "vocab-parallel" and model.family == "megatron":  # what it does anyway
+            return "standard"
         if loss == "classification" and model.task in shapes.CLASSIFIERS:
             return "standard"
         if loss == "fp32-logits" and model.task == "contrastive":
@@ -488,7 +498,9 @@ class Resolver:
             message = f"{loss} needs a model with a classification head, and the task of {model.name} is {model.task}"
             self.fields.refuse("loss", message, hint="use standard")
         else:
-            self.fields.refuse("loss", f"{loss} is not modelled (modelled: {', '.join(words.MODELLED_LOSSES)})")
+            hint = "--runtime megatron" if loss == "vocab-parallel" else None
+            modelled = ", ".join(words.MODELLED_LOSSES)
+            self.fields.refuse("loss", f"{loss} is not modelled (modelled: {modelled})", hint=hint)
         return "standard"
 
     def _cells(self, precision: str, gpu: Gpu | None) -> Cells:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import FSDP_PRECISION
+from vramplan.job.megatron import SHARDINGS as MEGATRON_SHARDINGS
+from vramplan.job.megatron import is_megatron, sharding_under_megatron
 from vramplan.memory.sharding.traced import ELEMENTWISE, untraced_with_shards
 from vramplan.spec import DDP, FSDP, ZERO_STAGES, Job, Sharded
 
@@ -23,6 +25,8 @@ HINTS = {
 
 def sharding_of(resolver: Resolver) -> Sharded | None:
     """What the keys of `parallel` say; None: nothing is shared, and no communication is counted."""
+    if is_megatron(resolver):
+        return sharding_under_megatron(resolver)
     raw = resolver.raw
     fields, devices, kind = raw.fields.fields("parallel") or raw.fields, raw.data_parallel_size, raw.sharding
     if raw.zero and kind not in ZERO_STAGES:
@@ -40,6 +44,10 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         if raw.precision == FSDP_PRECISION:
             hint = "parallel: {data: 8, sharding: fsdp}, as options --gpus 8 --sharding fsdp"
             raw.fields.refuse("precision", f"{FSDP_PRECISION} shards the weights over several devices", hint=hint)
+        return None
+    if kind in MEGATRON_SHARDINGS[1:]:
+        message = f"{kind} is not modelled under {raw.runtime or 'transformers'}"
+        fields.refuse("sharding", message, hint="--runtime megatron")
         return None
     if kind not in words.MODELLED_SHARDINGS:
         return None  # which was refused

@@ -69,24 +69,28 @@ CHECKPOINTINGS = (
 ATTENTIONS = ("eager", "flash", "efficient", "math", "sdpa")
 LM_LOSSES = ("chunked:N", "fused", "dpo")  # over a causal language model's head
 MODELLED_LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification")
-LOSSES = (*MODELLED_LOSSES, "vocab-parallel")
+LOSSES = (*MODELLED_LOSSES, "vocab-parallel")  # the last is what Megatron does anyway
 
 PADDINGS = ("none", "right")
 DPO_REFERENCES = ("model", "precomputed", "adapter-off")
 
 # with defaults of their own
 ENGINES = ("deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth")
-RUNTIMES = ("transformers", "pytorch", *ENGINES, "textbook")
-KNOWN_RUNTIMES = (*RUNTIMES, "megatron", "llm.c", "modded-nanogpt")
+RUNTIMES = ("transformers", "pytorch", "megatron", *ENGINES, "textbook")
+KNOWN_RUNTIMES = (*RUNTIMES, "llm.c", "modded-nanogpt")
 
 QUANTIZATIONS = ("nf4", "nf4-double", "int8", "gptq-int4")
 ADAPTERS = ("lora", "dora", "ia3")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
-SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp:N")
+SHARDINGS = (
+    *("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp:N"),
+    "distributed-optimizer",
+)
+PIPELINE_SPLITS = ("blocks", "embedding-and-head")
 SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
 PARALLEL_KEYS = (
     *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
-    *("no_sync", "gradient_as_bucket_view"),
+    *("no_sync", "gradient_as_bucket_view", "pipeline_split"),
     *("reduce_bucket_size", "allgather_bucket_size", "overlap_comm", "contiguous_gradients"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
     *("sub_group_size",),
@@ -96,7 +100,7 @@ ZERO_SIZES = (
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
 )
 ZERO_SWITCHES = ("overlap_comm", "contiguous_gradients")
-MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op", "zero1", "zero2")
+MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op", "zero1", "zero2", "distributed-optimizer")
 ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
 
 EXPECTATIONS = ("fits", "does-not-fit", "tight")

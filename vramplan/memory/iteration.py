@@ -9,20 +9,23 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.memory.gradients import gradient_states
 from vramplan.memory.inputs import inputs_of, make_inputs
 from vramplan.memory.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
-from vramplan.models.modules import CORE, DPO_PRECOMPUTED, OUTSIDE_LOSSES, PREFERENCES, Recipe, Segment
+from vramplan.models.modules import CORE, DPO_PRECOMPUTED, OUTSIDE_LOSSES, PREFERENCES, Recipe, Segment, Slice
 from vramplan.spec import DDP, Adapter, ModelShape, Sharded, Split
 from vramplan.tape.engine import backward
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
 from vramplan.tape.tape import Tape, rounded
 from vramplan.tape.tensors import Parameter, Tensor
+
+if TYPE_CHECKING:
+    from vramplan.memory.parallel.stages import Stage
 
 
 class Setup(NamedTuple):
@@ -60,6 +63,7 @@ class Setup(NamedTuple):
     sharding: Sharded | None = None  # how data-parallel devices share the states
     split: Split | None = None  # how a replica is split over devices
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
+    stage: Stage | None = None  # of a pipeline: which one this device has
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
@@ -71,6 +75,10 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
     try:
+        if setup.model.family == "megatron":
+            from vramplan.memory.parallel.megatron import replay_megatron
+
+            return replay_megatron(setup, tape or Tape(batch, direct=direct))
         return _replay(setup, tape or tape_for(setup, batch, direct=direct))
     finally:
         if enabled:
@@ -279,7 +287,13 @@ def _segments_of(setup: Setup) -> tuple[Segment, ...]:
 def recipe_of(setup: Setup, precision: Precision) -> Recipe:
     """What the model's forward pass needs to know."""
     model, p = setup.model, setup.dropout
+    part = Slice()
+    if model.family == "megatron":
+        from vramplan.memory.parallel.megatron import slice_of  # only its jobs pay for it
+
+        part = slice_of(setup)
     return Recipe(
+        slice=part,
         shape=model,
         weight_dtype=precision.weights,
         sequence_length=setup.sequence_length,

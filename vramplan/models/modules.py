@@ -67,6 +67,16 @@ class Segment(NamedTuple):
     selects: str | None = None
 
 
+class Slice(NamedTuple):
+    """What of a model a device holds, where its layers are split over devices."""
+
+    tensor: int = 1  # devices that each layer is split over
+    sequence_parallel: bool = False  # between split layers each of them has a part of the sequence
+    first: bool = True  # of a pipeline: the stage with the embeddings
+    last: bool = True  # and with the head
+    deepspeed: bool = False  # as BigScience's fork runs it in DeepSpeed's pipeline engine
+
+
 class Recipe(NamedTuple):
     """All that a forward pass depends on beside the micro-batch."""
 
@@ -88,6 +98,7 @@ class Recipe(NamedTuple):
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
     split: Split | None = None  # how this model is split over devices
     compiled: bool = False
+    slice: Slice = Slice()
 
 
 class Output(NamedTuple):
@@ -201,6 +212,7 @@ def run_blocks(
     numbered_from: int = 0,
     carries: bool = False,
     mask: Tensor | None = None,
+    hands_mask: bool = False,
 ) -> Tensor: ...
 
 
@@ -219,6 +231,7 @@ def run_blocks(
     numbered_from: int = 0,
     carries: bool = False,
     mask: Tensor | None = None,
+    hands_mask: bool = False,
 ) -> Carried: ...
 
 
@@ -236,6 +249,7 @@ def run_blocks(
     numbered_from: int = 0,
     carries: bool = False,
     mask: Tensor | None = None,
+    hands_mask: bool = False,
 ) -> Any:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
@@ -245,7 +259,7 @@ def run_blocks(
     make-ups, `make_up(i)`, which differ in their modules and share nothing that the others do not. Blocks may return a
     tuple that begins with the hidden state; where the original keeps it in a variable until the next block has
     returned, `outputs` is that variable. `mask` is given where the original hands it to a block as a positional
-    argument: a checkpoint of one block keeps it like its input.
+    argument: a checkpoint of one block keeps it like its input, and with `hands_mask` one of several too.
 
     `start` is the number of the first block in the answer, where other blocks ran before, and `numbered_from` that in
     its own stack, where a stack runs in several parts. With `carries` a block is
@@ -290,7 +304,7 @@ def run_blocks(
             run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
             for first, _ in run:
                 segment = segment_of(tape, size, make, at + first * size, apart, carries=carries)
-                arguments = () if mask is None or size > 1 else (mask,)
+                arguments = () if mask is None or (size > 1 and not hands_mask) else (mask,)
                 result = checkpoint(tape, segment, hidden, *arguments, keeps=selects)
                 del segment
                 hidden = hand(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
@@ -14,6 +14,9 @@ from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.spec import Job, shares_weights, trains_all
 from vramplan.tape.envelope import Envelope
 from vramplan.tape.record import Record
+
+if TYPE_CHECKING:
+    from vramplan.memory.parallel.stages import Stage
 
 
 class Limits(NamedTuple):
@@ -44,30 +47,53 @@ class Judge:
             low=max(0, (usable - -(-outside // 2)) * 100 // (100 - margin)),
             device=allocated_limit(usable, outside),
         )
-        self._records: dict[tuple[str, bool, bool], Record] = {}
+        self._records: dict[tuple[str, bool, bool, int], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
         self._envelopes: dict[tuple[str, bool], Envelope] = {}
 
-    def record(self, strategy: str, accumulates: bool, one: bool) -> Record:
-        """The record of an iteration: for micro-batch 1 (`one`) or for all above."""
-        key = (strategy, accumulates, one)
+    def record(self, strategy: str, accumulates: bool, one: bool, stage: int = 0) -> Record:
+        """The record of an iteration: for micro-batch 1 (`one`) or for all above; of a pipeline that of one stage."""
+        key = (strategy, accumulates, one, stage)
         found = self._records.get(key)
         if found is None:
-            found = self._records[key] = replay(self.setup(strategy, accumulates), batch=1 if one else 2)
+            found = self._records[key] = replay(self.setup(strategy, accumulates, stage), batch=1 if one else 2)
         return found
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the job's pipeline; none where there is none."""
+        split = self.job.split
+        if split is None or split.pipeline == 1:
+            return ()
+        from vramplan.memory.parallel.stages import stages_of  # only pipelines pay for it
+
+        return stages_of(split, self.job.model.blocks, self.job.gradient_accumulation_steps)
+
+    def stage_at(self, strategy: str, micro: int, accumulates: bool) -> int:
+        """The number of the most loaded stage at a micro-batch; 0 without a pipeline."""
+        stages = self.stages
+        if not stages:
+            return 0
+        from vramplan.memory.parallel.stages import contenders  # only pipelines pay for it
+
+        return max(
+            contenders(stages), key=lambda i: self.record(strategy, accumulates, micro == 1, i).peak_bytes(micro)
+        )
 
     def envelope(self, strategy: str, accumulates: bool) -> Envelope:
         """Peak over all micro-batches above 1."""
         key = (strategy, accumulates)
         found = self._envelopes.get(key)
         if found is None:
-            found = self._envelopes[key] = Envelope(self.record(strategy, accumulates, False))
+            stage = self.stage_at(strategy, 2, accumulates)
+            found = self._envelopes[key] = Envelope(self.record(strategy, accumulates, False, stage))
         return found
 
     def allocated_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
         """Exact peak of allocated bytes."""
-        return self.record(strategy, accumulates, micro == 1).peak_bytes(micro)
+        stage = self.stage_at(strategy, micro, accumulates)
+        return self.record(strategy, accumulates, micro == 1, stage).peak_bytes(micro)
 
     def footprint(self, strategy: str, schedule: Schedule) -> Footprint:
         """The peak of a schedule on its way to the device."""
@@ -105,12 +131,17 @@ class Judge:
 
     def recomputed_fraction(self, strategy: str) -> float:
         """Extra forward FLOPs over the FLOPs of a step without checkpointing."""
-        flops = next(record for (name, _, _), record in self._records.items() if name == strategy).flops
+        flops = next(record for (name, *_), record in self._records.items() if name == strategy).flops
         return flops["recompute"] / (flops["forward"] + flops["backward"])
 
-    def setup(self, strategy: str, accumulates: bool) -> Setup:
-        """The iteration that a strategy means."""
-        return setup_of(self.job, strategy, accumulates)
+    def setup(self, strategy: str, accumulates: bool, stage: int = 0) -> Setup:
+        """The iteration that a strategy means, of one stage where there are several."""
+        stages = self.stages
+        if not stages:
+            return setup_of(self.job, strategy, accumulates)
+        from vramplan.planner.staged import setup_of_stage  # only pipelines pay for it
+
+        return setup_of_stage(self.job, strategy, accumulates, stages[stage])
 
 
 def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:

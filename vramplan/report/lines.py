@@ -47,6 +47,7 @@ STYLES = {
     "activations": "color(172)",
     "weight_casts": "color(143)",
     "gathered": "color(67)",
+    "in_flight": "color(178)",
     "communication": "color(103)",
     "temporaries": "color(131)",
     "workspace": "color(96)",

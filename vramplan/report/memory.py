@@ -19,6 +19,7 @@ _LETTERS = {
     "activations": "A",
     "weight_casts": "C",
     "gathered": "P",
+    "in_flight": "F",
     "communication": "N",
     "temporaries": "T",
     "workspace": "K",

@@ -35,6 +35,7 @@ COLOURS = {
     "gradients": "#009e73",
     "weight_casts": "#f0e442",
     "gathered": "#117733",
+    "in_flight": "#ddcc77",
     "communication": "#aa4499",
     "activations": "#e69f00",
     "temporaries": "#d55e00",

@@ -20,6 +20,7 @@ LONG_TO_SHORT = (
     "buffers",
     "inputs",
     "gradients",
+    "in_flight",
     "communication",
     "weight_casts",
     "gathered",

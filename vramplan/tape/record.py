@@ -23,11 +23,12 @@ class State(NamedTuple):
     category: str
     fixed_bytes: int
     per_sample_bytes: int
+    copies: int = 1  # equal ones
 
     def at(self, batch: int) -> int:
-        """Bytes at a micro-batch, in allocator blocks."""
+        """Bytes at a micro-batch, each copy in allocator blocks."""
         size = self.fixed_bytes + self.per_sample_bytes * batch
-        return -(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES
+        return -(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES * self.copies
 
 
 class Moment(NamedTuple):
@@ -77,9 +78,20 @@ class Record:
         self.reached_parameters = self.trainable_parameters - sum(count for p, count in counts if p.idle)
         self._weights = _copies_of_deaths(self.events, tape.marks)
         self.trees = self._grow()
-        self._static_sampled = [state for state in states if state.per_sample_bytes]
-        self._static_fixed = sum(state.at(0) for state in states if not state.per_sample_bytes)
+        self._count_states()
         self._sizes: dict[int, list[int]] = {}
+
+    def with_states(self, states: list[State]) -> Record:
+        """The same iteration beside other states."""
+        other = object.__new__(Record)
+        other.__dict__.update(self.__dict__)
+        other.states, other._sizes = states, {}
+        other._count_states()
+        return other
+
+    def _count_states(self) -> None:
+        self._static_sampled = [state for state in self.states if state.per_sample_bytes]
+        self._static_fixed = sum(state.at(0) for state in self.states if not state.per_sample_bytes)
 
     # -------------------------------------------------------------------------------------------------- numbers
     def sizes(self, batch: int) -> list[int]:

@@ -107,7 +107,7 @@ def bucket_sizes(parameters: list[Parameter]) -> list[int]:
     sizes: list[int] = []
     limit = {one.dtype: FIRST_BUCKET_BYTES for one in parameters}
     filling = {one.dtype: 0 for one in parameters}
-    for one in _last_first(parameters):
+    for one in last_first(parameters):
         filling[one.dtype] += one.elements * one.dtype.itemsize
         if filling[one.dtype] >= limit[one.dtype]:
             sizes.append(filling[one.dtype])
@@ -115,7 +115,7 @@ def bucket_sizes(parameters: list[Parameter]) -> list[int]:
     return sizes + [size for size in filling.values() if size]
 
 
-def _last_first(parameters: list[Parameter]) -> Iterator[Parameter]:
+def last_first(parameters: list[Parameter]) -> Iterator[Parameter]:
     """Every parameter, those of repeated blocks block by block."""
     run: list[Parameter] = []
     for one in reversed(parameters):

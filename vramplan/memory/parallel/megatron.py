@@ -1,0 +1,209 @@
+"""One micro-batch of a stage as megatron-core runs it, beside those in flight, and the step of its optimizer.
+
+Gradients are added to buffers that stay (`main_grad`) and go. What a schedule keeps of the micro-batches in flight is
+what their forward passes have saved; their outputs are sent and freed (`deallocate_pipeline_outputs`).
+Source: megatron-core 0.16, core/pipeline_parallel/schedules.py; core/distributed/param_and_grad_buffer.py;
+core/optimizer/optimizer.py and distrib_optimizer.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vramplan.memory.optimizers import MOMENTS
+from vramplan.memory.parallel import deepspeed
+from vramplan.memory.parallel.stages import Moment
+from vramplan.memory.precision import Precision, precision_of
+from vramplan.models import family
+from vramplan.models.modules import Slice
+from vramplan.spec import DISTRIBUTED_OPTIMIZER, ZERO1, Sharded, Split
+from vramplan.tape.engine import backward, walk
+from vramplan.tape.operators import mul_scalar
+from vramplan.tape.record import Record, State
+from vramplan.tape.tape import Tape, rounded
+from vramplan.tape.tensors import FP16, FP32, DType, Parameter, Tensor, round_up
+
+if TYPE_CHECKING:
+    from vramplan.memory.iteration import Setup
+
+IN_FLIGHT = "in_flight"  # component of the answer
+START_MULTIPLE = 64  # elements at which each parameter of a buffer begins (param_and_grad_buffer.py)
+SHARD_MULTIPLE = 128  # elements of each device's part of a buffer
+
+
+def replay_megatron(setup: Setup, tape: Tape) -> Record:
+    """One iteration of the stage that `setup` is about: the record of its newest micro-batch and all that stays."""
+    stage = setup.stage
+    if stage is None or len(stage.parts) == 1:
+        record = replay_part(setup, tape)
+        others = 0 if stage is None else stage.in_flight - 1
+        return with_states(record, in_flight_states(record, others)) if others else record
+    found = []
+    for i in range(len(stage.parts)):
+        first, last = stage.first and i == 0, stage.last and i == len(stage.parts) - 1
+        part = stage._replace(parts=stage.parts[i : i + 1], first=first, last=last, in_flight=1, moments=())
+        own = tape if i == 0 else Tape(tape.batch, direct=tape.direct)
+        found.append(replay_part(setup._replace(stage=part), own))
+    shared = max((record.states[-1] for record in found), key=lambda state: state.per_sample_bytes)
+    common = [state for record in found for state in record.states[:-1]] + [shared]
+
+    def beside(moment: Moment) -> Record:
+        states = [
+            state
+            for record, count in zip(found, moment.waiting, strict=True)
+            for state in in_flight_states(record, count)
+        ]
+        return with_states(found[moment.part], common + states, instead=True)
+
+    worst = max((beside(moment) for moment in stage.moments), key=lambda record: record.peak_bytes(tape.batch))
+    worst.parameters = worst.trainable_parameters = worst.reached_parameters = sum(one.parameters for one in found)
+    return worst
+
+
+def with_states(record: Record, states: list[State], *, instead: bool = False) -> Record:
+    """A record with further states, or with others."""
+    return record.with_states(states if instead else record.states + states)
+
+
+def replay_part(setup: Setup, tape: Tape) -> Record:
+    """One micro-batch of one part of a model, the step of its optimizer, and its states; the shared buffer is last."""
+    from vramplan.memory.iteration import recipe_of
+
+    precision = precision_of(setup.precision)
+    recipe = recipe_of(setup, precision)
+    model = family(setup.model.family)(tape, recipe)
+    tape.gradients_resident = tape.reentrant = True
+
+    tape.phase("forward")
+    out: Tensor = model().loss
+    if recipe.slice.last and precision.weights is FP16:
+        out = mul_scalar(out)  # the scale of the loss
+    gradient = None
+    if not recipe.slice.last:
+        out, gradient = sent(tape, out)
+    saved_at = len(tape.events)
+
+    tape.phase("backward")
+    if gradient is None:
+        backward(tape, out)
+    else:
+        later_stages(tape, out, gradient)
+    del out, gradient
+    if recipe.slice.deepspeed and setup.fp32_gradients:
+        deepspeed.add_to_fp32(tape)
+
+    tape.phase("step")
+    tape.category = "temporaries"
+    gradient_dtype = FP32 if setup.fp32_gradients else precision.weights
+    if setup.max_gradient_norm is not None:
+        from vramplan.memory.clipping import clip_fp32_gradients  # only jobs that clip pay for it
+
+        clip_fp32_gradients(tape)
+    if recipe.slice.deepspeed:
+        assert setup.sharding is not None
+        shards = setup.sharding.shards
+        if not setup.fp32_gradients:
+            deepspeed.reduce_and_step(tape, precision, shards)
+        optimizer, wide = setup.optimizer, setup.fp32_gradients
+        states = deepspeed.states_of(tape.parameters, optimizer, precision, shards, fp32_gradients=wide)
+        states += deepspeed.pipeline_states(recipe, setup.stage)
+    else:
+        shared = setup.sharding is not None and setup.sharding.kind == DISTRIBUTED_OPTIMIZER
+        _fp32_gradients(tape, precision, gradient_dtype, setup.sharding.shards if shared and setup.sharding else 1)
+        states = states_of(tape.parameters, setup, precision, gradient_dtype)
+    states += [State("buffers", rounded(size), 0) for size in model.buffers()]
+    states.append(State("buffers", 0, model.buffer_bytes()))
+    record = Record(tape, states, saved_at)
+    for parameter in tape.parameters:
+        parameter.node = None
+    tape.parameters.clear()
+    return record
+
+
+def sent(tape: Tape, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """The output of a stage when it is sent: its gradient comes, then its memory goes (deallocate_output_tensor).
+
+    Source: core/pipeline_parallel/schedules.py, send_forward_recv_backward and deallocate_output_tensor.
+    """
+    empty = hidden.alias(hidden.shape, hidden.strides, hidden.node, hidden.output_index)
+    empty.storage = tape.new("empty", (1,), hidden.dtype, False).storage
+    return empty, tape.constant(hidden.shape, hidden.dtype, True)
+
+
+def later_stages(tape: Tape, out: Tensor, gradient: Tensor) -> None:
+    """Backward from the gradient that the next stage has sent."""
+    tape.category, tape.flop_phase = "temporaries", "backward"
+    received = tape.new("recv", gradient.shape, gradient.dtype, True)
+    walk(tape, out, received, since=0)
+    del received
+    tape.enter(())
+    for kept in tape.held:
+        if type(kept) is Parameter:
+            kept.node = kept.grad = kept.storage = None
+    tape.held.clear()
+
+
+def in_flight_states(record: Record, others: int) -> list[State]:
+    """What forward has saved, once for each other micro-batch in flight."""
+    return [
+        State(IN_FLIGHT, record.fixed[storage], record.per_sample[storage], copies * others)
+        for storage, copies in record.kept().items()
+    ]
+
+
+def _fp32_gradients(tape: Tape, precision: Precision, gradient_dtype: DType, shares: int) -> None:
+    """Before the step 16-bit gradients become fp32, all at once (_copy_model_grads_to_main_grads)."""
+    if not precision.master or gradient_dtype is FP32:
+        return
+    _all = [
+        tape.several("to", (-(-one.elements // shares),), FP32, one.copies)
+        for one in tape.parameters
+        if one.node is not None
+    ]
+
+
+def states_of(
+    parameters: Sequence[Parameter], setup: Setup, precision: Precision, gradient_dtype: DType
+) -> list[State]:
+    """Weights, gradients, fp32 copies and moments of a device."""
+    sharding, moments = setup.sharding, MOMENTS[setup.optimizer]
+    elements = sum(one.elements * one.copies for one in parameters)
+    wide = (1 if precision.master else 0, moments)
+    if sharding is not None and sharding.kind == DISTRIBUTED_OPTIMIZER:
+        whole, shards = distributed(parameters, sharding)
+        master, moved = (count * sum(rounded(size * FP32.itemsize) for size in shards) for count in wide)
+        weights, gradients = rounded(whole * precision.weights.itemsize), rounded(whole * gradient_dtype.itemsize)
+    else:
+        weights = sum(one.stored_bytes * one.copies for one in parameters)
+        gradients = rounded(elements * gradient_dtype.itemsize)
+        each = FP32.itemsize if precision.master else precision.weights.itemsize
+        master, moved = (count * sum(rounded(one.elements * each) * one.copies for one in parameters) for count in wide)
+    found = [State("weights", weights, 0), State("master", master, 0), State("optimizer", moved, 0)]
+    return [*found, State("gradients", gradients, 0)]
+
+
+def distributed(parameters: Sequence[Parameter], sharding: Sharded) -> tuple[int, list[int]]:
+    """Elements of the buffer of all parameters, and those of each parameter in the first device's part of it.
+
+    Parameters are laid out in reverse, each at a multiple of 64 elements; the buffer is a multiple of 128 elements for
+    each device. Source: core/distributed/param_and_grad_buffer.py, _ParamAndGradBuffer.__init__.
+    """
+    from vramplan.memory.sharding.replicated import last_first
+
+    at, places = 0, []
+    for one in last_first(list(parameters)):
+        at = round_up(at, START_MULTIPLE)
+        places.append((at, at + one.elements))
+        at += one.elements
+    whole = round_up(at, SHARD_MULTIPLE * sharding.shards)
+    end = whole // sharding.shards
+    return whole, [min(last, end) - first for first, last in places if first < end]
+
+
+def slice_of(setup: Setup) -> Slice:
+    """What of a model this device's forward pass has."""
+    split, stage = setup.split or Split(), setup.stage
+    deepspeed = setup.sharding is not None and setup.sharding.kind == ZERO1
+    first, last = (True, True) if stage is None else (stage.first, stage.last)
+    return Slice(split.tensor, split.sequence_parallel, first, last, deepspeed)
