@@ -377,8 +377,12 @@ def own_parameters(job: Job, record: Record) -> int:
 
 def _overheads(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
     factor, whose = RESERVED_PERCENT / 100, f"{judge.job.runtime.name} runtime profile"
-    parts = [
-        Component("allocator", peak.reserved - peak.allocated, f"reserved is {factor:.2f} x allocated"),
+    parts, what = [], "allocated"
+    if peak.stranded:
+        what = "that"
+        parts.append(Component("streams", peak.stranded, "blocks of streams that no other stream can use"))
+    parts += [
+        Component("allocator", peak.reserved - peak.allocated - peak.stranded, f"reserved is {factor:.2f} x {what}"),
         Component("context", judge.context_bytes, f"CUDA context, {whose}"),
     ]
     if judge.groups_bytes:

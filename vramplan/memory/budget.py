@@ -25,21 +25,25 @@ class Footprint(NamedTuple):
     device: int
     low: int
     high: int
+    stranded: int = 0  # in blocks of other streams
 
 
-def footprint(allocated_bytes: int, outside_bytes: int, margin_percent: int = 0) -> Footprint:
+def footprint(allocated_bytes: int, outside_bytes: int, margin_percent: int = 0, stranded_bytes: int = 0) -> Footprint:
     """What the allocator reserves, what the device shows, and the band, for a peak of allocated bytes.
 
     `outside_bytes` are on the device and not in the allocator: the CUDA context and communicators.
+    `stranded_bytes` are in the allocator beside the peak: what streams keep for themselves.
     `margin_percent` of the allocated bytes widens the band at either end.
     """
-    reserved = -(-allocated_bytes * RESERVED_PERCENT // 100)
+    held = allocated_bytes + stranded_bytes
+    reserved = -(-held * RESERVED_PERCENT // 100)
     return Footprint(
         allocated=allocated_bytes,
         reserved=reserved,
         device=reserved + outside_bytes,
-        low=-(-allocated_bytes * (100 - margin_percent) // 100) + -(-outside_bytes // 2),
-        high=-(-allocated_bytes * (HIGH_PERCENT + margin_percent) // 100) + outside_bytes,
+        low=-(-held * (100 - margin_percent) // 100) + -(-outside_bytes // 2),
+        high=-(-held * (HIGH_PERCENT + margin_percent) // 100) + outside_bytes,
+        stranded=stranded_bytes,
     )
 
 

@@ -111,7 +111,7 @@ def _largest_schedule(judge: Judge, accumulation: Accumulation, strategy: str, l
         micro = schedule.micro_batch_size
         if _certainly_above(judge, strategy, schedule, limit_bytes):
             continue
-        if judge.allocated_bytes(strategy, micro, schedule.accumulates) <= limit_bytes:
+        if judge.held_bytes(strategy, micro, schedule.accumulates) <= limit_bytes:
             return schedule
     return None
 

@@ -92,13 +92,23 @@ class Judge:
 
     def allocated_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
         """Exact peak of allocated bytes."""
-        stage = self.stage_at(strategy, micro, accumulates)
-        return self.record(strategy, accumulates, micro == 1, stage).peak_bytes(micro)
+        return self.record_at(strategy, micro, accumulates).peak_bytes(micro)
+
+    def held_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
+        """The same with what the streams keep for themselves: what the allocator has to hold."""
+        record = self.record_at(strategy, micro, accumulates)
+        return record.peak_bytes(micro) + record.stranded_bytes(micro)
+
+    def record_at(self, strategy: str, micro: int, accumulates: bool) -> Record:
+        """The record that is valid at a micro-batch, of the most loaded stage."""
+        return self.record(strategy, accumulates, micro == 1, self.stage_at(strategy, micro, accumulates))
 
     def footprint(self, strategy: str, schedule: Schedule) -> Footprint:
         """The peak of a schedule on its way to the device."""
-        allocated = self.allocated_bytes(strategy, schedule.micro_batch_size, schedule.accumulates)
-        return footprint(allocated, self.outside_bytes, self.margin_percent)
+        micro, accumulates = schedule.micro_batch_size, schedule.accumulates
+        record = self.record_at(strategy, micro, accumulates)
+        allocated, stranded = record.peak_bytes(micro), record.stranded_bytes(micro)
+        return footprint(allocated, self.outside_bytes, self.margin_percent, stranded)
 
     def verdict(self, peak: Footprint) -> str:
         """fits: high <= usable; tight: low <= usable < high; else does-not-fit."""
@@ -107,15 +117,19 @@ class Judge:
         return TIGHT if peak.low <= self.usable_bytes else DOES_NOT_FIT
 
     def largest_micro_batch(self, strategy: str, accumulates: bool, limit_bytes: int) -> int:
-        """The largest micro-batch whose allocated bytes are within the limit; 0 if none.
+        """The largest micro-batch with which the allocator holds no more than the limit; 0 if none.
 
         The envelope leaves out the rounding of sizes per sample, so exact replays settle its answer.
         """
 
         def within(micro: int) -> bool:
-            return self.allocated_bytes(strategy, micro, accumulates) <= limit_bytes
+            return self.held_bytes(strategy, micro, accumulates) <= limit_bytes
 
-        found = self.envelope(strategy, accumulates).largest_batch(limit_bytes, LARGEST_MICRO_BATCH)
+        envelope = self.envelope(strategy, accumulates)
+        found = envelope.largest_batch(limit_bytes, LARGEST_MICRO_BATCH)
+        if found > 1 and not within(found):  # the streams keep more, at most as much as at the smallest
+            stranded = self.record(strategy, accumulates, False).stranded_bytes(2)
+            found = min(found, max(1, envelope.largest_batch(max(0, limit_bytes - stranded), LARGEST_MICRO_BATCH)))
         while found > 1 and not within(found):
             found -= 1
         if found > 1 or within(2):

@@ -72,6 +72,7 @@ class Record:
         self.marks = list(tape.marks)
         self.numbers = list(tape.numbers)
         self.relabelled = frozenset(tape.relabelled)
+        self.elsewhere = frozenset(tape.elsewhere)
         counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]
         self.parameters = sum(count for _, count in counts)
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
@@ -126,6 +127,25 @@ class Record:
     def peak_bytes(self, batch: int) -> int:
         """Peak bytes of the iteration."""
         return max(self.peaks(batch).values())
+
+    def stranded_bytes(self, batch: int) -> int:
+        """How much more than the peak the streams need, as none can use what another one has freed.
+
+        Each has its own worst moment, and the allocator keeps the blocks of each for itself.
+        """
+        if not self.elsewhere:
+            return 0
+        sizes = self.sizes(batch)
+        apart = [size if index in self.elsewhere else 0 for index, size in enumerate(sizes)]
+        own = [size - other for size, other in zip(sizes, apart, strict=True)]
+        tops = []
+        for some in (own, apart):
+            level = top = 0
+            for _, items in self.trees:
+                net, above = climb(items, some)
+                top, level = max(top, level + above), level + net
+            tops.append(top)
+        return max(0, self.static_bytes(batch) + sum(tops) - self.peak_bytes(batch))
 
     def saved_bytes(self, batch: int) -> int:
         """What the end of forward holds for backward: all that was born in forward and still lives."""

@@ -157,6 +157,7 @@ class Tape:
         self.copies = 1  # product of the copies of the path
         self.units = 0
         self.numbers: list[tuple[int, int]] = [(0, 1)]  # of each unit: its first item's number, items' distance
+        self.elsewhere: set[int] = set()  # storages that were allocated on another stream than the model runs on
         self.relabelled: set[int] = set()  # storages that were born by changing their component, not by allocation
         self.nodes: list[Node] = []
         self.category = "activations"
@@ -256,6 +257,15 @@ class Tape:
         """Bytes of a storage at the representative batch, as the allocator hands them out."""
         return self.fixed[storage.index] + rounded(self.per_sample[storage.index] * self.batch)
 
+    def on_another_stream(self, tensor: Tensor) -> Tensor:
+        """A tensor that was allocated while another stream was current: its memory is of no use to the others.
+
+        Source: c10/cuda/CUDACachingAllocator.cpp, BlockComparatorSize (blocks are ordered by stream first).
+        """
+        assert tensor.storage is not None
+        self.elsewhere.add(tensor.storage.index)
+        return tensor
+
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a living storage under another component from now on."""
         storage = tensor.storage
@@ -266,6 +276,8 @@ class Tape:
         self.events.append(~old)
         storage.index = len(self.fixed)
         self.relabelled.add(storage.index)
+        if old in self.elsewhere:
+            self.elsewhere.add(storage.index)
         self.fixed.append(self.fixed[old])
         self.per_sample.append(self.per_sample[old])
         self.operators.append(self.operators[old])

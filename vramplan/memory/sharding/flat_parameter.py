@@ -43,8 +43,9 @@ class FlatParameters(FullyShard):
         _, own = self._elements_of(weights)
         cast: Tensor | None = None
         if self._stored(dtype, True) is not dtype:
-            cast = self.tape.new("copy_", (own,), dtype, False, category=COMMUNICATION)
-        unit.gathered = [self.tape.new("all_gather", (own * shards,), dtype, False, category=GATHERED)]
+            cast = self.tape.on_another_stream(self.tape.new("copy_", (own,), dtype, False, category=COMMUNICATION))
+        gathered = self.tape.new("all_gather", (own * shards,), dtype, False, category=GATHERED)
+        unit.gathered = [self.tape.on_another_stream(gathered)]
         del cast
 
     def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
@@ -84,7 +85,9 @@ class FlatParameters(FullyShard):
             sent = tape.new("pad", (own * policy.shards,), reduce, False, category=COMMUNICATION)
         shard: Tensor = tape.new("reduce_scatter", (own,), reduce, False)
         if reduce is not stored:
+            tape.on_another_stream(shard)
             shard = tape.like("to", shard, stored)
+        tape.on_another_stream(shard)  # of what comes after backward
         if policy.accumulated != SHARDS:
             tape.relabel(shard, "gradients")
             unit.gradient = shard

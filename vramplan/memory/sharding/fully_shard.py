@@ -239,10 +239,12 @@ class FullyShard:
         if changed:
             elements = self._elements([one.shape for one in changed])
             cast = tape.new("_foreach_copy_", (elements,), changed[0].dtype, False, category=COMMUNICATION)
+            tape.on_another_stream(cast)  # of the copies into the collective's buffer
         dtypes = {one.dtype for one in weights}
         size = sum(self._elements([one.shape]) * one.dtype.itemsize for one in weights) * policy.shards
         dtype = dtypes.pop() if len(dtypes) == 1 else BYTE
-        unit.arriving = tape.new("all_gather", (size // dtype.itemsize,), dtype, False, category=COMMUNICATION)
+        arriving = tape.new("all_gather", (size // dtype.itemsize,), dtype, False, category=COMMUNICATION)
+        unit.arriving = tape.on_another_stream(arriving)
         del cast
 
     def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
@@ -293,7 +295,9 @@ class FullyShard:
         unit.accumulated.clear()
         shard: Tensor = tape.new("reduce_scatter", (elements,), reduce, False)
         if reduce is not stored:
+            tape.on_another_stream(shard)
             shard = tape.like("to", shard, stored)
+        tape.on_another_stream(shard)  # of the reductions
         if policy.accumulated != SHARDS:
             tape.relabel(shard, "gradients")
             unit.gradient = shard
