@@ -78,6 +78,28 @@ def test_an_alias_finds_the_profile(tree: Path, alias: str) -> None:
     assert gpus.find_gpu(alias).name == "card"
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("[a, fast card]", "[fast card]", "[ fast card ]", "['fast card', a]", '["fast-card"]', "[\n  fast card\n]"),
+        *("\n- fast card", "\n  -   Fast_Card  # a comment", "\n  - 'fast card'", "\n  - fast\n    card\n  - a"),
+        *("[a,fast card]", "\n  - &one fast card", "\n  - >-\n    fast card", "\n  - |-\n    fast card"),
+        "[ # a comment\n  fast card]",
+    ],
+)
+def test_an_alias_is_found_however_it_is_written(tree: Path, written: str) -> None:
+    path = tree / "shipped/gpus/card.yaml"
+    path.write_text(path.read_text().replace("[card-alias, Tesla card]", written))
+    assert "fast-card" in map(locate.slug, gpus.find_gpu("card").aliases)
+    assert gpus.find_gpu("fast card").name == "card"
+
+
+def test_a_label_reads_no_profile_that_only_speaks_of_it(tree: Path, opened: list[str]) -> None:
+    assert gpus.match_gpu("fixture") is None
+    assert gpus.match_gpu("a") is None
+    assert opened == []
+
+
 def test_an_unknown_name_names_the_nearest(tree: Path) -> None:
     with pytest.raises(InputError) as caught:
         gpus.find_gpu("crad")

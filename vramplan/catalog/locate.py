@@ -202,8 +202,8 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
     if wanted in by_name:  # spelt with capitals or underscores on the disk
         return _named(load, by_name[wanted])
     broken: InputError | None = None
-    # as it may be spelt in the file; to search the text is a hundred times cheaper than to parse it
-    spelling = re.compile(re.escape(wanted).replace("\\-", r"[\s_-]+"), re.IGNORECASE)
+    # as a value of its own may be spelt in the file; to search the text is a hundred times cheaper than to parse it
+    spelling = re.compile(_BEFORE + re.escape(wanted).replace("\\-", r"[\s_-]+") + _AFTER, re.IGNORECASE)
     for path in by_name.values():
         if not spelling.search(_text(path)):
             continue
@@ -217,6 +217,11 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
     if broken is not None:
         raise broken
     return None
+
+
+# what stands around a value of a list: its punctuation, quotes, an anchor, the head of a block, a comment
+_BEFORE = r"(?:[\[,\"'>|+-]|&\S+|#[^\n]*\n)\s*"
+_AFTER = r"\s*(?:[\],\"'#\n]|\Z)"
 
 
 def _named(load: Callable[[Path], P], path: Path) -> P:

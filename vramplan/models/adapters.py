@@ -207,7 +207,16 @@ def project(x: Tensor, weight: Parameter) -> Tensor:
     return linear(x, weight)
 
 
-class LoRA:
+class LowRank:
+    """The weights of two thin layers, one after the other, in place of a whole matrix (arXiv:2106.09685)."""
+
+    def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, adapter: Adapter, dtype: DType) -> None:
+        self.p = adapter.dropout
+        self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
+        self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
+
+
+class LoRA(LowRank):
     """lora.Linear: the layer's own result, and a product of two thin matrices added to it (arXiv:2106.09685).
 
     Over a GPTQ layer, which then runs in place of the layer's own code, it is the same.
@@ -224,9 +233,8 @@ class LoRA:
         dtype: DType,
         base: Adapting | None = None,
     ) -> None:
-        self.p, self.base = adapter.dropout, base
-        self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
-        self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
+        super().__init__(tape, name, inputs, outputs, adapter, dtype)
+        self.base = base
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
         result = module.base(x) if self.base is None else self.base(module, x)
@@ -273,7 +281,7 @@ class QuantizedLoRA(LoRA):
         return result
 
 
-class DoRA:
+class DoRA(LowRank):
     """DoRA: LoRA whose result is scaled to a trained magnitude for each output (arXiv:2402.09353, section 4.3).
 
     The norm of the whole weight is computed anew in every forward pass: a product of the size of the weight is made by
@@ -282,9 +290,8 @@ class DoRA:
     """
 
     def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, adapter: Adapter, dtype: DType) -> None:
-        self.p, self.inputs = adapter.dropout, inputs
-        self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
-        self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
+        super().__init__(tape, name, inputs, outputs, adapter, dtype)
+        self.inputs = inputs
         self.magnitude = tape.parameter(f"{name}.lora_magnitude_vector.weight", (outputs,), dtype)
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:

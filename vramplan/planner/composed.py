@@ -7,74 +7,20 @@ A few replays show all of that. What happens between two stacks goes with the pi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
+from vramplan.planner.labels import NOTHING, Held, Holdings, Label, Subject
 from vramplan.planner.optimal import Frame, Piece, Placement, Shared
+from vramplan.planner.together import Together, begun, longer
 from vramplan.tape.profiles import NO_CHANGE, Gap, Part, Profile, Profiles, profiles
 from vramplan.tape.record import Record
 from vramplan.tape.tensors import ALLOCATOR_BLOCK_BYTES
-
-
-class Label(NamedTuple):
-    """What a block is: blocks with equal labels add the same."""
-
-    stack: int
-    first: bool  # of its stack
-    last: bool
-    shares: object  # blocks that share the same tensors
-    made: object  # blocks that compute the same
-
-
-class Subject(NamedTuple):
-    """A model that can be replayed with any placement."""
-
-    stacks: tuple[int, ...]  # blocks of each, none empty
-    labels: tuple[Label, ...]
-    replay: Callable[[Placement], Record]
-
-    def bounds(self, stack: int) -> tuple[int, int]:
-        """First and last block of a stack."""
-        start = sum(self.stacks[:stack])
-        return start, start + self.stacks[stack] - 1
-
-
-Holdings = frozenset[tuple[object, bool]]
-"""Kinds of blocks, each with whether one of them is in a checkpoint."""
-
-
-class Held(NamedTuple):
-    """What a piece finds of those before it in its stack; and of stacks whose result nobody asks for, how they are.
-
-    `opens` says that the first block of the stack is in a checkpoint.
-    """
-
-    stack: int
-    opens: bool
-    kinds: Holdings
-    carried: tuple[bool, ...]  # of each such stack, whether its last block is in a checkpoint
-
-
-NOTHING = Held(0, False, frozenset(), ())
 
 STORED, SINGLE, OPEN, INNER, CLOSE = "stored", "single", "open", "inner", "close"  # places of a block in its piece
 Begins = Holdings | None
 """Of a segment that begins its stack, what it holds; else None: such a segment gives its blocks other places."""
 NO_GAP = Gap(NO_CHANGE, NO_CHANGE, 0)
-
-
-class _Part(NamedTuple):
-    """What the blocks of a segment but the last one add up to."""
-
-    forward_net: int
-    forward_top: int
-    again_net: int
-    again_top: int
-    leaving: int
-    backward_net: int
-    backward_top: int
-    flops: int
 
 
 class ComposedSizes:
@@ -92,7 +38,7 @@ class ComposedSizes:
         self._added: dict[tuple[Held, Holdings, bool], int] = {}
         self._gaps: dict[Held, Gap] = {}
         self._frames: dict[Shared, Frame] = {}
-        self._before: dict[int, list[_Part]] = {}  # by the first block of the segment
+        self._before: dict[int, list[Together]] = {}  # by the first block of the segment
         self._pieces: dict[tuple[int, int, bool, Held | None], Piece] = {}
         self._idle: set[int] = set()
         self._next: dict[tuple[Held, int, int, bool], Held] = {}
@@ -217,18 +163,18 @@ class ComposedSizes:
         top, level = max(top, level + whole.backward_top), level + whole.backward_net
         return (whole.forward_net + close.forward[0], forward_top), (level, top), whole.flops + close.recomputed_flops
 
-    def _but_the_last(self, first: int, last: int) -> _Part:
+    def _but_the_last(self, first: int, last: int) -> Together:
         """The blocks of a segment that are not its last one."""
         begins = self._begins(first, last)
         if begins is not None:
-            whole = _begun(self._part(first, OPEN, begins))
+            whole = begun(self._part(first, OPEN, begins))
             for block in range(first + 1, last):
-                whole = _longer(whole, self._part(block, INNER, begins))
+                whole = longer(whole, self._part(block, INNER, begins))
             return whole
         done = self._before.setdefault(first, [])
         while len(done) < last - first:
             block = first + len(done)
-            done.append(_longer(done[-1], self._part(block, INNER)) if done else _begun(self._part(block, OPEN)))
+            done.append(longer(done[-1], self._part(block, INNER)) if done else begun(self._part(block, OPEN)))
         return done[last - first - 1]
 
     def _begins(self, first: int, last: int) -> Begins:
@@ -444,22 +390,3 @@ class ComposedSizes:
 def singles(first: int, last: int) -> Placement:
     """These blocks, each a checkpoint."""
     return tuple((block, block) for block in range(first, last + 1))
-
-
-def _begun(part: Part) -> _Part:
-    """The first block of a segment."""
-    return _Part(*part.forward, *part.again, part.leaving, *part.backward, part.recomputed_flops)
-
-
-def _longer(whole: _Part, part: Part) -> _Part:
-    """The segment with an inner block more at its end, whose backward then comes first."""
-    return _Part(
-        whole.forward_net + part.forward[0],
-        max(whole.forward_top, whole.forward_net + part.forward[1]),
-        whole.again_net + part.again[0],
-        max(whole.again_top, whole.again_net + part.again[1]),
-        whole.leaving + part.leaving,
-        whole.backward_net + part.backward[0],
-        max(part.backward[1], part.backward[0] + whole.backward_top),
-        whole.flops + part.recomputed_flops,
-    )

@@ -151,7 +151,8 @@ def _pieces(sizes: Sizes, placement: Placement) -> tuple[list[tuple[Piece, int, 
 def least_recomputation(sizes: Sizes, limit_bytes: int) -> Placement | None:
     """The placement that recomputes least among those within the limit, of these the one with the smallest peak.
 
-    None if no placement is within the limit.
+    No checkpoints where they are not needed, even if one would need less that recomputes nothing, as that of a block
+    whose result nobody asks for does. None if no placement is within the limit.
     """
     if peak_bytes(sizes, ()) <= limit_bytes:
         return ()

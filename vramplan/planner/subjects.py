@@ -8,7 +8,7 @@ from vramplan.memory.iteration import Setup
 from vramplan.models import block_kinds
 from vramplan.models.windows import has_window
 from vramplan.planner.checkpoints import spelled
-from vramplan.planner.composed import Label, Subject
+from vramplan.planner.labels import Label, Subject
 from vramplan.planner.optimal import Placement
 from vramplan.planner.stacks import segments_in
 from vramplan.spec import ModelShape

@@ -26,6 +26,7 @@ from math import prod
 from typing import Any
 from weakref import ref
 
+from vramplan.tape.deferred import Deferred, UnkeptCasts, before_casts
 from vramplan.tape.tape import Backward, Frame, Path, Saved, Tape
 from vramplan.tape.tensors import BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
 
@@ -44,57 +45,6 @@ SUMMED = ("embedding", *PRODUCTS)  # what residual sums are made of
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
 
 
-class Deferred(Storage):
-    """A storage that is not there until something needs it; until then it holds what it is computed from."""
-
-    __slots__ = (
-        "__weakref__",
-        "batched",
-        "birth",
-        "casts",
-        "entered",
-        "gradient",
-        "home",
-        "origins",
-        "parents",
-        "read",
-        "size",
-    )
-
-    def __init__(self, birth: tuple[Any, ...], parents: tuple[Storage, ...], elements: int, batched: int) -> None:
-        self.index = -1
-        self.birth = birth
-        self.parents = parents
-        self.size = elements
-        self.batched = batched
-        self.gradient = False
-        self.home = 0  # the checkpoint that made it, in forward or again
-        self.entered = False  # whether another checkpoint begins with it
-        self.read = False  # whether an operator that is not fused has read it, or what was computed from it
-        self.casts: dict[DType, ref[Deferred]] = {}
-        self.origins: tuple[ref[Deferred], ...] = ()  # what it was computed from, once it is stored
-
-    def __del__(self) -> None:
-        if self.index >= 0:
-            self.events.append(~self.index)
-
-
-def _before_casts(storage: Deferred) -> Deferred:
-    while storage.birth[0] == "to" and storage.parents:
-        wide = storage.parents[0]
-        if type(wide) is not Deferred or wide.index >= 0:
-            break
-        storage = wide
-    return storage
-
-
-class _Casts(dict[Parameter, Tensor]):
-    """Casts of weights are not kept for later uses: whoever saves one keeps it."""
-
-    def __setitem__(self, parameter: Parameter, cast: Tensor) -> None:
-        pass
-
-
 class CompiledTape(Tape):
     """Records one iteration of a compiled model.
 
@@ -105,7 +55,7 @@ class CompiledTape(Tape):
     def __init__(self, batch: int, *, direct: bool = False, one_graph: bool = True, every_block: bool = False) -> None:
         super().__init__(batch, direct=direct)
         self.every_block = every_block
-        self.casts = _Casts()
+        self.casts = UnkeptCasts()
         self.late = False  # whether the node that runs makes a gradient that waits for another one
         self.one_graph = one_graph
         self.drops_empty = True  # torch/_inductor/decomposition.py, cat
@@ -236,7 +186,7 @@ class CompiledTape(Tape):
         """
         _, shape, _, batched, _ = log_probabilities.birth
         for one in log_probabilities.parents:
-            logits = _before_casts(one) if type(one) is Deferred else one
+            logits = before_casts(one) if type(one) is Deferred else one
             if (
                 type(logits) is Deferred and logits.index < 0 and logits.birth[0] != "to"
             ):  # with a bias that is no part of the product
@@ -398,7 +348,7 @@ class CompiledTape(Tape):
         """
         for tensor in saves:
             if type(tensor) is Tensor and type(tensor.storage) is Deferred and tensor.storage.index < 0:
-                self._choose(_before_casts(tensor.storage))
+                self._choose(before_casts(tensor.storage))
 
     def _choose(self, one: Deferred) -> None:
         if one.index < 0:

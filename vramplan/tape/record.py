@@ -274,15 +274,11 @@ class Record:
         return items
 
     def _run(self, low: int, high: int) -> Run:
-        events, weights = self.events, self._weights
-        run = []
-        for position in range(low, high):
-            index = events[position]
-            if index >= 0:
-                run.append((position, index, 1))
-            else:
-                run.append((position, ~index, -weights.get(position, 1)))
-        return run
+        weights = self._weights
+        return [
+            (position, index, 1) if index >= 0 else (position, ~index, -weights.get(position, 1))
+            for position, index in enumerate(self.events[low:high], low)
+        ]
 
 
 def _copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[int, int]:
@@ -292,8 +288,7 @@ def _copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[
     memo: dict[tuple[Path, Path], int] = {}
     ends = [position for position, _ in marks[1:]] + [len(events)]
     for (start, path), end in zip(marks, ends, strict=True):
-        for position in range(start, end):
-            index = events[position]
+        for position, index in enumerate(events[start:end], start):
             if index >= 0:
                 born[index] = path
                 continue
