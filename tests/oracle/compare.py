@@ -55,6 +55,8 @@ ROWS = {
     "quantized": 187,
     "losses_more": 536,
     "selective_more": 463,
+    "litgpt": 208,
+    "torchtune": 94,
     "titan": 37,
 }
 """How many rows each file has: none may get lost."""

@@ -18,7 +18,7 @@ CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by archit
 ONLY = "only_"  # only_family, only_sharding: what the framework has at all
 ONLY_KEYS = (
     *("family", "precision", "optimizer", "adapter", "quantization", "sharding", "activation_checkpointing"),
-    *("attention", "loss", "offload"),
+    *("attention", "loss", "offload", "quantized_precision"),
 )
 """What an `only_` field may be about; of `adapter` the kinds, of `family` the families of models."""
 
@@ -27,7 +27,17 @@ LOSSES = ("causal-lm-fp32", "causal-lm")
 GRADIENTS = ("set-to-none", "persistent")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 EMBEDDING_STATES = ("as-others", "fp32")
-MODEL_CODES = ("transformers", "megatron", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry")
+MODEL_CODES = (
+    "transformers",
+    "megatron",
+    "torchtitan",
+    "torchtune",
+    "litgpt",
+    "nanogpt",
+    "llm-foundry",
+    "fms-fsdp",
+    "unsloth",
+)
 PRECISIONS = (
     *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fsdp-bf16", "fp8"),
 )
@@ -76,13 +86,15 @@ def _words(fields: Fields, name: str) -> tuple[str, ...] | None:
 DEFAULTS: dict[str, Read] = {
     "precision": _one_of(PRECISIONS),
     "sharded_precision": _one_of(PRECISIONS),
+    "quantized_precision": _one_of(PRECISIONS),
     "optimizer": _one_of(OPTIMIZERS),
     "quantized_optimizer": _one_of(OPTIMIZERS),
     "gradient_dtype": _one_of(DTYPES),
     "max_gradient_norm": _norm,
     "attention": _one_of(ATTENTIONS),
     "head_loss": _text,
-    "loss_chunk_tokens": _count,
+    "adapter_chunk_tokens": _count,
+    "adapter_dropout": _probability,
     "dropout": _probability,
     "hold_outputs": _boolean,
     "compile": _boolean,

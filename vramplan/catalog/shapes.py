@@ -283,10 +283,11 @@ def _unmodelled(fields: Mapping[str, Any]) -> list[Problem]:
 
 def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]:
     values: dict[str, Any] = {}
+    said = {key: value for key, value in fields.items() if value is not None}
     for key, default in kind.defaults.items():
         given = fields.get(key)
         if given is None and not (key in NULLABLE and key in fields):
-            given = default(values) if callable(default) else default
+            given = default(said | values) if callable(default) else default
         values[key] = given
     values.setdefault("head_size", fields.get("head_size"))
     return values

@@ -4,20 +4,61 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.models import stands_for
+from vramplan.models import compiles_blocks, drops_out, stands_for
 from vramplan.spec import ModelShape, Runtime
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
 
 OWN_CODE: dict[str, dict[str, str]] = {
+    "litgpt": dict.fromkeys(("llama", "neox", "phi", "falcon"), "litgpt"),
+    "torchtune": {"llama": "torchtune"},
     "megatron": dict.fromkeys(("gpt2", "llama", "bloom"), "megatron"),
     "torchtitan": {"llama": "titan"},
 }
 """For each `model_code` of a runtime profile the families that it has code for, and the file of vramplan/models."""
 
+CHECKED_APART = ("megatron", "torchtitan")  # job/megatron.py, job/titan.py
+
 BINDING: tuple[str, ...] = ("megatron",)
 """Of them those that never run the models of Transformers."""
+
+
+def as_written(own: str, model: ModelShape) -> ModelShape:
+    """The model in the code of a file of vramplan/models, which may have no dropout at all."""
+    model = model._replace(family=own, published_family=model.family)
+    if not drops_out(own):
+        return model._replace(embedding_dropout=0.0, attention_dropout=0.0, hidden_dropout=0.0, activation_dropout=0.0)
+    return model
+
+
+def check_own_code(resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
+    """Refuse what the code of a runtime has not got, or was not traced with."""
+    raw, fields = resolver.raw, resolver.fields
+    if not drops_out(own) and raw.dropout:
+        fields.refuse(
+            "dropout", f"{raw.dropout:g} means nothing to {runtime.name}, which has none", hint="leave it out"
+        )
+    window, length = model.sliding_window, raw.sequence_length
+    if window is not None and (length is None or length >= window) and window < model.max_positions:
+        message = (
+            f"a sequence that reaches the sliding window of {window} is not modelled as {runtime.name} computes it"
+        )
+        fields.refuse("sequence_length", message, hint=f"use less than {window}, or another --runtime")
+    if raw.compile and compiles_blocks(own):
+        resolver.assume("compile", True, f"{COMPILED}; and the loss")
+    if raw.quantization is not None and own == "torchtune":
+        what = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
+        if raw.compile:
+            resolver.assume("quantization", raw.quantization, f"{what}, in fused kernels")
+        else:
+            message = f"{raw.quantization} is modelled under torchtune compiled: else it makes indices of 8 bytes"
+            fields.refuse("quantization", message, hint="compile: true, as an option --compile")
+    if raw.frozen and runtime.only.get("adapter") is not None:
+        fields.refuse("frozen", f"frozen parts are not modelled as {runtime.name} has them", hint="leave them out")
+
+
+COMPILED = "each block: what its backward asks for is kept, and nothing inside is larger than it is uncompiled"
 
 
 def in_its_own_code(resolver: Resolver, model: ModelShape, runtime: Runtime) -> ModelShape:
@@ -26,7 +67,9 @@ def in_its_own_code(resolver: Resolver, model: ModelShape, runtime: Runtime) -> 
     families = OWN_CODE.get(code, {})
     own = families.get(model.family)
     if own is not None and stands_for(own, model):
-        return model._replace(family=own, published_family=model.family)
+        if code not in CHECKED_APART:
+            check_own_code(resolver, own, model, runtime)
+        return as_written(own, model)
     if code in BINDING:
         message = f"{model.family} is not modelled as {runtime.name} computes it"
         known = ", ".join(families)

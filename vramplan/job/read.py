@@ -77,6 +77,7 @@ class RawJob:
     quantization: str | None = None
     frozen: tuple[str, ...] = ()
     adapter: Fields | None = None
+    adapter_dropout: float | None = None  # the runtime's, for an adapter that says nothing of it
 
     @property
     def shares_states(self) -> bool:

@@ -39,6 +39,9 @@ def take_defaults(resolver: Resolver, runtime: Runtime, model: ModelShape | None
         if not fields.present(key) and getattr(raw, key) is None and key in runtime.defaults:
             _take(resolver, runtime, key, float(runtime.defaults[key]))
     _take_loss(resolver, runtime, model)
+    if raw.adapter is not None and not raw.adapter.present("dropout") and "adapter_dropout" in runtime.defaults:
+        raw.adapter_dropout = float(runtime.defaults["adapter_dropout"])
+        resolver.assume("adapter.dropout", raw.adapter_dropout, _why(runtime, "adapter_dropout"))
 
 
 def _take(resolver: Resolver, runtime: Runtime, key: str, value: Any, field: str | None = None) -> None:
@@ -65,7 +68,12 @@ def _take_parallel(resolver: Resolver, runtime: Runtime) -> None:
 def _take_precision(resolver: Resolver, runtime: Runtime, gpu: Gpu | None) -> None:
     raw, defaults = resolver.raw, runtime.defaults
     if raw.precision in {None, "auto"}:
-        field = "sharded_precision" if raw.sharding in SHARING and "sharded_precision" in defaults else "precision"
+        field = "precision"
+        for other, asked in (
+            ("sharded_precision", raw.sharding in SHARING),
+            ("quantized_precision", raw.quantization is not None),
+        ):
+            field = other if asked and other in defaults else field
         found = defaults.get(field)
         lacks = gpu is not None and gpu.bf16 is False and str(found).endswith("bf16")
         if found is not None and not lacks:
@@ -91,12 +99,12 @@ def _take_loss(resolver: Resolver, runtime: Runtime, model: ModelShape | None) -
         return
     if "head_loss" in defaults:
         _take(resolver, runtime, "loss", defaults["head_loss"], "head_loss")
-    elif "loss_chunk_tokens" in defaults:
+    elif "adapter_chunk_tokens" in defaults and raw.adapter is not None:
         from vramplan.job.resolve import DEFAULT_MAX_SEQUENCE
 
         length = raw.sequence_length or min(model.max_positions, DEFAULT_MAX_SEQUENCE)
-        chunks = -(-length // defaults["loss_chunk_tokens"])
-        _take(resolver, runtime, "loss", f"chunked:{chunks}", "loss_chunk_tokens")
+        chunks = -(-length // defaults["adapter_chunk_tokens"])
+        _take(resolver, runtime, "loss", f"chunked:{chunks}", "adapter_chunk_tokens")
 
 
 def check_only(resolver: Resolver, job: Job) -> None:
@@ -113,7 +121,7 @@ def check_only(resolver: Resolver, job: Job) -> None:
         for word in has:
             if word not in known and words.pattern_word(word) not in known:
                 message = f"{runtime.name} has no {word}{_because(runtime, f'only_{key}')}"
-                named = {"family": "model"}.get(key, key)
+                named = {"family": "model", "quantized_precision": "precision"}.get(key, key)
                 at = parallel if key == "sharding" else fields
                 hint = "leave it out" if known == ("none",) else f"it has {', '.join(known)}"
                 at.refuse(named, message, hint=f"{hint}; or another --runtime")
@@ -127,7 +135,7 @@ def _because(runtime: Runtime, field: str) -> str:
 def _words_of(job: Job) -> dict[str, tuple[str, ...]]:
     """The words of a job that a runtime may not have, by the key."""
     return {
-        "family": (job.model.family,),
+        "family": (job.model.published_family or job.model.family,),
         "precision": (job.precision,),
         "optimizer": (job.optimizer,),
         "adapter": ("none" if job.adapter is None else job.adapter.kind,),
@@ -136,5 +144,6 @@ def _words_of(job: Job) -> dict[str, tuple[str, ...]]:
         "activation_checkpointing": () if job.activation_checkpointing is None else (job.activation_checkpointing,),
         "attention": (job.attention,),
         "loss": (job.loss,),
+        "quantized_precision": () if job.quantization is None else (job.precision,),
         "offload": ("activations",) if job.offload_activations else (),
     }

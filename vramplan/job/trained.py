@@ -64,7 +64,7 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if raw.activation_checkpointing == words.OPTIMAL:
         message = f"{words.OPTIMAL} is modelled only where every weight is trained"
         fields.refuse("activation_checkpointing", message, hint="use sqrt, full or every:K")
-    if _not_traced(raw, model.transformers_model_type):
+    if model.published_family is None and _not_traced(raw, model.transformers_model_type):
         return (), None, told
     if raw.checkpoint_reentrant:
         told.append(Assumption("checkpoint_reentrant", True, beside.ASKED))
@@ -226,6 +226,8 @@ class _Adapter:
         rank = 0 if ia3 else self.rank()
         alpha = None if ia3 else fields.number("alpha", minimum=0)
         dropout = None if ia3 else fields.number("dropout", minimum=0, below=1)
+        if dropout is None and not ia3 and not fields.present("dropout"):
+            dropout = self.raw.adapter_dropout
         if dropout:
             dropout = beside.dropout_of(self.raw, fields, self.kind, float(dropout), self.model, self.told)
         return Adapter(

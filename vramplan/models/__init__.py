@@ -20,7 +20,7 @@ TRACED_BEYOND = (
 # blocks were traced as the units of FSDP
 SHARDED = (
     *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
-    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "vit", "titan"),
+    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "vit", "titan", "torchtune", "litgpt"),
 )
 
 
@@ -142,6 +142,11 @@ def splits_of(name: str) -> tuple[str, ...]:
     """Of tensor, sequence_parallel, pipeline, context and expert the ways to split that the code models: `splits`."""
     ways: tuple[str, ...] = _own(name, "splits", ())
     return ways
+
+
+def drops_out(name: str) -> bool:
+    """Whether the family's code has dropout at all: without `drops_out = False`."""
+    return getattr(family(name), "drops_out", True) is not False
 
 
 def takes_packing(name: str) -> bool:

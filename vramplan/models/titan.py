@@ -6,6 +6,8 @@ Names that start with an underscore are locals of that code which outlive their 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.models.modules import EMBEDDINGS, FP32_LOGITS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
 from vramplan.spec import ModelShape
 from vramplan.tape.attention import scaled_dot_product
@@ -145,7 +147,7 @@ class Block:
 class CheckpointedBlock:
     """CheckpointWrapper around a block: what FSDP does around a block is outside of it."""
 
-    def __init__(self, tape: Tape, block: Block, keeps: str | None) -> None:
+    def __init__(self, tape: Tape, block: Callable[[Tensor], Tensor], keeps: str | None) -> None:
         self.tape, self.block, self.keeps = tape, block, keeps
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -40,6 +40,8 @@ ROOMS = (
     "vramplan.tape.indexing",
     "vramplan.tape.plain_products",
     "vramplan.tape.scripted",
+    "vramplan.tape.lit",
+    "vramplan.tape.interleaved",
     "vramplan.tape.engine",
     "vramplan.tape.reentrant",
     "vramplan.memory.optimizers",

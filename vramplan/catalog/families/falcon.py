@@ -9,6 +9,11 @@ from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType,
 from vramplan.catalog.fields import Fields
 
 
+def _is_new(fields: Mapping[str, Any]) -> bool:
+    """Several key-value heads, and fewer than heads, are what only the new architecture has."""
+    return fields.get("key_value_heads") not in (None, 1, fields["attention_heads"])
+
+
 def _groups(fields: Mapping[str, Any]) -> Any:
     return fields["attention_heads"] if fields.get("new_decoder_architecture") else 1
 
@@ -60,7 +65,7 @@ TYPES = {
             "hidden_size": 4544,
             "layers": 32,
             "attention_heads": 71,
-            "new_decoder_architecture": False,
+            "new_decoder_architecture": _is_new,
             "key_value_heads": _groups,
             "intermediate_size": four_times,
             "activation": "gelu",
