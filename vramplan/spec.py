@@ -230,6 +230,7 @@ class Sharded(NamedTuple):
     zero: Zero | None = None  # of zero1, zero2 and zero3
     version: int = 2  # of FSDP: 1 is FullyShardedDataParallel, 2 is fully_shard
     reduce_dtype: str | None = None  # fp32 | bf16, of gradients while they are summed; None: that of the shards
+    replicas: int = 1  # groups of devices that each share all states, and sum what their shards have of gradients
 
 
 BLOCKS, ENDS_AS_BLOCKS = "blocks", "embedding-and-head"  # what a pipeline is balanced by

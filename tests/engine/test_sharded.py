@@ -30,12 +30,15 @@ def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
     setup = draw(setups().filter(lambda one: shards_by_blocks(one.model.family)))
     shards = devices or draw(st.sampled_from([2, 3, 4, 8, 64]))
     kind = draw(st.sampled_from([FSDP, FSDP_GRAD_OP]))
+    version = draw(st.sampled_from([1, 2, 2])) if setup.model.experts is None else 2
     return setup._replace(
         precision=draw(PRECISIONS),
         optimizer="adamw",
         optimizer_in_backward=False,
         max_gradient_norm=draw(st.sampled_from([None, 1.0])),
-        frozen=draw(
+        frozen=()
+        if version == 1
+        else draw(
             st.sampled_from([(), (), ("embeddings",), ("layers.0-0",), ("embeddings", "layers.0-0"), ("norms",)])
         ),
         grad_scaler=False,
@@ -49,7 +52,14 @@ def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
         compile=False,
         loss="causal-lm-fp32",
         segments=tuple(segment._replace(selects=None) for segment in setup.segments),
-        sharding=Sharded(kind, shards, no_sync=draw(st.booleans())),
+        sharding=Sharded(
+            kind,
+            shards,
+            no_sync=draw(st.booleans()),
+            version=version,
+            reduce_dtype=draw(st.sampled_from([None, None, "fp32", "bf16"])),
+            replicas=draw(st.sampled_from([1, 1, 2])),
+        ),
     )
 
 
@@ -79,6 +89,7 @@ def test_more_shards_never_hold_more_states(setup: Setup, times: int) -> None:
 @given(sharded(), st.sampled_from([2, 3, 8]))
 def test_shards_multiplied_back_cover_every_byte(setup: Setup, batch: int) -> None:
     assert setup.sharding is not None
+    setup = setup._replace(sharding=setup.sharding._replace(version=2))  # each parameter has a shard of its own
     one = setup._replace(sharding=None, precision=setup.precision.replace("fsdp", "amp"))
     whole, part = replay(one), replay(setup)
     held: Counter[str] = Counter()
@@ -88,6 +99,22 @@ def test_shards_multiplied_back_cover_every_byte(setup: Setup, batch: int) -> No
     for state in whole.states:
         if state.category in held and setup.optimizer_implementation != "fused":
             assert held[state.category] * setup.sharding.shards >= state.at(batch)
+
+
+@DRAWS
+@given(sharded())
+def test_flat_shards_multiplied_back_cover_every_element(setup: Setup) -> None:
+    """A flat parameter has no gaps, and no more padding than a device for each unit."""
+    assert setup.sharding is not None
+    setup = setup._replace(sharding=setup.sharding._replace(version=1), frozen=(), max_gradient_norm=None)
+    if setup.model.experts is not None:
+        return
+    record = replay(setup)
+    held = sum(state.at(2) for state in record.states if state.category == "weights")
+    itemsize = 2 if setup.precision.startswith("pure-") else 4
+    units = sum(setup.model.stacks) + 1
+    assert held * setup.sharding.shards - record.parameters * itemsize >= 0
+    assert held <= record.parameters * itemsize / setup.sharding.shards + units * (ALIGNMENT + itemsize)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=3), st.integers(2, 70))

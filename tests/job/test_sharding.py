@@ -39,6 +39,9 @@ def job(**keys: Any) -> Job:
         {"adapter": {**LORA, "dtype": "fp32"}, "precision": "pure-bf16"},
         {"adapter": {"kind": "ia3"}, "precision": "amp-bf16", "weight_dtype": "bf16"},
         {"adapter": LORA, "quantization": "nf4-double", "weight_dtype": "bf16"},
+        {"parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1}, "max_gradient_norm": 1},
+        {"parallel": {"data": 16, "sharding": "hsdp:8", "reduce_dtype": "bf16"}},
+        {"parallel": {"data": 16, "sharding": "fsdp-grad-op", "shards": 4}},
     ],
 )
 def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, Any]) -> None:
@@ -64,6 +67,27 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
         (
             {"model": "gpt2", "gpu": "a100", "adapter": LORA, "quantization": "nf4", "precision": "amp-bf16"},
             "quantization: nf4 under amp-bf16 with weight_dtype fp32 is not modelled",
+        ),
+        (
+            {"adapter": LORA, "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1}},
+            "adapter: lora is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
+            {"parallel": {"data": 8, "sharding": "hsdp:3"}},
+            "parallel.sharding: hsdp:3: 3 do not divide the 8 data-parallel devices",
+        ),
+        (
+            {"parallel": {"data": 8, "sharding": "hsdp:4", "shards": 2}},
+            "parallel.shards: 2 contradicts hsdp:4",
+        ),
+        ({"parallel": {"data": 8, "sharding": "hsdp:1"}}, "parallel.sharding: 1 device shares nothing"),
+        (
+            {"parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 3}},
+            "parallel.fsdp_version: 3 is no version of FSDP",
+        ),
+        (
+            {"parallel": {"data": 8, "sharding": "ddp", "reduce_dtype": "bf16"}, "precision": "amp-bf16"},
+            "parallel.reduce_dtype: belongs to FSDP",
         ),
         ({"packing": True}, "packing: true is not modelled with parallel.sharding fsdp"),
         ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
@@ -92,3 +116,10 @@ def test_every_remedy_of_a_sharded_job_is_a_job(keys: dict[str, Any]) -> None:
     for remedy in found.remedies:
         if "gpu" not in remedy.change:
             job(**{**keys, **remedy.change})
+
+
+def test_groups_that_share_are_the_same_in_both_words() -> None:
+    by_word = job(parallel={"data": 16, "sharding": "hsdp:4"})
+    by_key = job(parallel={"data": 16, "sharding": "fsdp", "shards": 4})
+    assert by_word.sharding == by_key.sharding
+    assert job_to_dict(by_key)["parallel"]["sharding"] == "hsdp:4"

@@ -49,6 +49,8 @@ ROWS = {
     "fully_shard_more": 146,
     "replicated": 20,
     "sharded_bits": 42,
+    "flat_parameter": 37,
+    "replicas": 16,
     "galore": 141,
     "master": 36,
     "pairs": 462,

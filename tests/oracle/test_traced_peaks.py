@@ -33,6 +33,8 @@ UNDECLARED = {
     "fully_shard_more",
     "replicated",
     "sharded_bits",
+    "flat_parameter",
+    "replicas",
     "quantized",
     "losses_more",
     "titan",

@@ -165,10 +165,17 @@ def _job(
         _option("--base-lr", "--base-learning-rate", metavar="RATE", help="Learning rate at --base-batch-size."),
     ] = None,
     sharding: Annotated[
-        str | None, _option("--sharding", metavar="NAME", help="none, ddp, zero1, zero2, zero3, fsdp, fsdp-grad-op.")
+        str | None,
+        _option("--sharding", metavar="NAME", help="none, ddp, zero1, zero2, zero3, fsdp, fsdp-grad-op, hsdp:N."),
     ] = None,
     no_sync: Annotated[
         bool | None, typer.Option("--no-sync/--sync", help="fsdp: whole gradients until the last micro-step.")
+    ] = None,
+    fsdp_version: Annotated[
+        str | None, _option("--fsdp-version", metavar="N", help="1: FullyShardedDataParallel, 2: fully_shard.")
+    ] = None,
+    reduce_dtype: Annotated[
+        str | None, _option("--reduce-dtype", metavar="NAME", help="fsdp: fp32 or bf16 while gradients are summed.")
     ] = None,
     gradient_as_bucket_view: Annotated[
         bool | None,
@@ -376,6 +383,8 @@ PARALLEL_KEYS = (
     "shards",
     "no_sync",
     "gradient_as_bucket_view",
+    "fsdp_version",
+    "reduce_dtype",
     "reduce_bucket_size",
     "allgather_bucket_size",
     "overlap_comm",

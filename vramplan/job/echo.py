@@ -6,6 +6,7 @@ from typing import Any
 
 from vramplan.spec import (
     DDP,
+    FSDP,
     ZERO1,
     Adapter,
     AnyJob,
@@ -106,14 +107,21 @@ def split_to_dict(split: Split | None) -> dict[str, Any]:
 
 def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
     """The keys of `parallel` that say how states are shared."""
+    keys = ("sharding", "shards", "no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype")
     if sharding is None:
-        return {"sharding": "none", "shards": None, "no_sync": None, "gradient_as_bucket_view": None}
-    ddp = sharding.kind == DDP
+        return dict.fromkeys(keys, None) | {"sharding": "none"}
+    if sharding.kind == DDP:
+        return dict.fromkeys(keys, None) | {"sharding": DDP, "gradient_as_bucket_view": sharding.bucket_views}
+    if sharding.zero is not None:
+        return dict.fromkeys(keys, None) | {"sharding": sharding.kind, "shards": sharding.shards}
+    hybrid = sharding.kind == FSDP and sharding.replicas > 1
     return {
-        "sharding": sharding.kind,
-        "shards": None if ddp else sharding.shards,
-        "no_sync": None if ddp or sharding.zero is not None else sharding.no_sync,
-        "gradient_as_bucket_view": sharding.bucket_views if ddp else None,
+        "sharding": f"hsdp:{sharding.shards}" if hybrid else sharding.kind,
+        "shards": sharding.shards,
+        "no_sync": sharding.no_sync,
+        "gradient_as_bucket_view": None,
+        "fsdp_version": sharding.version,
+        "reduce_dtype": sharding.reduce_dtype,
     }
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.spec import Sharded
+from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
 
-MODELLED: dict[str, tuple[str, ...]] = {}
+TOGETHER = ("parameters", "gradients", "optimizer")
+"""What FSDP2's CPUOffloadPolicy keeps on the host: the optimizer steps shards where they are."""
+
+MODELLED: dict[str, tuple[str, ...]] = {FSDP: TOGETHER, FSDP_GRAD_OP: TOGETHER}
 """For each kind of sharding what its engine can keep on the host."""
 
 
@@ -20,3 +23,12 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
     if others:
         message = f"{', '.join(others)}: offloading is not modelled with parallel.sharding {kind}"
         resolver.fields.refuse("offload", message, hint="offload: [activations] is modelled without sharding")
+        return
+    if sharding is not None and sharding.kind in (FSDP, FSDP_GRAD_OP):
+        missing = [word for word in TOGETHER if word not in words]
+        if missing:
+            message = f"{', '.join(words)} without {', '.join(missing)}: FSDP keeps all three on the host, or none"
+            resolver.fields.refuse("offload", message, hint=f"offload: [{', '.join(TOGETHER)}]")
+        if sharding.version == 1:
+            message = "states on the host are not modelled with fsdp_version 1"
+            resolver.fields.refuse("offload", message, hint="use fsdp_version 2, or leave it out")

@@ -61,6 +61,8 @@ class RawJob:
     shards: int | None = None
     no_sync: bool | None = None
     gradient_as_bucket_view: bool | None = None
+    fsdp_version: int | None = None
+    reduce_dtype: str | None = None
     split: Split | None = None
     zero: dict[str, Any] | None = None  # the switches of DeepSpeed's ZeRO that are given
     # textbook only, as are the three below
@@ -82,7 +84,8 @@ class RawJob:
     @property
     def shares_states(self) -> bool:
         """Whether a key says how devices share the states."""
-        return self.sharding not in {None, "none"} or bool(self.no_sync or self.gradient_as_bucket_view or self.zero)
+        given = (self.no_sync, self.gradient_as_bucket_view, self.fsdp_version, self.reduce_dtype, self.zero)
+        return self.sharding not in {None, "none"} or any(given)
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -301,12 +304,16 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
     raw.shards = shards = parallel.integer("shards", maximum=2**20)
     raw.no_sync = parallel.boolean("no_sync")
     raw.gradient_as_bucket_view = parallel.boolean("gradient_as_bucket_view")
+    if parallel.given("fsdp_version") or parallel.given("reduce_dtype"):
+        from vramplan.job.fsdp import read_fsdp  # only jobs with FSDP pay for it
+
+        read_fsdp(raw, parallel)
     if any(parallel.given(key) for key in (*words.ZERO_SIZES, *words.ZERO_SWITCHES)):
         from vramplan.job.zero import read_zero  # only these jobs pay for it
 
         raw.zero = read_zero(parallel)
     known = words.TEXTBOOK_SHARDINGS if textbook else words.MODELLED_SHARDINGS
-    if sharding is not None and sharding not in known:
+    if sharding is not None and words.pattern_word(sharding) not in known:
         whose = "among the textbook's" if textbook else "modelled"
         parallel.refuse("sharding", f"{sharding} is not {whose} (modelled: {', '.join(known)})")
     sharing = data if raw.split is None else data * raw.split.context
@@ -314,7 +321,8 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
         message = f"{shards} do not divide the {sharing} data-parallel devices"
         parallel.refuse("shards", message, hint="leave it out for all of them")
     if textbook:
-        for key in ("no_sync", "gradient_as_bucket_view", *words.ZERO_SIZES, *words.ZERO_SWITCHES):
+        keys = ("no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype")
+        for key in (*keys, *words.ZERO_SIZES, *words.ZERO_SWITCHES):
             if parallel.given(key):
                 parallel.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import FSDP_PRECISION
+from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
 from vramplan.job.megatron import SHARDINGS as MEGATRON_SHARDINGS
 from vramplan.job.megatron import is_megatron, sharding_under_megatron
 from vramplan.memory.sharding.traced import ELEMENTWISE, untraced_with_shards
@@ -38,6 +39,8 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         if raw.runtime == "torchtitan":
             kind, why = FSDP, "torchtitan shards over all of them"
         resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: {why}")
+    if not is_fsdp(kind):
+        refuse_fsdp_keys(raw, fields)
     if kind in {None, "none"}:
         _only(resolver, "no_sync", "fsdp")
         _only(resolver, "gradient_as_bucket_view", DDP)
@@ -49,16 +52,13 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         message = f"{kind} is not modelled under {raw.runtime or 'transformers'}"
         fields.refuse("sharding", message, hint="--runtime megatron")
         return None
-    if kind not in words.MODELLED_SHARDINGS:
+    if kind is not None and words.pattern_word(kind) not in words.MODELLED_SHARDINGS:
         return None  # which was refused
     assert kind is not None
     if devices < 2 and kind not in ZERO_STAGES:
         message = f"{kind} needs several devices, not parallel.data {devices}"
         fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
         return None
-    if raw.shards is not None and raw.shards != devices:
-        message = f"{raw.shards} of {devices} devices: shards over a part of them are not modelled"
-        fields.refuse("shards", message, hint="leave it out")
     if kind in ZERO_STAGES:
         from vramplan.job.zero import zero_of  # only these jobs pay for it
 
@@ -71,12 +71,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
             raw.fields.refuse("precision", f"{FSDP_PRECISION} is FSDP's, not {kind}'s", hint="amp-bf16")
         return Sharded(kind, devices, bucket_views=bool(raw.gradient_as_bucket_view))
     _only(resolver, "gradient_as_bucket_view", DDP)
-    no_sync = raw.no_sync
-    if no_sync is None:
-        no_sync = raw.runtime in {None, "transformers"}  # other runtimes say it in their profile (job/runtime.py)
-        why = "Trainer accumulates under no_sync" if no_sync else "a plain loop sums the gradients of each micro-step"
-        resolver.assume("parallel.no_sync", no_sync, why)
-    return Sharded(kind, devices, no_sync=no_sync)
+    return fsdp_of(resolver, fields, kind, devices)
 
 
 def _only(resolver: Resolver, key: str, kind: str) -> None:
@@ -105,7 +100,8 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
             half = "fp16" if given.endswith("fp16") else "bf16"
             fields.refuse(key, f"{given} is not modelled with parallel.sharding {kind}", hint=f"use mixed-{half}")
             continue
-        message = f"{given} is not modelled with parallel.sharding {kind}"
+        version = " and fsdp_version 1" if sharding.version == 1 else ""
+        message = f"{given} is not modelled with parallel.sharding {kind}{version}"
         if key == "optimizer":
             message += f" (modelled: {', '.join(ELEMENTWISE)})"
         fields.refuse(key, message, hint=HINTS.get(key, "leave one of the two out"))

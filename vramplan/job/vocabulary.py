@@ -90,7 +90,7 @@ PIPELINE_SPLITS = ("blocks", "embedding-and-head")
 SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
 PARALLEL_KEYS = (
     *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
-    *("no_sync", "gradient_as_bucket_view", "pipeline_split"),
+    *("no_sync", "gradient_as_bucket_view", "pipeline_split", "fsdp_version", "reduce_dtype"),
     *("reduce_bucket_size", "allgather_bucket_size", "overlap_comm", "contiguous_gradients"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
     *("sub_group_size",),
@@ -100,7 +100,7 @@ ZERO_SIZES = (
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
 )
 ZERO_SWITCHES = ("overlap_comm", "contiguous_gradients")
-MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op", "zero1", "zero2", "distributed-optimizer")
+MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op", "hsdp:N", "zero1", "zero2", "distributed-optimizer")
 ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
 
 EXPECTATIONS = ("fits", "does-not-fit", "tight")

@@ -186,6 +186,12 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         from vramplan.memory.clipping import clip_fp32_gradients  # only jobs that clip pay for it
 
         clip_fp32_gradients(tape)
+    elif setup.offload:
+        pass  # the host clips and steps
+    elif setup.max_gradient_norm is not None and setup.sharding is not None and setup.sharding.version == 1:
+        from vramplan.memory.sharding.flat_parameter import clip_flat_parameters
+
+        norm = clip_flat_parameters(tape)
     elif setup.max_gradient_norm is not None and not (shards is not None and shards.clips):
         from vramplan.memory.clipping import clip_gradients  # only jobs that clip pay for it
 

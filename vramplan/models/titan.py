@@ -172,7 +172,7 @@ class CompiledBlock(CheckpointedBlock):
         tape = self.tape
         result = self.block(x)
         if tape.frame is not None and self.keeps is not None:
-            unasked = 1 if self.block.devices == 1 else 2
+            unasked = 1 if getattr(self.block, "devices", 1) == 1 else 2
             tape.frame.kept[-unasked:] = [None] * unasked
         return result
 

@@ -124,7 +124,8 @@ def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_byte
     """
     micro = schedule.micro_batch_size
     sharding = judge.job.sharding
-    if micro == 1 or (sharding is not None and (sharding.no_sync or sharding.zero)):  # whose gradients come and go
+    # whose whole gradients come and go; groups of replicas keep what they sum only while gradients are resident
+    if micro == 1 or (sharding is not None and (sharding.no_sync or sharding.zero or sharding.replicas > 1)):
         return False
     lower = judge.envelope(strategy, True).peak_bytes(micro)
     if not schedule.accumulates:

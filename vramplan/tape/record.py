@@ -64,6 +64,7 @@ class Record:
         self.operators = tape.operators
         self.categories = tape.categories
         self.host = tape.host
+        self.host_states = tape.host_states
         self.flops = dict(tape.flops)
         self.recomputed = dict(tape.recomputed)
         self.events = list(tape.events)

@@ -46,14 +46,14 @@ def autocast_half(x: Tensor) -> Tensor:
 
     fp32 weights that need gradients are cast once per autocast context and kept until it ends, and so are other leaves:
     embeddings that were asked for a gradient, and the input of a reentrant checkpoint that is computed again.
-    Anything else is cast at each use.
+    Anything else is cast at each use, weights that are views of another tensor among it.
     Source: aten/src/ATen/autocast_mode.cpp, cached_cast.
     """
     tape = x.tape
     dtype = tape.autocast
     if dtype is None or x.dtype is not FP32:
         return x
-    if x.node is not None and (type(x) is Parameter or x.node is tape.entrance):
+    if x.node is not None and ((type(x) is Parameter and not tape.weights_are_views) or x.node is tape.entrance):
         cast = tape.casts.get(x.node)
         if cast is None:
             cast = tape.casts[x.node] = to(x, dtype, category="weight_casts" if type(x) is Parameter else None)

@@ -70,15 +70,19 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     accumulated = None
     if setup.accumulating:
         accumulated = WHOLE if setup.sharding.no_sync else SHARDS
+    reduce = REDUCED[setup.sharding.reduce_dtype] if setup.sharding.reduce_dtype else precision.stored
     policy = Policy(
         shards=setup.sharding.shards,
         stored=precision.stored,
         frozen=precision.frozen,
         storage=precision.weights if setup.quantization is not None else None,
-        reduce=REDUCED[setup.sharding.reduce_dtype] if setup.sharding.reduce_dtype else precision.stored,
+        reduce=None if reduce is precision.weights else reduce,  # as _fsdp_param.py, init_dtype_attrs
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
         kept_block=recipe.shape.layers - 1 if keeps_last_block(recipe.shape.family) else None,
+        clips=setup.max_gradient_norm is not None,
+        hosted=setup.optimizer if setup.offload else None,
+        replicated=setup.sharding.replicas > 1,
     )
     redistribute = None
     if setup.split is not None and setup.split.tensor > 1:

@@ -2,25 +2,44 @@
 
 All weights of a unit are laid into one tensor of one dimension, padded to a multiple of the devices. It is gathered
 into one tensor, which the weights are views of, and its gradient is one tensor too. Defaults of PyTorch:
-`use_orig_params` False, `backward_prefetch` BACKWARD_PRE, `forward_prefetch` False.
-Source: torch 2.13, torch/distributed/fsdp: _flat_param.py (FlatParamHandle), _runtime_utils.py.
+`use_orig_params` False, `backward_prefetch` BACKWARD_PRE, `forward_prefetch` False. Source: torch 2.13,
+torch/distributed/fsdp: _flat_param.py (FlatParamHandle), _runtime_utils.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
-from vramplan.memory.sharding.fully_shard import COMMUNICATION, GATHERED, SHARDS, WHOLE, FullyShard, Unit, Weight
+from vramplan.memory.sharding.fully_shard import (
+    COMMUNICATION,
+    GATHERED,
+    SHARDS,
+    WHOLE,
+    FullyShard,
+    Policy,
+    Unit,
+    Weight,
+)
 from vramplan.tape.record import State
-from vramplan.tape.tape import rounded
-from vramplan.tape.tensors import DType, Parameter, Tensor
+from vramplan.tape.tape import Tape, rounded
+from vramplan.tape.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
 
 
 class FlatParameters(FullyShard):
     """The same walk over units, each of which is one tensor."""
 
     keeps_root = True  # _runtime_utils.py, _post_forward_reshard: backward begins with it
+
+    def __init__(
+        self,
+        tape: Tape,
+        policy: Policy,
+        root: Sequence[Weight],
+        redistribute: Callable[[Parameter], None] | None = None,
+    ) -> None:
+        super().__init__(tape, policy, root, redistribute)
+        tape.weights_are_views = True
 
     def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
         """Of a flat parameter: all, and those of one device (_flat_param.py, FlatParamHandle._get_shard)."""
@@ -51,6 +70,14 @@ class FlatParameters(FullyShard):
     def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
         """The collective writes to where the weights are."""
 
+    def leave_again(self, unit: Unit) -> None:
+        """A unit that runs again before its own backward has begun goes again, gathered ahead or not.
+
+        Source: _runtime_utils.py, _pre_forward and _post_forward.
+        """
+        if self.policy.reshards_after_forward and not unit.used_by_backward:
+            unit.gathered = None
+
     def _accumulate(self, unit: Unit) -> None:
         """The whole gradient of earlier micro-steps, in the element type of the products, under no_sync."""
         if self.policy.accumulated == WHOLE:
@@ -80,9 +107,10 @@ class FlatParameters(FullyShard):
             whole = unit.accumulated.pop()
         unit.gathered = None
         reduce, stored = policy.reduce or dtype, policy.stored or dtype
-        sent = whole if reduce is dtype else tape.like("to", whole, reduce)
+        sent = whole if reduce is dtype else tape.new("to", (total,), reduce, False, category=COMMUNICATION)
+        padded: Tensor | None = None
         if own * policy.shards != total:
-            sent = tape.new("pad", (own * policy.shards,), reduce, False, category=COMMUNICATION)
+            padded = tape.new("pad", (own * policy.shards,), reduce, False, category=COMMUNICATION)
         shard: Tensor = tape.new("reduce_scatter", (own,), reduce, False)
         if reduce is not stored:
             tape.on_another_stream(shard)
@@ -91,7 +119,7 @@ class FlatParameters(FullyShard):
         if policy.accumulated != SHARDS:
             tape.relabel(shard, "gradients")
             unit.gradient = shard
-        del whole, sent
+        del whole, sent, padded
 
     def after_backward(self) -> list[Parameter]:
         """What is stepped is one flat shard of each unit; units that only frozen weights come before end here."""
@@ -109,13 +137,44 @@ class FlatParameters(FullyShard):
         return shard
 
     def states(self) -> list[State]:
-        """The shards of the gradients of earlier micro-steps."""
+        """The shards of the gradients of earlier micro-steps, and what clipping keeps."""
+        kept = [State("buffers", ALLOCATOR_BLOCK_BYTES, 0)] if self.policy.clips else []  # clip_flat_parameters
         if self.policy.accumulated != SHARDS:
-            return []
+            return kept
         size = 0
         for unit in self.order:
             weights = self._weights(unit)
             _, own = self._elements_of(weights)
             dtype = self.policy.stored or self._dtype_of(weights)
             size += rounded(own * dtype.itemsize) * unit.parameters[0].copies
-        return [State("gradients", size, 0)]
+        return [State("gradients", size, 0), *kept]
+
+
+def clip_flat_parameters(tape: Tape) -> Tensor:
+    """`FullyShardedDataParallel.clip_grad_norm_`: a norm of each flat shard in fp32, and their total over the devices.
+
+    A zero that it would need without gradients is there from the first call on.
+    Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_ and _get_grad_norm.
+    """
+    tape.category = "temporaries"
+    trained = [one for one in tape.parameters if one.node is not None]
+    count, dtype = sum(one.copies for one in trained), trained[0].dtype
+    norms = [tape.several("linalg_vector_norm", (), FP32, one.copies) for one in trained]
+    stacked = tape.new("stack", (count,), FP32, False)
+    norms.clear()
+    own = tape.new("linalg_vector_norm", (), FP32, False)
+    del stacked
+    squared = tape.new("pow", (), FP32, False)
+    total = tape.new("pow", (), FP32, False)
+    del squared
+    increased = tape.new("add", (), FP32, False)
+    reciprocal = tape.new("reciprocal", (), FP32, False)
+    coefficient = tape.new("mul", (), FP32, False)
+    del increased, reciprocal
+    clamped = tape.new("clamp", (), FP32, False)
+    if dtype is not FP32:
+        scale = tape.new("to", (), dtype, False)
+        del scale
+        total = tape.new("to", (), dtype, False)
+    del own, coefficient, clamped
+    return total

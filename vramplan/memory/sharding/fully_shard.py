@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from vramplan.memory.inputs import inputs_of, make_inputs
+from vramplan.memory.sharding.hosted import Shard, host_states
 from vramplan.models import family
 from vramplan.models.modules import Recipe
 from vramplan.tape.record import State
@@ -33,6 +34,9 @@ class Policy(NamedTuple):
     reduce: DType | None = None  # of the gradients while they are summed; None: their own
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
     accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
+    clips: bool = False  # the gradients by their norm
+    hosted: str | None = None  # the optimizer that steps on the host, where shards and gradients are too
+    replicated: bool = False  # several groups share the states, and sum over each other what they have summed
     kept_block: int | None = None  # the block whose parameters stay whole from forward to backward all the same
 
 
@@ -79,6 +83,7 @@ class Unit:
         self.is_reduced = False  # its backward is over
         self.gradient: Tensor | None = None  # its shards, one after the other
         self.accumulated: list[Tensor] = []  # whole gradients of earlier micro-steps
+        self.summed: Tensor | None = None  # over the groups of replicas, before it was cast
 
 
 class FullyShard:
@@ -102,6 +107,7 @@ class FullyShard:
         self.order: list[Unit] = []  # in which forward left the units
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
+        self.on_host: list[Shard] = []
         self.redistribute = redistribute  # brings a gradient to the layout that its parameter has in tensor parallelism
 
     # ------------------------------------------------------------------------------------------------ the model
@@ -148,7 +154,10 @@ class FullyShard:
         return loss
 
     def before_step(self) -> None:
-        """Nothing."""
+        """The host steps, and clips; the norm is summed over the devices."""
+        if self.policy.hosted is not None and self.policy.clips:
+            norm = self.tape.new("all_reduce", (), FP32, False, category="temporaries")
+            del norm
 
     def after_backward(self) -> list[Parameter]:
         """What is stepped are the shards.
@@ -161,8 +170,18 @@ class FullyShard:
             if not unit.is_reduced:
                 self.reduce(unit)
             unit.arriving = None
+        for unit in self.order:
+            unit.summed = None
         self.reducing = None
-        return [self._shard(one) for one in self.tape.parameters]
+        found = [self._shard(one) for one in self.tape.parameters]
+        self._tell_host()
+        return found
+
+    def _tell_host(self) -> None:
+        """What the host has of the states."""
+        if self.policy.hosted is not None:
+            sums_each = self.policy.accumulated != WHOLE
+            self.tape.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each)
 
     def _shard(self, whole: Parameter) -> Parameter:
         """The shard of a parameter, as the optimizer sees it."""
@@ -171,11 +190,19 @@ class FullyShard:
         storage = self.policy.storage
         if storage is not None and is_packed(whole):
             shape, dtype = shard_shape(packed_shape(whole, storage), self.policy.shards), storage
-        shard = Parameter(self.tape, whole.name, shape, dtype, whole.copies, whole.node is not None)
+        hosted = self.policy.hosted is not None
+        shard = Parameter(self.tape, whole.name, shape, dtype, whole.copies, whole.node is not None and not hosted)
         if is_packed(whole):
             shard.quantized = (prod(shape) * dtype.itemsize, *whole.quantized[1:])
+        if hosted:
+            self.on_host.append(Shard(prod(shape), dtype, whole.copies, whole.node is not None, self._moves()))
+            shard.quantized = (0, *shard.quantized[1:])  # nothing of it is on the device
         shard.path, shard.part, shard.idle, shard.is_table = whole.path, whole.part, whole.idle, whole.is_table
         return shard
+
+    def _moves(self) -> int:
+        """How often a parameter comes to the device in a micro-step: for forward, and for backward."""
+        return 2 if self.policy.reshards_after_forward else 1
 
     def _stored(self, dtype: DType, trained: bool) -> DType:
         """The element type of the shards of a parameter that is gathered in a type."""
@@ -184,7 +211,7 @@ class FullyShard:
 
     def states(self) -> list[State]:
         """The shards of the gradients of earlier micro-steps: those of a unit lie in one piece."""
-        if self.policy.accumulated != SHARDS:
+        if self.policy.accumulated != SHARDS or self.policy.hosted is not None:
             return []
         size = 0
         for unit in self.order:
@@ -227,25 +254,47 @@ class FullyShard:
     def _gather(self, unit: Unit) -> None:
         """Start to gather a unit, unless that was done: the shards are copied into the buffer of the collective.
 
-        Parameters of several element types are gathered as bytes.
         Source: _fsdp_collectives.py, foreach_all_gather and _get_all_gather_input_metadatas.
         """
         if unit.arriving is not None or unit.gathered is not None:
             return
         tape, policy = self.tape, self.policy
         weights = self._weights(unit)
+        if policy.hosted is not None:
+            unit.arriving = self._gather_from_host(weights)
+            return
         cast: Tensor | None = None
         changed = [one for one in weights if not one.packed and self._stored(one.dtype, one.trained) is not one.dtype]
         if changed:
             elements = self._elements([one.shape for one in changed])
             cast = tape.new("_foreach_copy_", (elements,), changed[0].dtype, False, category=COMMUNICATION)
             tape.on_another_stream(cast)  # of the copies into the collective's buffer
-        dtypes = {one.dtype for one in weights}
-        size = sum(self._elements([one.shape]) * one.dtype.itemsize for one in weights) * policy.shards
-        dtype = dtypes.pop() if len(dtypes) == 1 else BYTE
-        arriving = tape.new("all_gather", (size // dtype.itemsize,), dtype, False, category=COMMUNICATION)
-        unit.arriving = tape.on_another_stream(arriving)
+        unit.arriving = self._all_gather(weights)
         del cast
+
+    def _all_gather(self, weights: Sequence[Weight]) -> Tensor:
+        """The buffer that the collective writes; parameters of several element types are gathered as bytes."""
+        dtypes = {one.dtype for one in weights}
+        size = sum(self._elements([one.shape]) * one.dtype.itemsize for one in weights) * self.policy.shards
+        dtype = dtypes.pop() if len(dtypes) == 1 else BYTE
+        arriving = self.tape.new("all_gather", (size // dtype.itemsize,), dtype, False, category=COMMUNICATION)
+        return self.tape.on_another_stream(arriving)
+
+    def _gather_from_host(self, weights: Sequence[Weight]) -> Tensor:
+        """Each shard comes to the device, and is cast there, one by one.
+
+        Source: _fsdp_param.py, FSDPParam.all_gather_inputs.
+        """
+        arrived: list[Tensor] = []
+        for one in weights:
+            stored = one.dtype if one.packed else self._stored(one.dtype, one.trained)
+            shape = (self._elements([one.shape]),)
+            shard: Tensor = self.tape.new("to", shape, stored, False, category=COMMUNICATION)
+            if stored is not one.dtype:
+                shard = self.tape.new("to", shape, one.dtype, False, category=COMMUNICATION)
+            arrived.append(shard)
+            del shard
+        return self._all_gather(weights)
 
     def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
         """Wait for a unit: each parameter is copied out of the buffer, which in forward stays until the next is.
@@ -294,11 +343,13 @@ class FullyShard:
             one.grad = None
         unit.accumulated.clear()
         shard: Tensor = tape.new("reduce_scatter", (elements,), reduce, False)
+        if policy.replicated and (reduce is not stored or policy.accumulated == SHARDS):
+            unit.summed = shard  # _fsdp_param_group.py, AllReduceState
         if reduce is not stored:
             tape.on_another_stream(shard)
             shard = tape.like("to", shard, stored)
         tape.on_another_stream(shard)  # of the reductions
-        if policy.accumulated != SHARDS:
+        if policy.accumulated != SHARDS and policy.hosted is None:
             tape.relabel(shard, "gradients")
             unit.gradient = shard
 
@@ -319,6 +370,10 @@ class FullyShard:
             unit.gathered = None
         self.order.append(unit)
         return self.through(result, lambda tensor: self._before_backward(unit, tensor))
+
+    def leave_again(self, unit: Unit) -> None:
+        """A unit's forward is over that ran again: it was the outermost module of its own forward."""
+        self.kept = None
 
     def _before_backward(self, unit: Unit, tensor: Tensor) -> Tensor:
         """The result of a unit, whose gradient brings its parameters, and starts to gather those of the next unit.
@@ -437,7 +492,7 @@ class UnitBlock:
         """The block, between what its unit does before and after it."""
         if not self.shard.enter(self.unit):
             result = self.block(hidden)
-            self.shard.kept = None  # a block that is run again is the outermost module of its own forward
+            self.shard.leave_again(self.unit)
             return result
         result = self.block(self.shard.after_inputs(self.unit, hidden))
         return self.shard.leave(self.unit, result)

@@ -50,6 +50,18 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
         "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",
         "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
         **_of_adapter(job),
+        **(_of_flat_parameters(job) if job.sharding.version == 1 else {}),
+    }
+    return {key: word for key, word in found.items() if word}
+
+
+def _of_flat_parameters(job: Job) -> dict[str, str]:
+    """FSDP1 takes weights that are all trained, or it has to be wrapped in another way."""
+    found = {
+        "adapter": "" if job.adapter is None else job.adapter.kind,
+        "frozen": ", ".join(job.frozen),
+        "sharding": "" if job.model.experts is None else f"{job.model.family} in FSDP1",
+        "loss": "fused" if job.loss == "fused" else "",
     }
     return {key: word for key, word in found.items() if word}
 

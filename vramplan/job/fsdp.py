@@ -1,0 +1,73 @@
+"""What a job's keys say of FSDP: which of its versions, over how many devices, and how gradients are summed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
+
+if TYPE_CHECKING:
+    from vramplan.catalog.fields import Fields
+    from vramplan.job.read import RawJob
+    from vramplan.job.resolve import Resolver
+
+VERSIONS = (1, 2)
+REDUCE_DTYPES = ("fp32", "bf16")
+KINDS = (FSDP, FSDP_GRAD_OP, "hsdp")
+KEYS = ("fsdp_version", "reduce_dtype")
+"""Keys of `parallel` that belong to FSDP alone."""
+
+
+def read_fsdp(raw: RawJob, parallel: Fields) -> None:
+    """Read the keys of FSDP."""
+    raw.fsdp_version = parallel.integer("fsdp_version")
+    if raw.fsdp_version is not None and raw.fsdp_version not in VERSIONS:
+        hint = "1: FullyShardedDataParallel, 2: fully_shard"
+        parallel.problem("fsdp_version", f"{raw.fsdp_version} is no version of FSDP", hint=hint)
+    raw.reduce_dtype = parallel.word("reduce_dtype", REDUCE_DTYPES)
+
+
+def is_fsdp(kind: str | None) -> bool:
+    """Whether a word of parallel.sharding is FSDP's: `fsdp`, `fsdp-grad-op` or `hsdp:N`."""
+    return kind is not None and kind.partition(":")[0] in KINDS
+
+
+def refuse_fsdp_keys(raw: RawJob, parallel: Fields) -> None:
+    """Refuse the keys of FSDP where the states are shared in another way."""
+    for key in KEYS:
+        if getattr(raw, key) is not None:
+            parallel.refuse(key, "belongs to FSDP", hint="--sharding fsdp, or leave it out")
+
+
+def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sharded:
+    """How the devices share the states: all of them, or groups of some that each have everything."""
+    raw = resolver.raw
+    word, _, size = kind.partition(":")
+    shards = raw.shards or devices
+    if size:
+        shards = int(size)
+        if shards > devices or devices % shards:
+            message = f"{kind}: {shards} do not divide the {devices} data-parallel devices"
+            parallel.refuse("sharding", message, hint="N is the number of devices that share the states")
+        elif raw.shards not in {None, shards}:
+            message = f"{raw.shards} contradicts {kind}"
+            parallel.refuse("shards", message, hint="leave it out")
+    if shards < 2:
+        parallel.refuse("sharding" if size else "shards", "1 device shares nothing", hint="use ddp")
+    no_sync = raw.no_sync
+    if no_sync is None:
+        no_sync = raw.runtime in {None, "transformers"}
+        why = "Trainer accumulates under no_sync" if no_sync else "a plain loop sums the gradients of each micro-step"
+        resolver.assume("parallel.no_sync", no_sync, why)
+    version = raw.fsdp_version
+    if version is None:
+        version = 2
+        resolver.assume("parallel.fsdp_version", version, "fully_shard, as FSDP is today")
+    return Sharded(
+        FSDP if size else word,
+        shards,
+        no_sync=no_sync,
+        version=version,
+        reduce_dtype=raw.reduce_dtype,
+        replicas=max(devices // shards, 1),
+    )
