@@ -11,6 +11,9 @@ attention function of Transformers as a checkpoint of its own. `losses.json` hol
 0.6.1's CEWithChunkedOutputLoss, liger-kernel 0.8.5's fused linear cross-entropy (its own Python, with Triton kernels
 that compute nothing), and logits cast to fp32. No byte of them came from this program.
 
+`returned.json` holds the forward pass and loss of Transformers 4.38's Llama, which casts the logits itself and returns
+them in fp32, around the model of 5.23, with the output held through backward.
+
 `moe.json` holds mixtures of experts: the models of the profiles, whole and cut to a few blocks, and random
 configurations. The meta function of `_grouped_mm` takes bf16 alone; for the traces it takes what the CUDA kernel takes
 (aten/src/ATen/native/GroupedMMUtils.h). Gradients of `index`, `gather` and `topk` are written in place, as autograd

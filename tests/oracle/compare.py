@@ -56,6 +56,7 @@ ROWS = {
     "pairs": 462,
     "quantized": 187,
     "losses_more": 536,
+    "returned": 24,
     "selective_more": 463,
     "litgpt": 208,
     "torchtune": 94,

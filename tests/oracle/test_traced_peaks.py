@@ -37,6 +37,7 @@ UNDECLARED = {
     "replicas",
     "quantized",
     "losses_more",
+    "returned",
     "titan",
 }
 """Files of rows that do not say how many parameters their models have."""

@@ -485,6 +485,8 @@ class Resolver:
             return "standard"
         if loss == "fp32-logits":
             upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"  # its code's own loss does
+            if upcasts and _holds_logits(self.raw, model, precision):
+                return loss  # what is held is in fp32 then
             return "standard" if precision == "fp32" or (upcasts and model.task == "lm") else loss
         word = words.pattern_word(loss)
         if word in words.LM_LOSSES:
@@ -553,6 +555,11 @@ class Resolver:
                 inside.refuse(problem.key, problem.message, hint=problem.hint)
             else:
                 self.fields.refuse(key, problem.message, hint=problem.hint)
+
+
+def _holds_logits(raw: RawJob, model: ModelShape, precision: str) -> bool:
+    """Whether the loop keeps logits that the model, as Transformers has it, could have cast itself."""
+    return bool(raw.hold_outputs) and model.task == "lm" and model.published_family is None and precision != "fp32"
 
 
 def _is_special(job: Job) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from vramplan.models.modules import (
     ALL_SCORES,
     CAUSAL_LM,
+    FP32_LOGITS,
     LOGITS,
     SCORES,
     SMOOTHED,
@@ -21,7 +22,7 @@ from vramplan.spec import Gpu
 from vramplan.tape.fused_loss import fused_linear_cross_entropy
 from vramplan.tape.operators import add_in_place, add_scalar, cross_entropy, div_by
 from vramplan.tape.tensors import BOOL, FP32, INT64, Parameter, Tensor
-from vramplan.tape.views import contiguous, split, to, view
+from vramplan.tape.views import after, contiguous, narrow, split, to, view
 
 CHUNKED, FUSED = "chunked:", "fused"
 FUSED_BEFORE_AMPERE = "fused-before-ampere"  # Liger's way on GPUs before compute capability 8.0
@@ -59,7 +60,26 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
     if loss in (FUSED, FUSED_BEFORE_AMPERE):
         assert bias is None  # FUSED_NEEDS_NO_BIAS
         return fused_loss(hidden, weight, labels, accumulates=loss == FUSED)
+    if loss == FP32_LOGITS:
+        return returned_in_fp32(hidden, weight, bias, labels, recipe)
     return chunked_loss(hidden, weight, bias, labels, recipe)
+
+
+def returned_in_fp32(
+    hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe
+) -> Output:
+    """The head and loss of Transformers before 4.45: forward casts the logits, returns them so, and shifts a copy.
+
+    Source: transformers 4.38, models/llama/modeling_llama.py, LlamaForCausalLM.forward.
+    """
+    batch, length = labels.shape
+    vocabulary = recipe.shape.vocabulary_size
+    logits = to(project(hidden, weight, bias, recipe), FP32)
+    shifted = contiguous(narrow(logits, 1, length - 1))
+    targets = contiguous(after(labels, 1, 1))
+    shifted = view(shifted, (batch * (length - 1), vocabulary))
+    targets = view(targets, (batch * (length - 1),))
+    return Output(cross_entropy(shifted, targets), logits)
 
 
 def chunked_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:

@@ -205,7 +205,8 @@ def loss_of(job: Job) -> str:
     if job.loss == "standard":
         return job.runtime.loss
     if job.loss == "fp32-logits" and job.model.task == "lm":
-        return CAUSAL_LM_FP32
+        held = job.hold_outputs and job.model.published_family is None  # then the model has cast them itself
+        return job.loss if held else CAUSAL_LM_FP32
     if job.loss != "fused":
         return job.loss
     from vramplan.models.losses import FUSED, fused_on  # only who asks for it pays for it
