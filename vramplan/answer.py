@@ -364,6 +364,7 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
         "optimizer": f"{alone['optimizer']}, / {devices} devices",
         "gathered": "whole parameters of the blocks in use",
         "communication": "buffers of all-gather and reduce-scatter",
+        "in_flight": "micro-batches whose backward has yet to come, and logits of all",
     }
     if resident:
         basis["gradients"] = f"{record.reached_parameters:,} x {width} B, {what}"
@@ -376,13 +377,16 @@ def own_parameters(job: Job, record: Record) -> int:
 
 
 def _overheads(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
-    factor, whose = RESERVED_PERCENT / 100, f"{judge.job.runtime.name} runtime profile"
+    whose = f"{judge.job.runtime.name} runtime profile"
     parts, what = [], "allocated"
     if peak.stranded:
         what = "that"
         parts.append(Component("streams", peak.stranded, "blocks of streams that no other stream can use"))
+    basis = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}"
+    if judge.simulates:
+        basis = "free blocks in the pools of three streams, simulated"
     parts += [
-        Component("allocator", peak.reserved - peak.allocated - peak.stranded, f"reserved is {factor:.2f} x {what}"),
+        Component("allocator", peak.reserved - peak.allocated - peak.stranded, basis),
         Component("context", judge.context_bytes, f"CUDA context, {whose}"),
     ]
     if judge.groups_bytes:

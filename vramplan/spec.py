@@ -172,6 +172,7 @@ class Runtime(NamedTuple):
     context_by_architecture: Mapping[str, int] = MappingProxyType({})
     process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
+    allocator: str = "segments"  # "expandable-segments": PYTORCH_CUDA_ALLOC_CONF of its launcher
     model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
     defaults: Mapping[str, Any] = MappingProxyType({})  # what a job has where it says nothing (job/runtime.py)
     only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True

@@ -57,6 +57,8 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
     no_sync = raw.no_sync
     if no_sync is None:
         no_sync = raw.runtime in {None, "transformers"}
+        if raw.runtime == "torchtitan" and raw.split is not None:
+            no_sync = raw.split.pipeline > 1
         why = "Trainer accumulates under no_sync" if no_sync else "a plain loop sums the gradients of each micro-step"
         resolver.assume("parallel.no_sync", no_sync, why)
     version = raw.fsdp_version

@@ -10,7 +10,7 @@ from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
 from vramplan.job.megatron import SHARDINGS as MEGATRON_SHARDINGS
 from vramplan.job.megatron import is_megatron, sharding_under_megatron
 from vramplan.memory.sharding.traced import ELEMENTWISE, untraced_with_shards
-from vramplan.spec import DDP, FSDP, ZERO_STAGES, Job, Sharded
+from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Job, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
@@ -37,7 +37,8 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     if kind is None and devices > 1:
         kind, why = DDP, "DistributedDataParallel"
         if raw.runtime == "torchtitan":
-            kind, why = FSDP, "torchtitan shards over all of them"
+            pipeline = raw.split is not None and raw.split.pipeline > 1
+            kind, why = FSDP_GRAD_OP if pipeline else FSDP, "torchtitan shards over all of them"
         resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: {why}")
     if not is_fsdp(kind):
         refuse_fsdp_keys(raw, fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.cells import FSDP_FP8
-from vramplan.spec import DDP, Split
+from vramplan.spec import DDP, ENDS_AS_BLOCKS, FSDP_GRAD_OP, Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
@@ -28,6 +28,10 @@ def titan_split(resolver: Resolver, split: Split | None, loss: str, sequence_len
     if raw.every_second_matmul is None and raw.activation_checkpointing in {None, "selective-op"}:
         raw.every_second_matmul = True
         resolver.assume("every_second_matmul", True, "torchtitan keeps every second product of a linear layer")
+    if split is not None and split.pipeline > 1 and split.pipeline_split is None:
+        split = split._replace(pipeline_split=ENDS_AS_BLOCKS)
+        why = "torchtitan gives the first and the last stage a block less"
+        resolver.assume("parallel.pipeline_split", split.pipeline_split, why)
     if raw.compile and raw.loss == WHOLE_LOGITS:
         loss = WHOLE_LOGITS  # beside compiled blocks, as torchtitan's was until 2025
     if split is None or split.tensor == 1:
@@ -83,7 +87,17 @@ def check_titan(resolver: Resolver, job: Job) -> None:
         if word is not None:
             message = f"{word} is not modelled with torchtitan's code of {model.name}"
             fields.refuse(key, message, hint="leave it out, or runtime: pytorch")
-    split = job.split
+    split, sharding = job.split, job.sharding
+    if split is not None and split.pipeline > 1:
+        if sharding is None or sharding.kind != FSDP_GRAD_OP:
+            message = "torchtitan keeps parameters whole from one micro-batch of a pipeline to the next"
+            parallel.refuse("sharding", message, hint="use fsdp-grad-op")
+        elif not sharding.no_sync:
+            message = "false is not modelled with a pipeline, whose last micro-batch alone is reduced"
+            parallel.refuse("no_sync", message, hint="leave it out")
+        if split.schedule == "gpipe" and job.gradient_accumulation_steps is None:
+            message = "gpipe holds them all at once, so it has to be given"
+            fields.refuse("gradient_accumulation_steps", message, hint="gradient_accumulation_steps: 8")
     if split is None or split.tensor == 1:
         return
     if job.sharding is None or job.sharding.kind == DDP:
@@ -92,7 +106,7 @@ def check_titan(resolver: Resolver, job: Job) -> None:
     for size, what in ((model.key_value_heads, "key and value heads"), (model.vocabulary_size, "words")):
         if size % split.tensor:
             parallel.refuse("tensor", f"{split.tensor} does not divide the {size} {what} of {model.name}")
-    if job.gradient_accumulation_steps not in {None, 1} and job.sharding is not None and job.sharding.no_sync:
+    if split.pipeline == 1 and sharding is not None and sharding.no_sync:
         parallel.refuse("no_sync", "true is not modelled with tensor parallelism", hint="--sync")
 
 

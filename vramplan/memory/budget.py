@@ -28,21 +28,33 @@ class Footprint(NamedTuple):
     stranded: int = 0  # in blocks of other streams
 
 
-def footprint(allocated_bytes: int, outside_bytes: int, margin_percent: int = 0, stranded_bytes: int = 0) -> Footprint:
+def footprint(
+    allocated_bytes: int,
+    outside_bytes: int,
+    margin_percent: int = 0,
+    stranded_bytes: int = 0,
+    simulated_bytes: int | None = None,
+) -> Footprint:
     """What the allocator reserves, what the device shows, and the band, for a peak of allocated bytes.
 
     `outside_bytes` are on the device and not in the allocator: the CUDA context and communicators.
     `stranded_bytes` are in the allocator beside the peak: what streams keep for themselves.
-    `margin_percent` of the allocated bytes widens the band at either end.
+    `margin_percent` of the allocated bytes widens the band at either end. `simulated_bytes` is what a simulation of the
+    allocator says that it reserves, where there is one: the upper end is then as far above it as it is without.
     """
     held = allocated_bytes + stranded_bytes
     reserved = -(-held * RESERVED_PERCENT // 100)
+    high = -(-held * (HIGH_PERCENT + margin_percent) // 100)
+    if simulated_bytes is not None:
+        above = high - reserved
+        reserved = max(simulated_bytes, held)
+        high = reserved + above
     return Footprint(
         allocated=allocated_bytes,
         reserved=reserved,
         device=reserved + outside_bytes,
         low=-(-held * (100 - margin_percent) // 100) + -(-outside_bytes // 2),
-        high=-(-held * (HIGH_PERCENT + margin_percent) // 100) + outside_bytes,
+        high=high + outside_bytes,
         stranded=stranded_bytes,
     )
 

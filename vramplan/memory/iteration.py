@@ -64,6 +64,7 @@ class Setup(NamedTuple):
     split: Split | None = None  # how a replica is split over devices
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     stage: Stage | None = None  # of a pipeline: which one this device has
+    reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
@@ -79,7 +80,11 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
             from vramplan.memory.parallel.megatron import replay_megatron
 
             return replay_megatron(setup, tape or Tape(batch, direct=direct))
-        return _replay(setup, tape or tape_for(setup, batch, direct=direct))
+        if setup.stage is not None:
+            from vramplan.memory.parallel.torch_pipeline import replay_pipelined  # only pipelines pay for it
+
+            return replay_pipelined(setup, tape or Tape(batch, direct=direct))
+        return replay_one(setup, tape or tape_for(setup, batch, direct=direct))
     finally:
         if enabled:
             gc.enable()
@@ -99,7 +104,8 @@ def tape_for(setup: Setup, batch: int, *, direct: bool = False) -> Tape:
     return CompiledTape(batch, direct=direct, one_graph=compiled_graphs(name) == 1, every_block=every_block)
 
 
-def _replay(setup: Setup, tape: Tape) -> Record:
+def replay_one(setup: Setup, tape: Tape) -> Record:
+    """Replay one iteration, or one micro-batch of a stage of a pipeline."""
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
     tape.float8 = precision.float8
     recipe = recipe_of(setup, precision)
@@ -247,6 +253,8 @@ def _replay(setup: Setup, tape: Tape) -> Record:
         shards.drop()
     tape.parameters, owned = whole, tape.parameters
     record = Record(tape, states, saved_at, managed)
+    if tape.direct:
+        record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
     for parameter in (*whole, *owned):
         parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
     tape.parameters.clear()
@@ -296,7 +304,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
     """What the model's forward pass needs to know."""
     model, p = setup.model, setup.dropout
     part = Slice()
-    if model.family == "megatron":
+    if model.family == "megatron" or setup.stage is not None:
         from vramplan.memory.parallel.megatron import slice_of  # only its jobs pay for it
 
         part = slice_of(setup)

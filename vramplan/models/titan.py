@@ -22,8 +22,8 @@ from vramplan.tape.engine import checkpoint
 from vramplan.tape.indexing import unsqueeze
 from vramplan.tape.operators import add, cross_entropy, embedding, mul, silu
 from vramplan.tape.tape import MATMULS, Tape
-from vramplan.tape.tensors import FP32, Tensor
-from vramplan.tape.titan import compiled_cross_entropy, rms_norm, rotate
+from vramplan.tape.tensors import FP32, INT64, DType, Shape, Tensor
+from vramplan.tape.titan import compiled_cross_entropy, received, rms_norm, rotate, sent
 from vramplan.tape.views import contiguous, expand, to, transpose, view
 
 FREQUENCY_BYTES = 8  # complex64
@@ -185,7 +185,7 @@ class Titan:
     keeps_last_block = True  # apply_fsdp: reshard_after_forward of all blocks but the last
     selective = ("selective-op",)
     ladder = ("none", "selective-op", "full")  # apply_ac wraps single blocks
-    splits = ("tensor", "sequence_parallel")
+    splits = ("tensor", "sequence_parallel", "pipeline")
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
@@ -197,6 +197,8 @@ class Titan:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe, self.devices = tape, recipe, devices_of(recipe)
+        if not recipe.slice.first:
+            return
         part = shape.vocabulary_size // self.devices
         with tape.building(EMBEDDINGS):
             self.tok_embeddings = tape.parameter(
@@ -212,11 +214,21 @@ class Titan:
         """Scaled rotary positions are in the same buffer."""
         return []
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
+        """Token ids where the embeddings are, labels where the head is; what stages receive is no input of the step."""
+        part, shape = self.recipe.slice, (self.recipe.sequence_length,)
+        ids = (("input_ids", shape, INT64),) if part.first else ()
+        return (*ids, ("labels", shape, INT64)) if part.last else ids
+
+    def __call__(self, *given: Tensor) -> Output:
         tape, recipe, devices = self.tape, self.recipe, self.devices
-        pred = self.logits(input_ids)
+        part = recipe.slice
+        pred = self.logits(given[0] if part.first else None)
         if tape.sharding is not None:
             pred = tape.sharding.after_model(pred)  # the loss is no part of the model
+        if not part.last:
+            return Output(sent(pred), pred)
+        labels = given[-1]
         batch, length, width = pred.shape
         targets = view(labels, (batch * length,))
         rows = view(pred, (batch * length, width))
@@ -227,8 +239,8 @@ class Titan:
             return Output(cross_entropy_of_part(rows, targets), pred)
         return Output(cross_entropy(rows, targets), pred)
 
-    def logits(self, input_ids: Tensor) -> Tensor:
-        """Transformer.forward."""
+    def logits(self, input_ids: Tensor | None) -> Tensor:
+        """Transformer.forward; of a stage of a pipeline that part of it that is there."""
         tape, recipe, devices = self.tape, self.recipe, self.devices
         shape = recipe.shape
         kinds = {}
@@ -245,7 +257,9 @@ class Titan:
                 return CompiledBlock(tape, made, selects if checkpointed else MATMULS)
             return CheckpointedBlock(tape, made, selects) if checkpointed else made
 
-        if devices == 1:
+        if input_ids is None:
+            h = received(tape, (tape.batch, recipe.sequence_length // devices, shape.hidden_size), recipe.weight_dtype)
+        elif devices == 1:
             h = embedding(input_ids, self.tok_embeddings)
         else:
             h = scatter_sequence(embedding_of_part(input_ids, self.tok_embeddings, devices), devices)
@@ -253,6 +267,8 @@ class Titan:
         given = [h]
         del h
         h = run_blocks(tape, plain, block, given)
+        if not recipe.slice.last:
+            return h
         h = Norm(tape, "norm", recipe)(h)
         with tape.building(HEAD):
             output = split_linear(tape, "output", recipe, shape.hidden_size, shape.vocabulary_size // devices)

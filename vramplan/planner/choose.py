@@ -70,10 +70,38 @@ def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
         or _largest_schedule(judge, accumulation, strategy, judge.limits.low)
         or accumulation.smallest()
     )
+    if judge.simulates:
+        schedule = _settled(judge, accumulation, strategy)
     peak = judge.footprint(strategy, schedule)
     verdict = judge.verdict(peak)
     largest = judge.largest_micro_batch(strategy, schedule.accumulates, judge.limits.device)
+    if judge.simulates:
+        largest = _settled_micro_batch(judge, strategy, schedule, largest)
     return Rung(strategy, schedule, peak, verdict, largest, strategy)
+
+
+def _settled(judge: Judge, accumulation: Accumulation, strategy: str) -> Schedule:
+    """The same where the allocator is simulated: the search goes on below what it reserves too much for."""
+    for figure, limit in (("high", judge.limits.high), ("low", judge.limits.low)):
+        below: int | None = limit
+        while below:
+            schedule = _largest_schedule(judge, accumulation, strategy, below)
+            if schedule is None:
+                break
+            below = judge.nearer(strategy, schedule, judge.usable_bytes, figure)
+            if below is None:
+                return schedule
+    return accumulation.smallest()
+
+
+def _settled_micro_batch(judge: Judge, strategy: str, schedule: Schedule, largest: int) -> int:
+    """The largest micro-batch whose device figure is within the usable memory, from one that may be too large."""
+    while largest:
+        below = judge.nearer(strategy, schedule._replace(micro_batch_size=largest), judge.usable_bytes, "device")
+        if below is None:
+            break
+        largest = min(largest - 1, judge.largest_micro_batch(strategy, schedule.accumulates, below))
+    return largest
 
 
 def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:

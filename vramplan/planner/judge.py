@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT, Footprint, allocated_limit, footprint
 from vramplan.memory.iteration import Setup, replay
-from vramplan.models import no_checkpointing
+from vramplan.models import compiles_blocks, no_checkpointing
 from vramplan.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.spec import Job, shares_weights, trains_all
+from vramplan.spec import FSDP, FSDP_GRAD_OP, Job, shares_weights, trains_all
 from vramplan.tape.envelope import Envelope
 from vramplan.tape.record import Record
 
@@ -50,6 +50,7 @@ class Judge:
         self._records: dict[tuple[str, bool, bool, int], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
+        self._reserved: dict[tuple[str, int, bool], int] = {}
         self._envelopes: dict[tuple[str, bool], Envelope] = {}
 
     def record(self, strategy: str, accumulates: bool, one: bool, stage: int = 0) -> Record:
@@ -108,7 +109,41 @@ class Judge:
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         record = self.record_at(strategy, micro, accumulates)
         allocated, stranded = record.peak_bytes(micro), record.stranded_bytes(micro)
-        return footprint(allocated, self.outside_bytes, self.margin_percent, stranded)
+        simulated = self._simulated_bytes(strategy, schedule)
+        return footprint(allocated, self.outside_bytes, self.margin_percent, stranded, simulated)
+
+    @property
+    def simulates(self) -> bool:
+        """Whether the allocator's pools are simulated: FSDP's streams under a runtime with expandable segments."""
+        sharding = self.job.sharding
+        shards = sharding is not None and sharding.kind in (FSDP, FSDP_GRAD_OP) and sharding.version == 2
+        return shards and self.job.runtime.allocator == "expandable-segments"
+
+    def _simulated_bytes(self, strategy: str, schedule: Schedule) -> int | None:
+        if not self.simulates:
+            return None
+        key = (strategy, schedule.micro_batch_size, schedule.accumulates)
+        found = self._reserved.get(key)
+        if found is None:
+            from vramplan.memory.allocator import reserved_bytes  # only these jobs pay for it
+
+            micro = schedule.micro_batch_size
+            stage = self.stage_at(strategy, micro, schedule.accumulates)
+            setup = self.setup(strategy, schedule.accumulates, stage)
+            found = self._reserved[key] = reserved_bytes(replay(setup, batch=schedule.micro_batch_size, direct=True))
+        return found
+
+    def nearer(self, strategy: str, schedule: Schedule, at_most: int, figure: str) -> int | None:
+        """A limit of allocated bytes below those of a schedule whose `figure` is above `at_most`; None: it is within.
+
+        What the pools reserve is no function of the allocated bytes, so a search has to look at it.
+        """
+        peak = self.footprint(strategy, schedule)
+        given: int = getattr(peak, figure)
+        if given <= at_most:
+            return None
+        room, needs, held = at_most - self.outside_bytes, given - self.outside_bytes, peak.allocated + peak.stranded
+        return max(0, min(held - 1, held * room // needs))
 
     def verdict(self, peak: Footprint) -> str:
         """fits: high <= usable; tight: low <= usable < high; else does-not-fit."""
@@ -204,7 +239,7 @@ def loss_of(job: Job) -> str:
         return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"
     if job.loss == "standard":
         return job.runtime.loss
-    if job.loss == "fp32-logits" and job.model.task == "lm":
+    if job.loss == "fp32-logits" and job.model.task == "lm" and not compiles_blocks(job.model.family):
         held = job.hold_outputs and job.model.published_family is None  # then the model has cast them itself
         return job.loss if held else CAUSAL_LM_FP32
     if job.loss != "fused":

@@ -74,6 +74,7 @@ class Record:
         self.numbers = list(tape.numbers)
         self.relabelled = frozenset(tape.relabelled)
         self.elsewhere = frozenset(tape.elsewhere)
+        self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
         counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]
         self.parameters = sum(count for _, count in counts)
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)

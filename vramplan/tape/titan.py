@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramplan.tape.tape import Saved
-from vramplan.tape.tensors import FP32, Parameter, Tensor
+from vramplan.tape.tape import Saved, Tape
+from vramplan.tape.tensors import FP32, DType, Parameter, Shape, Tensor
 from vramplan.tape.views import Grads
 
 COMPLEX64_BYTES = 8
@@ -78,3 +78,27 @@ def compiled_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     count = tape.new("sum", (), FP32, False)
     tape.save(node, largest, logarithm, count)
     return tape.new("cross_entropy", (), FP32, False, None, node)
+
+
+def received(tape: Tape, shape: Shape, dtype: DType) -> Tensor:
+    """What an earlier stage of a pipeline has sent: new, a leaf that needs a gradient, which goes back to it.
+
+    Source: torch/distributed/pipelining/stage.py, _create_act_recv_info and get_bwd_send_ops.
+    """
+    tape.asks_inputs = True
+    return tape.asked(tape.new("recv", shape, dtype, True))
+
+
+def sent(x: Tensor) -> Tensor:
+    """What a later stage gets: nothing new; a scalar stands for what becomes of it there.
+
+    Backward: nothing new, the gradient that was received into a buffer of the stage.
+    Source: torch/distributed/pipelining/stage.py, _create_grad_recv_info.
+    """
+    shape, dtype, batched = x.shape, x.dtype, bool(x.batched)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.constant(shape, dtype, batched),)
+
+    node = x.tape.record("send", (x,), backward)
+    return x.alias((), None, node)

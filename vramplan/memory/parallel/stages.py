@@ -29,6 +29,7 @@ class Stage(NamedTuple):
     last: bool  # and the head
     in_flight: int  # micro-batches, each of one part, whose backward pass has yet to come while the newest one runs
     moments: tuple[Moment, ...] = ()  # of an interleaved schedule
+    micro_batches: int | None = None  # of a step; None: nobody has said how many
 
     @property
     def blocks(self) -> int:
@@ -59,6 +60,7 @@ def stages_of(split: Split, blocks: int, micro_batches: int | None) -> tuple[Sta
                 last=number == count - 1,
                 in_flight=in_flight(split, number, micro_batches or FULL),
                 moments=tuple(moments_of(split, number, micro_batches)) if virtual > 1 else (),
+                micro_batches=micro_batches,
             )
         )
     return tuple(found)

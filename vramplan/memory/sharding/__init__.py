@@ -80,6 +80,8 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
         kept_block=recipe.shape.layers - 1 if keeps_last_block(recipe.shape.family) else None,
+        reduces=setup.reduces,
+        table_parts=setup.split.tensor if setup.split and setup.stage and setup.stage.first else 1,
         clips=setup.max_gradient_norm is not None,
         hosted=setup.optimizer if setup.offload else None,
         replicated=setup.sharding.replicas > 1,

@@ -34,6 +34,8 @@ class Policy(NamedTuple):
     reduce: DType | None = None  # of the gradients while they are summed; None: their own
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
     accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
+    reduces: bool = True  # else it is a micro-step before the last one
+    table_parts: int = 1  # of a table, whose gradients are kept whole until they are reduced
     clips: bool = False  # the gradients by their norm
     hosted: str | None = None  # the optimizer that steps on the host, where shards and gradients are too
     replicated: bool = False  # several groups share the states, and sum over each other what they have summed
@@ -170,6 +172,10 @@ class FullyShard:
             if not unit.is_reduced:
                 self.reduce(unit)
             unit.arriving = None
+        if not self.policy.reduces:
+            for unit in self.order:
+                unit.gathered = None
+                unit.accumulated.clear()
         for unit in self.order:
             unit.summed = None
         self.reducing = None
@@ -237,11 +243,17 @@ class FullyShard:
         Source: _fsdp_param.py, FSDPParam.to_accumulated_grad_if_needed, under set_requires_gradient_sync(False).
         """
         if self.policy.accumulated == WHOLE:
+            trained = [weight for weight in self._weights(unit) if weight.trained]
+            kept = [(self._kept_shape(unit, weight), self.policy.reduce or weight.dtype) for weight in trained]
             unit.accumulated = [
-                self.tape.new("add_", weight.shape, self.policy.reduce or weight.dtype, False, category="gradients")
-                for weight in self._weights(unit)
-                if weight.trained
+                self.tape.new("add_", shape, dtype, False, category="gradients") for shape, dtype in kept
             ]
+
+    def _kept_shape(self, unit: Unit, weight: Weight) -> Shape:
+        """That of a gradient between micro-steps: a table's is of all rows that tensor parallelism splits."""
+        if unit is not self.root or len(weight.shape) == 1:
+            return weight.shape
+        return (weight.shape[0] * self.policy.table_parts, *weight.shape[1:])
 
     # ---------------------------------------------------------------------------------------------- collectives
     def _weights(self, unit: Unit) -> Sequence[Weight]:
@@ -257,6 +269,11 @@ class FullyShard:
         Source: _fsdp_collectives.py, foreach_all_gather and _get_all_gather_input_metadatas.
         """
         if unit.arriving is not None or unit.gathered is not None:
+            return
+        if not self.policy.reduces:  # an earlier micro-batch has gathered it
+            weights, new = self._weights(unit), self.tape.new
+            copied = "split_with_sizes_copy"
+            unit.gathered = [new(copied, one.shape, one.dtype, False, category=GATHERED) for one in weights]
             return
         tape, policy = self.tape, self.policy
         weights = self._weights(unit)
@@ -322,6 +339,11 @@ class FullyShard:
         """
         tape, policy = self.tape, self.policy
         with_gradients = [one for one in unit.parameters if one.node is not None and not one.idle]
+        if not policy.reduces:  # they are added to those that are kept
+            for one in with_gradients:
+                one.grad = None
+            unit.is_reduced = True
+            return
         if self.redistribute is not None:
             for one in with_gradients:
                 self.redistribute(one)
