@@ -162,9 +162,11 @@ def describe(
 
         remedies = remedies_for(choice, judge, larger_gpus)
     usable = judge.usable_bytes
+    host = _host(record, job, rung.schedule)
+    full = host is not None and job.host_memory_bytes is not None and host.node_bytes > job.host_memory_bytes
     result = FitResult(
         name=job.name,
-        verdict=rung.verdict,
+        verdict=DOES_NOT_FIT if full else rung.verdict,
         job=job_to_dict(judged),
         capacity_bytes=job.gpu.capacity_bytes,
         usable_bytes=usable,
@@ -182,25 +184,37 @@ def describe(
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
         warnings=(
             *job.warnings,
+            *_too_much_on_the_host(host, job),
             *_warnings(job, rung, usable, own_parameters(job, record)),
             *_managed(record),
             *_uncounted(record, rung.schedule.micro_batch_size),
             *_beside(decision),
         ),
         active_parameters=_active(job, total),
-        host=_host(record, rung.schedule.micro_batch_size),
+        host=host,
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
 
 
-def _host(record: Record, micro: int) -> Host | None:
-    """What forward leaves on the host; None if nothing is offloaded."""
-    if not record.host:
+def _host(record: Record, job: Job, schedule: Schedule) -> Host | None:
+    """What is on the host; None if nothing is offloaded."""
+    if not record.host and record.host_states is None:
         return None
-    from vramplan.tape.offload import pinned_bytes  # few jobs offload
+    from vramplan.memory.host import host_of  # few jobs offload
 
-    return Host(sum(one.at(micro) * one.copies for one in record.host), pinned_bytes(record.host, micro))
+    return host_of(record, job, schedule.micro_batch_size, schedule.gradient_accumulation_steps)
+
+
+def _too_much_on_the_host(host: Host | None, job: Job) -> tuple[str, ...]:
+    """Why a run that its devices can hold does not fit after all."""
+    given = job.host_memory_bytes
+    if host is None or given is None or host.node_bytes <= given:
+        return ()
+    from vramplan.units import format_gib  # few jobs offload
+
+    need = f"its node needs {format_gib(host.node_bytes)}"
+    return (f"does not fit on the host: {need}, and host_memory is {format_gib(given)}",)
 
 
 def _advice(job: AnyJob, schedule: Schedule, model: ModelShape | None) -> Advice | None:

@@ -59,6 +59,7 @@ class JobKeys(TypedDict, total=False):
     offload: Sequence[str] | None
     parallel: Mapping[str, Any] | None
     runtime: str | None
+    host_memory: str | None
     reserve: str | None
     expect: str | None
     max_utilization: float | None
@@ -124,6 +125,7 @@ class Job:
     offload: tuple[str, ...] | None
     parallel: Mapping[str, Any] | None
     runtime: str | None
+    host_memory: str | None
     reserve: str | None
     expect: str | None
     max_utilization: float | None

@@ -315,6 +315,8 @@ class Job(NamedTuple):
     sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
     split: Split | None = None  # None: each device has a whole replica
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
+    devices_per_node: int = 1  # that share a host
+    host_memory_bytes: int | None = None  # of a node; None: not checked
 
 
 def trains_all(job: Job) -> bool:

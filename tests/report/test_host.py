@@ -10,7 +10,9 @@ JOB = ("--model", "gpt2", "--gpu", "a100-40gb", "--micro-batch", "4", "--checkpo
 def test_offloaded_activations_are_said() -> None:
     away = ("fit", *JOB, "--offload", "activations")
     found = run(*away, "--format", "json").document["host"]
-    assert set(found) == {"saved_bytes", "pinned_bytes"}
+    assert found["states_bytes"] == 0
+    assert found["node_bytes"] == found["pinned_bytes"]
+    assert found["to_host_bytes"] == found["to_device_bytes"] > found["saved_bytes"]  # once in each micro-step
     assert 0 < found["saved_bytes"] <= found["pinned_bytes"] < 2 * found["saved_bytes"]
     assert "GiB of pinned memory" in " ".join(run(*away).out.split())
     assert "GiB of pinned memory" in run(*away, "--format", "markdown").out

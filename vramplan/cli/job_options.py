@@ -150,6 +150,13 @@ def _job(
     runtime: Annotated[
         str | None, _option("--runtime", metavar="NAME", help="transformers, pytorch, textbook.")
     ] = None,
+    host_memory: Annotated[
+        str | None,
+        _option("--host-memory", metavar="SIZE", help="Of a node, as in '512 GiB': checked where something offloads."),
+    ] = None,
+    devices_per_node: Annotated[
+        str | None, _option("--devices-per-node", metavar="N", help="Devices that share a host, by default up to 8.")
+    ] = None,
     reserve: Annotated[
         str | None, _option("--reserve", metavar="SIZE", help="Held back for others, as in '1 GiB'.")
     ] = None,
@@ -393,6 +400,7 @@ PARALLEL_KEYS = (
     "stage3_param_persistence_threshold",
     "stage3_max_live_parameters",
     "sub_group_size",
+    "devices_per_node",
 )
 ADAPTER_KEYS = {
     "adapter": "kind",

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 TOGETHER = ("parameters", "gradients", "optimizer")
 """What FSDP2's CPUOffloadPolicy keeps on the host: the optimizer steps shards where they are."""
 
-MODELLED: dict[str, tuple[str, ...]] = {FSDP: TOGETHER, FSDP_GRAD_OP: TOGETHER}
+MODELLED: dict[str, tuple[str, ...]] = {
+    FSDP: TOGETHER,
+    FSDP_GRAD_OP: TOGETHER,
+    "zero1": ("gradients", "optimizer"),
+    "zero2": ("gradients", "optimizer"),
+}
 """For each kind of sharding what its engine can keep on the host."""
 
 
@@ -22,7 +27,8 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
     others = [word for word in words if word not in MODELLED.get(kind, ())]
     if others:
         message = f"{', '.join(others)}: offloading is not modelled with parallel.sharding {kind}"
-        resolver.fields.refuse("offload", message, hint="offload: [activations] is modelled without sharding")
+        hint = "offload: [activations] without sharding; [optimizer, gradients] with zero2; all three states with fsdp"
+        resolver.fields.refuse("offload", message, hint=hint)
         return
     if sharding is not None and sharding.kind in (FSDP, FSDP_GRAD_OP):
         missing = [word for word in TOGETHER if word not in words]
@@ -32,3 +38,13 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
         if sharding.version == 1:
             message = "states on the host are not modelled with fsdp_version 1"
             resolver.fields.refuse("offload", message, hint="use fsdp_version 2, or leave it out")
+    if sharding is None or sharding.zero is None:
+        return
+    if "optimizer" not in words:
+        message = "gradients go to the host with the optimizer that steps them there"
+        resolver.fields.refuse("offload", message, hint="offload: [optimizer, gradients]")
+    elif "gradients" not in words:
+        resolver.assume("offload", "optimizer, gradients", "the host steps the optimizer, so gradients go there")
+    if sharding.zero.overlap_comm:
+        fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+        fields.refuse("overlap_comm", "true is not modelled with an offloaded optimizer", hint="leave it out")

@@ -74,6 +74,8 @@ class RawJob:
     base_learning_rate: float | None = None
     runtime: str | None = None
     reserve_bytes: int = 0
+    devices_per_node: int | None = None
+    host_memory_bytes: int | None = None
     expect: str | None = None
     max_utilization: float | None = None
     quantization: str | None = None
@@ -139,6 +141,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.dropout = None if dropout is None else float(dropout)
     raw.hold_outputs = fields.boolean("hold_outputs")
     raw.runtime = fields.text("runtime")
+    raw.host_memory_bytes = fields.size_bytes("host_memory", rounding="down")
     raw.reserve_bytes = fields.size_bytes("reserve", rounding="up", allow_zero=True) or 0
     raw.expect = fields.word("expect", words.EXPECTATIONS)
     utilization = fields.number("max_utilization", minimum=0, maximum=1)
@@ -302,6 +305,7 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
     raw.split = _split(parallel)
     raw.sharding = sharding = _pattern(parallel, "sharding", words.SHARDINGS)
     raw.shards = shards = parallel.integer("shards", maximum=2**20)
+    raw.devices_per_node = parallel.integer("devices_per_node", maximum=2**20)
     raw.no_sync = parallel.boolean("no_sync")
     raw.gradient_as_bucket_view = parallel.boolean("gradient_as_bucket_view")
     if parallel.given("fsdp_version") or parallel.given("reduce_dtype"):
@@ -321,7 +325,7 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
         message = f"{shards} do not divide the {sharing} data-parallel devices"
         parallel.refuse("shards", message, hint="leave it out for all of them")
     if textbook:
-        keys = ("no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype")
+        keys = ("no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype", "devices_per_node")
         for key in (*keys, *words.ZERO_SIZES, *words.ZERO_SWITCHES):
             if parallel.given(key):
                 parallel.refuse(key, "no equation of the textbook looks at it", hint="leave it out")

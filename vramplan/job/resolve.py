@@ -30,6 +30,7 @@ from vramplan.units import format_gib
 
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
+DEVICES_PER_NODE = 8  # where a job does not say: of an HGX board, and of the DGX and p4d, p5, a3, ND nodes around it
 SPLITTING_RUNTIME = "megatron"  # where a job splits its model over devices and names no runtime
 BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
 
@@ -50,6 +51,7 @@ class Resolver:
         self.raw, self.fields, self.catalog = raw, raw.fields, catalog
         self.assumptions: list[Assumption] = []
         self.warnings: list[str] = []
+        self.model_shape: ModelShape | None = None  # once it is known
 
     def job(self) -> Job | None:
         """The job; None when something is wrong, which is noted."""
@@ -141,7 +143,12 @@ class Resolver:
         if raw.data_parallel_size > 1 or raw.shares_states or precision in {FSDP_PRECISION, FSDP_FP8}:
             from vramplan.job.sharding import sharding_of  # only jobs with several devices pay for it
 
+            self.model_shape = model
             sharding = sharding_of(self)
+        if runtime is not None and runtime.name == "deepspeed" and (sharding is None or sharding.zero is None):
+            from vramplan.job.zero import needs_a_stage  # only a mistake pays for it
+
+            needs_a_stage(self)
         split = raw.split
         if split is not None and model is not None and runtime is not None:
             from vramplan.job.split import check_split  # only jobs that split a replica pay for it
@@ -225,6 +232,8 @@ class Resolver:
             sharding=sharding,
             split=split,
             offload=host,
+            devices_per_node=self._devices_per_node(),
+            host_memory_bytes=raw.host_memory_bytes,
         )
         if runtime.only:
             from vramplan.job.runtime import check_only  # only runtimes that cannot do everything pay for it
@@ -530,6 +539,15 @@ class Resolver:
             return 0, False
         self._assume("global_batch_size", DEFAULT_GLOBAL_BATCH_SIZE, "the default")
         return DEFAULT_GLOBAL_BATCH_SIZE, False
+
+    def _devices_per_node(self) -> int:
+        """Devices that share a host: as many as there are, up to the eight of a usual node."""
+        raw, split = self.raw, self.raw.split
+        devices = raw.data_parallel_size * (1 if split is None else split.devices)
+        usual = min(DEVICES_PER_NODE, devices)
+        if raw.devices_per_node is None and raw.offload and devices > 1:
+            self._assume("parallel.devices_per_node", usual, "they share the memory of a host")
+        return min(raw.devices_per_node or usual, devices)
 
     def _warn(self, model: ModelShape, sequence_length: int, attention: str) -> None:
         length, most = f"sequence_length {sequence_length}", model.max_positions

@@ -49,7 +49,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
             hint = "parallel: {data: 8, sharding: fsdp}, as options --gpus 8 --sharding fsdp"
             raw.fields.refuse("precision", f"{FSDP_PRECISION} shards the weights over several devices", hint=hint)
         return None
-    if kind in MEGATRON_SHARDINGS[1:]:
+    if kind in MEGATRON_SHARDINGS and kind not in (DDP, *ZERO_STAGES):
         message = f"{kind} is not modelled under {raw.runtime or 'transformers'}"
         fields.refuse("sharding", message, hint="--runtime megatron")
         return None

@@ -15,6 +15,7 @@ JOB_KEYS = (
     *("padding", "packing", "compile", "dropout", "hold_outputs"),
     *("eval_batch_size", "generation_batch_size", "generation_length"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
+    "host_memory",
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
     *("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters"),
     *("base_batch_size", "base_learning_rate"),
@@ -93,14 +94,16 @@ PARALLEL_KEYS = (
     *("no_sync", "gradient_as_bucket_view", "pipeline_split", "fsdp_version", "reduce_dtype"),
     *("reduce_bucket_size", "allgather_bucket_size", "overlap_comm", "contiguous_gradients"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
-    *("sub_group_size",),
+    *("sub_group_size", "devices_per_node"),
 )
 ZERO_SIZES = (
     *("reduce_bucket_size", "allgather_bucket_size", "sub_group_size"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
 )
 ZERO_SWITCHES = ("overlap_comm", "contiguous_gradients")
-MODELLED_SHARDINGS = ("none", "ddp", "fsdp", "fsdp-grad-op", "hsdp:N", "zero1", "zero2", "distributed-optimizer")
+MODELLED_SHARDINGS = (
+    *("none", "ddp", "fsdp", "fsdp-grad-op", "hsdp:N", "zero1", "zero2", "zero3", "distributed-optimizer"),
+)
 ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
 
 EXPECTATIONS = ("fits", "does-not-fit", "tight")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog.fields import Fields
@@ -22,6 +23,16 @@ DEFAULTS: dict[str, int] = {
     "sub_group_size": 1_000_000_000,
 }
 """Elements. Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig."""
+
+AUTO: dict[str, Callable[[int], int]] = {
+    "reduce_bucket_size": lambda hidden: hidden * hidden,
+    "stage3_prefetch_bucket_size": lambda hidden: int(0.9 * hidden * hidden),
+    "stage3_param_persistence_threshold": lambda hidden: 10 * hidden,
+}
+"""What the Trainer makes of `auto`, which its documentation recommends for stage 3.
+
+Source: transformers 5.23.0, src/transformers/integrations/deepspeed.py, HfTrainerDeepSpeedConfig.
+"""
 
 STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
 ONLY_STAGE_3 = (*STAGE_3, "sub_group_size")
@@ -71,6 +82,11 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
 def _size(resolver: Resolver, key: str, given: dict[str, Any], kind: str) -> int:
     if key in given:
         return int(given[key])
+    model = resolver.model_shape
+    if kind == "zero3" and model is not None and key in AUTO and resolver.raw.runtime in {None, "transformers"}:
+        size = AUTO[key](model.hidden_size)
+        resolver.assume(f"parallel.{key}", size, "the Trainer's `auto`, in elements")
+        return size
     resolver.assume(f"parallel.{key}", DEFAULTS[key], "DeepSpeed's default, in elements")
     return DEFAULTS[key]
 
@@ -94,3 +110,10 @@ def only_with_zero(resolver: Resolver) -> None:
     for key in resolver.raw.zero or ():
         stages = ", ".join(ZERO_STAGES)
         fields.refuse(key, f"belongs to parallel.sharding {stages}", hint="leave it out, or --sharding zero2")
+
+
+def needs_a_stage(resolver: Resolver) -> None:
+    """Refuse DeepSpeed's engine without ZeRO, whose optimizers are others."""
+    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    message = f"{resolver.raw.sharding or 'none'} is not modelled under the runtime {DEEPSPEED}"
+    fields.refuse("sharding", message, hint=f"one of {', '.join(ZERO_STAGES)}")

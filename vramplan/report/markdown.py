@@ -56,8 +56,9 @@ def _host(result: FitResult) -> list[str]:
     """Memory of the host, where the job offloads."""
     if result.host is None:
         return []
-    saved, pinned = text_of(gib_up(result.host.saved_bytes)), text_of(gib_up(result.host.pinned_bytes))
-    return [f"On the host: {saved} GiB of what forward saves, in {pinned} GiB of pinned memory."]
+    from vramplan.report.host import host_facts  # few jobs offload
+
+    return [f"- {name}: {value}" for name, value in host_facts(result.host)]
 
 
 def render_check(rows: Iterable[CheckRow]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from vramplan.flags import flags_of, quoted
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
 from vramplan.report.memory import Figures, by_textbook, memory
-from vramplan.report.numbers import gb_near, gib_against, gib_up, text_of
+from vramplan.report.numbers import gb_near, gib_against, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
 __all__ = ["print_rich", "render_fit", "to_plain"]
@@ -185,8 +185,9 @@ def _run(result: FitResult, width: int) -> list[Line]:
     if job.get("attention") is None:
         facts = [fact for fact in facts if fact[0] != "attention"]
     if result.host is not None:
-        kept = f"{text_of(gib_up(result.host.saved_bytes))} GiB of what forward saves"
-        facts.insert(-1, ("host", f"{kept}, in {text_of(gib_up(result.host.pinned_bytes))} GiB of pinned memory"))
+        from vramplan.report.host import host_facts  # few jobs offload
+
+        facts[-1:-1] = host_facts(result.host)
     if by_textbook(result):  # the equations count checkpoints without placing them, and know no kernels
         facts = [("parameters", parameters), ("optimizer", str(job.get("optimizer")))]
         if job.get("activation_model") is not None:

@@ -86,7 +86,12 @@ class Host(NamedTuple):
     """What a step holds in the memory of the host, at most."""
 
     saved_bytes: int  # of the tensors that forward saves
-    pinned_bytes: int  # of the pinned blocks that hold them, each a power of two
+    pinned_bytes: int  # of the pinned blocks that hold what is there, each a power of two
+    states_bytes: int = 0  # of what the optimizer and the gradients of one device are there
+    node_bytes: int = 0  # of all devices of a node, pinned blocks and the rest
+    devices_per_node: int = 1
+    to_host_bytes: int = 0  # that cross the link in a step, from one device
+    to_device_bytes: int = 0  # and back
 
 
 class FitResult(NamedTuple):

@@ -156,7 +156,7 @@ class Record:
         for position, storage, copies in _flat(self.trees[0][1]):
             if position >= self.saved_at:
                 break
-            if self.categories[storage] != "gradients":  # of earlier micro-steps
+            if self.categories[storage] not in ("gradients", "weights"):  # of earlier micro-steps; that stay whole
                 total += sizes[storage] * copies
         return total
 

@@ -167,7 +167,7 @@ class Tape:
         self.arguments: list[Any] = []  # keyword ones of reentrant checkpoints: held until backward is over
         self.offloading = False  # what is saved goes to the host
         self.host: list[Any] = []  # what went there: vramplan/tape/offload.py, HostTensor
-        self.host_states: Any = None  # what of the states lives on the host: vramplan/memory/sharding/hosted.py
+        self.host_states: Any = None  # what of the states lives there: vramplan/memory/sharding/hosted.py
         self.reentrant = False  # checkpoints are reentrant
         self.entrance: Any = None  # what gets the gradient of the leaf where a graph begins that is no weight
         self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
@@ -181,6 +181,7 @@ class Tape:
         self.leaves: dict[Parameter, bool] = {}  # made inside the model: whether others hold the gradient too
         self.trained: Trained | None = None  # what is trained, where that is not every weight
         self.sharding: Sharding | None = None  # how devices share the states, where they do
+        self.uses: Callable[[Sequence[Tensor | None], Backward], Backward] | None = None  # told of every operator
         self.weights_are_views = False  # of one tensor for several of them, so that they are no leaves of a graph
         self.buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
@@ -431,6 +432,8 @@ class Tape:
 
         Saved inputs are packed here, saved outputs by `save` afterwards: the order in which a checkpoint stops early.
         """
+        if self.uses is not None:
+            fn = self.uses(inputs, fn)
         if self.no_grad:
             return None
         for tensor in inputs:

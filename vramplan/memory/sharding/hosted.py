@@ -21,9 +21,10 @@ class HostStates(NamedTuple):
     bytes: int  # of the tensors
     pinned_bytes: int  # of the pinned blocks among them, each a power of two
     pageable_bytes: int  # of those that are not pinned
-    to_host_bytes: int  # at the last micro-step
+    to_host_bytes: int  # in the last micro-step, and in the step
     to_device_bytes: int
-    each_micro_step_bytes: int  # one way, of an accumulation
+    each_to_host_bytes: int  # in each micro-step before
+    each_to_device_bytes: int
 
 
 class Shard(NamedTuple):
@@ -62,7 +63,8 @@ def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> 
         pageable_bytes=pageable,
         to_host_bytes=down,
         to_device_bytes=up,
-        each_micro_step_bytes=up + (down if sums_each else 0),
+        each_to_host_bytes=down if sums_each else 0,
+        each_to_device_bytes=up,
     )
 
 

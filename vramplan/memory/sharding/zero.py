@@ -114,8 +114,10 @@ class Zero:
 
         Source: engine.py, DeepSpeedEngine.backward; base_optimizer.py, ZeROOptimizer.scale_if_loss.
         """
-        self.losses = [loss, mul_scalar(loss)]
-        return mul_scalar(self.losses[-1])
+        mean = mul_scalar(loss)
+        scaled = mul_scalar(mean)
+        self.losses = [loss, mean, scaled]
+        return scaled
 
     # ----------------------------------------------------------------------------------------------- gradients
     def _make_buckets(self) -> None:
@@ -147,17 +149,26 @@ class Zero:
             parameter.grad = self.accumulated.pop(parameter)
         if parameter.elements > self.policy.reduce_bucket_size:
             self.large = parameter
+            self.set_aside(parameter)
         else:
             parameter.grad = None
         self.came += parameter.copies
+
+    def set_aside(self, parameter: Parameter) -> None:
+        """A gradient that has no room in any bucket stays where it is."""
+
+    def keep_own(self, flush: Flush) -> None:
+        """What belongs to the device's part is copied into its buffer."""
+        if self.own is None:
+            self.own = self._own_gradients()
 
     def _average(self, flush: Flush) -> None:
         """Source: stage_1_and_2.py, reduce_ipg_grads, allreduce_bucket."""
         for elements in flush.copies:
             copy = self.tape.new("cat", (elements,), self.policy.dtype, False, category=COMMUNICATION)
             del copy
-        if flush.brings_own and self.own is None:
-            self.own = self._own_gradients()
+        if flush.brings_own:
+            self.keep_own(flush)
         if self.large is not None:
             if not flush.brings_own and not self.policy.partitions_gradients and self.large.grad is not None:
                 self.left.append(self.large.grad)

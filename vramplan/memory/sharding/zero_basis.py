@@ -23,4 +23,5 @@ def basis_of_zero(record: Record, job: Job, alone: dict[str, str]) -> dict[str, 
     if kind == "zero3":
         basis |= {"weights": f"{alone['weights']} {part}", "gathered": "whole parameters of the modules in use"}
         basis["gradients"] = f"{record.reached_parameters:,} {part}"
+        basis["communication"] = f"a bucket of {zero.reduce_bucket_size:,} gradients, and what is gathered ahead"
     return basis

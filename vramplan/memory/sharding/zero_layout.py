@@ -22,6 +22,9 @@ from vramplan.tape.tensors import Parameter, Tensor
 
 ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)
 
+EARLY = {"opt": "final_layer_norm"}
+"""By family what its class creates before the blocks, though forward comes to it after them (modeling_opt.py)."""
+
 Place = tuple[int, int]  # the walk over blocks, and the block's number in it
 
 
@@ -75,7 +78,12 @@ class Flush(NamedTuple):
     """One time that a bucket of gradients is averaged."""
 
     copies: tuple[int, ...]  # elements of each copy that is made of it, one after the other
-    brings_own: bool  # something of it belongs to this device's part
+    own: tuple[int, ...]  # elements of each piece of it that belongs to this device's part
+
+    @property
+    def brings_own(self) -> bool:
+        """Whether something of it belongs to this device's part."""
+        return bool(self.own)
 
 
 def flushes(
@@ -94,7 +102,10 @@ def flushes(
     for position, one in enumerate((*arrivals, None)):
         if held and (one is None or elements + layout.sizes[one] > bucket):
             copies = _copies(layout, held, bucket, rank if by_parameter else None)
-            found[position] = Flush(copies, any(each in members for each in held))
+            mine = (
+                next(count for owner, count in layout.owners(each) if owner == rank) for each in held if each in members
+            )
+            found[position] = Flush(copies, tuple(mine))
             held, elements = [], 0
         if one is not None:
             held.append(one)
@@ -128,18 +139,20 @@ class Order(NamedTuple):
     sizes: tuple[int, ...]  # elements
     places: tuple[Place | None, ...]  # None: in no block
     arrivals: tuple[int, ...]  # in which order backward completes their gradients
+    uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
 
 
-def order_of(recipe: Recipe, trained: Trained | None, key: tuple[object, ...]) -> Order:
-    """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained."""
+def order_of(recipe: Recipe, trained: Trained | None, key: tuple[object, ...], *, with_uses: bool = False) -> Order:
+    """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
+
+    `with_uses`: modules are followed too, those that checkpoints run again among them.
+    """
     shape = recipe.shape
-    small = recipe._replace(
-        sequence_length=shape.image_tokens + 3,
-        target_length=None,
-        segments=tuple(Segment(1, layers, False) for layers in shape.stacks),
-        recomputes_core=False,
-    )
-    return _order(small, _Key(trained, key))
+    small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
+    if not with_uses:
+        segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
+        small = small._replace(segments=segments, recomputes_core=False)
+    return _order(small, _Key(trained, (*key, with_uses)))
 
 
 class _Key:
@@ -163,6 +176,9 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     tape.sharding = noted
     came: list[Parameter] = []
     tape.after_accumulation = came.append
+    uses: list[tuple[Parameter, ...]] = []
+    if key.key[-1]:
+        tape.uses = lambda inputs, fn: noting(uses, inputs, fn)
     network = family(recipe.shape.family)(tape, recipe)
     arguments, _ = make_inputs(tape, inputs_of(network, recipe))
     output = network(*arguments)
@@ -170,17 +186,50 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     del output
     backward(tape, loss)
     found = [one for one in tape.parameters if one.node is not None]
+    early = EARLY.get(recipe.shape.family)
+    if early is not None:
+        inside = next((i for i, one in enumerate(found) if id(one) in noted.places), len(found))
+        moved = [one for one in found[inside:] if id(one) not in noted.places and one.name.startswith(early)]
+        found = [*found[:inside], *moved, *(one for one in found[inside:] if one not in moved)]
     numbers = {id(one): i for i, one in enumerate(found)}
     order = Order(
         tuple(one.elements for one in found),
         tuple(noted.places.get(id(one)) for one in found),
         tuple(numbers[id(one)] for one in came),
+        tuple(tuple(numbers[id(one)] for one in module) for module in uses),
     )
+    tape.uses = None
     tape.drop_leaves()
     for one in tape.parameters:
         one.node = one.grad = None
     noted.tape = None
     return order
+
+
+def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:
+    """The trained parameters among the operands of an operator, themselves or views of them."""
+    found = []
+    for one in inputs:
+        if one is None or one.storage is not None:
+            continue
+        parameter = one if type(one) is Parameter else one.node
+        if type(parameter) is Parameter and parameter not in found:
+            found.append(parameter)
+    return tuple(found)
+
+
+def noting(uses: list[tuple[Parameter, ...]], inputs: Sequence[Any], fn: Any) -> Any:
+    """Note which parameters an operator has, now and when its backward runs."""
+    members = members_of(inputs)
+    if not members:
+        return fn
+    uses.append(members)
+
+    def backward_fn(grad: Any, saved: Any) -> Any:
+        uses.append(members)
+        return fn(grad, saved)
+
+    return backward_fn
 
 
 class _Noted:

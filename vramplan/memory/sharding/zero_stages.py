@@ -20,6 +20,13 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     assert setup.sharding is not None
     assert setup.sharding.zero is not None
     key = (setup.frozen, setup.adapter, setup.quantization, setup.precision)
+    tape.gradients_resident = False
+    if setup.sharding.kind == "zero3":
+        from vramplan.memory.sharding import zero3  # only these jobs pay for it
+
+        order = order_of(recipe, tape.trained, key, with_uses=True)
+        zero, blocks = setup.sharding.zero, setup.model.blocks
+        return zero3.Zero3(tape, zero3.Policy(setup.sharding.shards, precision.weights, zero, blocks), order)
     order = order_of(recipe, tape.trained, key)
     policy = Policy(
         partitions_gradients=setup.sharding.kind == "zero2",
@@ -29,5 +36,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         overlap_comm=setup.sharding.zero.overlap_comm,
         accumulating=setup.accumulating,
     )
-    tape.gradients_resident = False
+    if setup.offload:
+        from vramplan.memory.sharding.zero_offload import Offloaded  # only these jobs pay for it
+
+        return Offloaded(tape, policy, order)
     return Zero(tape, policy, order)

@@ -1,0 +1,177 @@
+"""CLOSED FORM and invariants of DeepSpeed's ZeRO: what a device holds of the states, and what passes by."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.draws import setups
+from vramplan.memory.iteration import Setup, replay
+from vramplan.memory.sharding.zero_layout import Layout, flushes
+from vramplan.memory.sharding.zero_traced import FAMILIES
+from vramplan.spec import Sharded, Zero
+from vramplan.tape.record import Record
+
+pytestmark = pytest.mark.closed_form
+
+DRAWS = settings(max_examples=8, deadline=None)
+SCALARS_BYTES = {"zero1": 1024, "zero2": 1024, "zero3": 1536}  # a norm that is kept, and buffers of one element
+SIZES = st.lists(st.integers(1, 500), min_size=1, max_size=12)
+
+
+def zero(kind: str, shards: int, bucket: int = 10**6, threshold: int = 0, ahead: int = 10**6) -> Sharded:
+    switches = Zero(
+        reduce_bucket_size=bucket,
+        overlap_comm=False,
+        param_persistence_threshold=threshold,
+        prefetch_bucket_size=ahead,
+        max_live_parameters=4 * ahead,
+    )
+    return Sharded(kind, shards, zero=switches)
+
+
+def is_able(setup: Setup) -> bool:
+    return setup.model.family in FAMILIES and setup.model.experts is None
+
+
+@st.composite
+def partitioned(draw: st.DrawFn, kinds: tuple[str, ...] = ("zero1", "zero2", "zero3")) -> Setup:
+    """An iteration under a stage of ZeRO."""
+    setup = draw(setups().filter(is_able))
+    kind = draw(st.sampled_from(kinds))
+    bucket, threshold = draw(st.sampled_from([3_000, 40_000, 10**7])), draw(st.sampled_from([0, 500, 10**6]))
+    sharding = zero(
+        kind, draw(st.sampled_from([1, 2, 3, 8, 64])), bucket, threshold, draw(st.sampled_from([10**4, 10**8]))
+    )
+    return setup._replace(
+        precision=draw(st.sampled_from(["mixed-fp16", "mixed-bf16"])),
+        optimizer="adamw",
+        optimizer_implementation="fused",
+        optimizer_in_backward=False,
+        grad_scaler=False,
+        ema=False,
+        fp32_gradients=False,
+        half_weights=False,
+        persistent_gradients=False,
+        compile=False,
+        loss="causal-lm-fp32",
+        sharding=sharding,
+        offload=draw(st.sampled_from([(), ("optimizer",)])) if kind != "zero3" else (),
+    )
+
+
+def states(record: Record) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for state in record.states:
+        found[state.category] += state.at(2)
+    return found
+
+
+@DRAWS
+@given(partitioned(), st.sampled_from([1, 2, 3]))
+def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
+    short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
+    assert short.peaks(batch) == literal.peaks(batch)
+    phase, moment = short.worst(batch)
+    assert sum(short.components(batch, phase, moment).values()) == short.peak_bytes(batch)
+    assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+@DRAWS
+@given(partitioned(("zero1",)), st.sampled_from([2, 4, 16]))
+def test_a_higher_stage_never_holds_more_states(setup: Setup, shards: int) -> None:
+    """But for the bucket, which stage 3 keeps, and the rounding of its parts."""
+    held = []
+    for kind in ("zero1", "zero2", "zero3"):
+        record = replay(setup._replace(sharding=zero(kind, shards), offload=(), accumulating=False))
+        found = states(record)
+        held.append(found["weights"] + found["master"] + found["optimizer"])
+    slack = 512 * 4 + 12 * shards * len(replay(setup._replace(sharding=None, accumulating=False)).fixed)
+    assert held[0] == held[1]
+    assert held[2] <= held[1] + slack
+
+
+@DRAWS
+@given(partitioned(), st.sampled_from([2, 8]))
+def test_more_shards_never_hold_more_states(setup: Setup, times: int) -> None:
+    assert setup.sharding is not None
+    few, many = (
+        states(replay(setup._replace(sharding=setup.sharding._replace(shards=shards)))) for shards in (2, 2 * times)
+    )
+    for name in ("master", "optimizer"):
+        assert many[name] <= few[name]
+
+
+@given(SIZES, st.integers(1, 9))
+def test_parts_multiplied_back_cover_every_element(sizes: list[int], shards: int) -> None:
+    layout = Layout(sizes, shards)
+    assert layout.part * shards == layout.padded >= sum(sizes) > layout.padded - 2 * shards
+    covered: Counter[int] = Counter()
+    for rank in range(shards):
+        pieces = layout.slices(rank)
+        assert sum(pieces) <= layout.part
+        assert layout.whole_elements(rank) >= sum(pieces)
+        covered.update(dict(zip(layout.members(rank), pieces, strict=True)))
+    assert [covered[one] for one in range(len(sizes))] == sizes
+    for one, size in enumerate(sizes):
+        assert sum(count for _, count in layout.owners(one)) == size
+        assert all(one in layout.members(owner) for owner, _ in layout.owners(one))
+
+
+@given(SIZES, st.integers(1, 5), st.integers(1, 900))
+def test_every_gradient_passes_a_bucket_once(sizes: list[int], shards: int, bucket: int) -> None:
+    layout = Layout(sizes, shards)
+    arrivals = list(reversed(range(len(sizes))))
+    for rank in range(shards):
+        found = flushes(layout, arrivals, bucket, rank)
+        assert max(found) == len(sizes)
+        assert sum(sum(flush.own) for flush in found.values()) == sum(layout.slices(rank))
+        for flush in found.values():
+            assert sum(flush.copies) <= max(bucket + max(sizes), max(sizes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "gradients", "rest"),
+    [("zero1", 1, 1, 64), ("zero2", 1, 64, 64), ("zero3", 64, 64, 64)],
+)
+def test_the_states_of_7_5_billion_parameters_over_64_devices(
+    kind: str, weights: int, gradients: int, rest: int
+) -> None:
+    """arXiv:1910.02054, figure 1: 31.4, 16.6 and 1.9 GB, of a single parameter that the layout cuts."""
+    layout = Layout([7_500_000_000], 64)
+    size = {1: layout.padded, 64: layout.part}
+    total = 2 * size[weights] + 2 * size[gradients] + 12 * size[rest]
+    assert round(total / 1e9, 1) == {"zero1": 31.4, "zero2": 16.6, "zero3": 1.9}[kind]
+
+
+@DRAWS
+@given(partitioned())
+def test_states_are_those_of_the_paper(setup: Setup) -> None:
+    """arXiv:1910.02054, section 5: 2 + 12/N bytes of each parameter under stages 1 and 2, 4 + 12 all over N under 3."""
+    assert setup.sharding is not None
+    kind, shards = setup.sharding.kind, setup.sharding.shards
+    record = replay(setup._replace(offload=()))
+    found, size = states(record), record.trainable_parameters
+    each = size / shards
+    padding = 2 * shards if kind != "zero3" else len(record.fixed)  # elements: of the buffer, or of each parameter
+    rounding = 4 * 512
+    assert 0 <= found["master"] - 4 * each <= 4 * padding + rounding
+    assert 0 <= found["optimizer"] - SCALARS_BYTES[kind] - 8 * each <= 8 * padding + rounding
+    assert 0 <= found["weights"] - 2 * (each if kind == "zero3" else size) <= 2 * padding + rounding
+    if kind == "zero3":
+        assert 0 <= found["gradients"] - 2 * each <= 2 * padding + rounding
+
+
+@DRAWS
+@given(partitioned(("zero1", "zero2")))
+def test_an_offloaded_optimizer_leaves_no_state_of_it(setup: Setup) -> None:
+    on, off = replay(setup._replace(offload=())), replay(setup._replace(offload=("optimizer",)))
+    assert states(off)["optimizer"] == states(off)["master"] == 0
+    assert states(on)["master"] > 0
+    host = off.host_states
+    assert host is not None
+    assert host.pinned_bytes + host.pageable_bytes >= host.bytes
+    assert on.host_states is None

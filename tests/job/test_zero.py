@@ -1,0 +1,111 @@
+"""DeepSpeed's ZeRO as a job: its switches, their defaults, what does not go together, and the memory of the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.running import run
+
+JOB = ("fit", "--model", "gpt2", "--gpu", "a100", "--micro-batch", "2", "--steps", "1", "--checkpointing", "none")
+ZERO = (*JOB, "--gpus", "4", "--sharding")
+
+
+def test_defaults_are_deepspeeds_own_and_told() -> None:
+    found = run(*ZERO, "zero2", "--runtime", "deepspeed", "--format", "json").document
+    parallel = found["job"]["parallel"]
+    assert (parallel["reduce_bucket_size"], parallel["overlap_comm"]) == (500_000_000, False)
+    assert parallel["sub_group_size"] is None
+    told = {one["key"] for one in found["assumptions"]}
+    assert {"parallel.reduce_bucket_size", "parallel.overlap_comm"} <= told
+    assert found["job"]["precision"] == "mixed-bf16"
+
+
+def test_the_trainer_has_its_own_defaults_for_stage_3() -> None:
+    parallel = run(*ZERO, "zero3", "--format", "json").document["job"]["parallel"]
+    assert parallel["reduce_bucket_size"] == 768 * 768
+    assert parallel["stage3_prefetch_bucket_size"] == int(0.9 * 768 * 768)
+    assert parallel["stage3_param_persistence_threshold"] == 10 * 768
+    assert parallel["stage3_max_live_parameters"] == 1_000_000_000
+    plain = run(*ZERO, "zero3", "--runtime", "deepspeed", "--format", "json").document["job"]["parallel"]
+    assert plain["stage3_param_persistence_threshold"] == 100_000
+
+
+@pytest.mark.parametrize("stage", ["zero1", "zero2", "zero3"])
+def test_a_smaller_bucket_is_a_smaller_peak(stage: str) -> None:
+    sizes = [
+        run(*ZERO, stage, "--reduce-bucket-size", str(size), "--print", "peak.allocated_bytes").out
+        for size in (1_000_000, 900_000_000)
+    ]
+    assert int(sizes[0]) < int(sizes[1])
+
+
+def test_a_second_bucket_costs_as_much_as_the_first() -> None:
+    one, two = (
+        int(
+            run(*ZERO, "zero2", "--reduce-bucket-size", "2000000000", word, "--print", "peak.phases.backward_bytes").out
+        )
+        for word in ("--no-overlap-comm", "--overlap-comm")
+    )
+    assert two - one == 2 * 2_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "says"),
+    [
+        ("--sharding ddp --gpus 4 --reduce-bucket-size 5", "reduce_bucket_size", "belongs to parallel.sharding"),
+        ("--sharding zero2 --gpus 4 --sub-group-size 5", "sub_group_size", "belongs to parallel.sharding zero3"),
+        ("--sharding zero2 --gpus 4 --no-contiguous-gradients", "contiguous_gradients", "not modelled"),
+        ("--sharding zero2 --gpus 4 --reduce-bucket-size 0", "reduce_bucket_size", "holds no gradient"),
+        ("--sharding zero2 --gpus 4 --precision bf16", "precision", "use mixed-bf16"),
+        ("--sharding zero2 --gpus 4 --precision fp32", "precision", "not modelled"),
+        ("--sharding zero2 --gpus 4 --optimizer sgd", "optimizer", "not modelled"),
+        ("--sharding zero3 --gpus 4 --frozen embeddings", "frozen", "not modelled"),
+        ("--sharding zero3 --gpus 4 --offload optimizer", "offload", "not modelled"),
+        ("--sharding zero2 --gpus 4 --offload parameters", "offload", "not modelled"),
+        ("--sharding zero2 --gpus 4 --offload gradients", "offload", "optimizer that steps them"),
+        ("--sharding zero2 --gpus 4 --offload optimizer --overlap-comm", "overlap_comm", "not modelled"),
+        ("--offload optimizer", "offload", "not modelled"),
+        ("--runtime deepspeed", "sharding", "one of zero1, zero2, zero3"),
+        ("--sharding zero2 --gpus 4 --gradient-as-bucket-view", "gradient_as_bucket_view", "belongs to"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(words: str, key: str, says: str) -> None:
+    found = run(*JOB, *words.split())
+    assert found.code == 2
+    assert key in found.err
+    assert says in found.err
+
+
+def test_the_size_of_all_gathers_is_told_to_decide_nothing() -> None:
+    plain = run(*ZERO, "zero1", "--format", "json").document
+    found = run(*ZERO, "zero1", "--allgather-bucket-size", "7", "--format", "json").document
+    assert any("allgather_bucket_size decides nothing" in one for one in found["warnings"])
+    assert found["peak"] == plain["peak"]
+
+
+@pytest.mark.parametrize(
+    "words", ["zero1", "zero2 --offload optimizer,gradients --host-memory 2TiB", "zero3 --sub-group-size 9000000"]
+)
+def test_an_echoed_job_gives_the_same_answer(words: str, tmp_path: object) -> None:
+    from vramplan import fit
+
+    found = run(*ZERO, *words.split(), "--format", "json").document
+    again = fit(**{key: value for key, value in found["job"].items() if value is not None}).to_dict()
+    for key in ("peak", "components", "host", "verdict"):
+        assert again[key] == found[key]
+
+
+def test_what_a_node_needs_is_compared_with_its_memory() -> None:
+    away = (*ZERO, "zero2", "--offload", "optimizer,gradients", "--devices-per-node", "2")
+    found = run(*away, "--format", "json").document
+    host = found["host"]
+    assert host["devices_per_node"] == 2
+    assert host["states_bytes"] > 18 * found["parameters"]["total"] // 4
+    assert host["node_bytes"] >= 2 * host["states_bytes"]
+    assert host["to_host_bytes"] > host["to_device_bytes"] > 0
+    assert found["verdict"] == "fits"
+    full = run(*away, "--host-memory", "1 GiB", "--format", "json")
+    assert full.document["verdict"] == "does-not-fit"
+    assert any("does not fit on the host" in one for one in full.document["warnings"])
+    assert run(*away, "--host-memory", "1 TiB", "--format", "json").document["verdict"] == "fits"
+    assert run(*JOB, "--host-memory", "1 MiB", "--format", "json").document["verdict"] == "fits"

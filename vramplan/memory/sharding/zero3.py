@@ -1,0 +1,339 @@
+"""DeepSpeed's ZeRO, stage 3: parameters are partitioned too, and gathered module by module, ahead of their use.
+
+Each device holds a part of every parameter, of its averaged gradient and of its states. A module's parameters are
+gathered when it is come to, and the next ones ahead of time, up to a number of elements; they go after the module,
+unless one that comes soon needs them again. Small parameters stay whole.
+
+What is followed are the modules that have parameters: `fetch_sub_module` also runs for those that only contain others,
+which gathers no more, but sooner.
+
+Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/partitioned_param_coordinator.py (PartitionedParameterCoordinator),
+partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle), stage3.py (DeepSpeedZeroOptimizer_Stage3);
+deepspeed/runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from vramplan.memory.sharding.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
+from vramplan.memory.sharding.zero_layout import Order, members_of
+from vramplan.spec import Zero
+from vramplan.tape.operators import mul_scalar
+from vramplan.tape.record import State
+from vramplan.tape.tape import Tape, rounded
+from vramplan.tape.tensors import BOOL, FP16, FP32, FP64, DType, Parameter, Tensor
+
+GATHERED = "gathered"  # component of the answer
+
+OUTER_MODULES = 2  # around all that has parameters: the model, and the model with its head
+
+MAX_REUSE_DISTANCE = 1_000_000_000  # elements (deepspeed/runtime/zero/config.py, stage3_max_reuse_distance)
+
+
+class Policy(NamedTuple):
+    """What a job says of its partitions."""
+
+    shards: int
+    dtype: DType  # of weights and gradients
+    zero: Zero
+    blocks: int
+
+
+class Handle:
+    """One collective: the buffer that it writes lives until each of its parameters has been waited for."""
+
+    def __init__(self, members: Sequence[int], buffer: Tensor | None) -> None:
+        self.members, self.buffer = tuple(members), buffer
+        self.is_complete = False
+
+
+class Zero3:
+    """The walk of one iteration over modules: what is gathered, and when it goes."""
+
+    every_block_of_a_checkpoint = False
+    clips = True
+
+    def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
+        self.tape, self.policy, self.order = tape, policy, order
+        self.sizes, self.parts = order.sizes, [-(-size // policy.shards) for size in order.sizes]
+        self.stays = [size <= policy.zero.param_persistence_threshold for size in order.sizes]
+        self.before = (0, *accumulate(sum(order.sizes[one] for one in module) for module in order.uses))
+        self.comes: dict[int, list[int]] = {}  # at which steps a parameter is used
+        for step, module in enumerate(order.uses):
+            for one in module:
+                self.comes.setdefault(one, []).append(step)
+        self.queue = deque((one, step) for step, module in enumerate(order.uses) for one in sorted(module))
+        self.fetched_for = [-1] * len(order.sizes)  # the last step that a parameter is known to be needed for
+        self.step = 0
+        self.live = 0  # elements that are gathered
+        self.whole: dict[int, Tensor] = {}
+        self.coming: dict[int, Handle] = {}
+        self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
+        self.numbers: dict[int, int] = {}
+        self.bucket: list[int] = []  # parameters whose gradients wait to be reduced
+        self.filled = 0
+        self.large: Parameter | None = None
+        self.losses: list[Tensor] = []
+        self.norms: list[Tensor] = []
+        tape.after_accumulation = self.arrived
+        tape.uses = self.used
+
+    # ------------------------------------------------------------------------------------------------ the model
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Blocks stay what they are."""
+        return make
+
+    def apart(self) -> list[int]:
+        """What is there of the next block when one runs is different each time."""
+        return list(range(self.policy.blocks))
+
+    def made(self, parameter: Parameter) -> None:
+        """Parameters are told apart by their numbers."""
+
+    def before_model(self) -> None:
+        """Small parameters are there, and the modules that hold the others begin to gather them."""
+        self._gather_small()
+        for _ in range(OUTER_MODULES):
+            self._prefetch()
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The loss itself."""
+        self._let_go()
+        return loss
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """The loss over the number of micro-steps, and scaled.
+
+        Source: engine.py, DeepSpeedEngine.backward; base_optimizer.py, ZeROOptimizer.scale_if_loss.
+        """
+        mean = mul_scalar(loss)
+        scaled = mul_scalar(mean)
+        self.losses = [loss, mean, scaled]
+        return scaled
+
+    # -------------------------------------------------------------------------------------------- the parameters
+    def used(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
+        """An operator is about to run: its module's parameters have to be there, now and in its backward."""
+        self._let_go()
+        members = tuple(self._number(one) for one in members_of(inputs))
+        if members:
+            self._fetch(members)
+
+        def backward_fn(grad: Any, saved: Any) -> Any:
+            self._let_go()
+            if members:
+                self._fetch(members)
+            return fn(grad, saved)
+
+        return backward_fn
+
+    def _number(self, parameter: Parameter) -> int:
+        if not self.numbers:
+            self.numbers = {}
+        found = self.numbers.get(id(parameter))
+        if found is None:
+            trained = [one for one in self.tape.parameters if one.node is not None or one.idle]
+            self.numbers = {id(one): i for i, one in enumerate(trained)}
+            found = self.numbers[id(parameter)]
+        return found
+
+    def _fetch(self, members: tuple[int, ...]) -> None:
+        """Source: partitioned_param_coordinator.py, _fetch_sub_module_impl."""
+        self._gather([one for one in members if one not in self.whole and one not in self.coming])
+        for one in members:
+            handle = self.coming.pop(one, None)
+            if handle is not None:
+                self._wait(handle)
+        missing = sum(self.fetched_for[one] < self.step for one in members)
+        seen: set[int] = set()
+        while self.queue and len(seen) < missing:
+            one, step = self.queue.popleft()
+            self.fetched_for[one] = step
+            seen.add(one)
+        self._prefetch()
+        self.step += 1
+        self.leaving = members
+
+    def _prefetch(self) -> None:
+        """Gather what comes next, up to a number of elements."""
+        zero = self.policy.zero
+        room = min(zero.max_live_parameters - self.live, zero.prefetch_bucket_size)
+        ahead: list[int] = []
+        elements = 0
+        while self.queue and elements < room:
+            one, step = self.queue.popleft()
+            self.fetched_for[one] = max(self.fetched_for[one], step)
+            if one not in self.whole and one not in self.coming and one not in ahead:
+                ahead.append(one)
+                elements += self.sizes[one]
+        self._gather(ahead)
+
+    def _gather(self, wanted: Sequence[int]) -> None:
+        """One parameter is gathered where it will be; of several each is copied out of the buffer.
+
+        Source: partition_parameters.py, all_gather_coalesced.
+        """
+        if not wanted:
+            return
+        self.live += sum(self.sizes[one] for one in wanted)
+        shards = self.policy.shards
+        buffer = self._new("all_gather", sum(self.parts[one] for one in wanted) * shards, COMMUNICATION)
+        handle = Handle(sorted(wanted), buffer)
+        del buffer
+        for one in wanted:
+            self.coming[one] = handle
+
+    def _wait(self, handle: Handle) -> None:
+        """Source: partition_parameters.py, AllGatherCoalescedHandle.wait."""
+        if handle.is_complete:
+            return
+        handle.is_complete = True
+        if len(handle.members) == 1:
+            assert handle.buffer is not None
+            self.tape.relabel(handle.buffer, GATHERED)
+            self.whole[handle.members[0]] = handle.buffer
+            return
+        for one in handle.members:
+            self.whole[one] = self._new("cat", self.sizes[one], GATHERED)
+
+    def _let_go(self) -> None:
+        """The module is over: its parameters go, but for those that are needed again soon.
+
+        Source: partitioned_param_coordinator.py, __params_to_release.
+        """
+        members, self.leaving = self.leaving, ()
+        for one in members:
+            if self.stays[one] or self.fetched_for[one] > self.step or one not in self.whole:
+                continue
+            steps = self.comes[one]
+            at = bisect_right(steps, self.step - 1)
+            if at < len(steps) and self.before[steps[at]] - self.before[self.step] < MAX_REUSE_DISTANCE:
+                continue
+            del self.whole[one]
+            self.live -= self.sizes[one]
+
+    def _new(self, operator: str, elements: int, category: str) -> Tensor:
+        return self.tape.new(operator, (elements,), self.policy.dtype, False, category=category)
+
+    # --------------------------------------------------------------------------------------------- the gradients
+    def arrived(self, parameter: Parameter) -> None:
+        """A gradient goes into the bucket, where there is room.
+
+        Source: stage3.py, reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
+        """
+        limit = self.policy.zero.reduce_bucket_size
+        if self.bucket and self.filled + parameter.elements > limit:
+            self._reduce()
+        if self.filled + parameter.elements <= limit:
+            parameter.grad = None
+        else:
+            self.large = parameter
+        self.bucket.append(parameter.elements)
+        self.filled += parameter.elements
+
+    def _reduce(self) -> None:
+        """Source: coalesced_collectives.py, reduce_scatter_coalesced."""
+        shards = self.policy.shards
+        if len(self.bucket) > 1 or self.bucket[0] % shards:
+            padding = [
+                self._new("empty", part - max(0, min(part, size - rank * part)), COMMUNICATION)
+                for size, part in ((size, -(-size // shards)) for size in self.bucket if size % shards)
+                for rank in range((size // part), shards)
+                if size - rank * part < part
+            ]
+            copy = self._new("cat", sum(-(-size // shards) for size in self.bucket) * shards, COMMUNICATION)
+            del copy, padding
+        if self.large is not None:
+            self.large.grad = None
+            self.large = None
+        self.bucket.clear()
+        self.filled = 0
+
+    def after_backward(self) -> list[Parameter]:
+        """The last gradients are reduced, and what is still whole goes.
+
+        Source: stage3.py, independent_gradient_partition_epilogue.
+        """
+        self.tape.uses = None
+        if self.bucket:
+            self._reduce()
+        self._let_go()
+        self.coming.clear()
+        self.losses.clear()
+        return [Parameter(self.tape, "flat", (group,), self.policy.dtype, 1, True) for group in self.groups()]
+
+    def groups(self) -> list[int]:
+        """Elements of each group of parts that is stepped at a time.
+
+        Source: stage3.py, _create_fp16_sub_groups.
+        """
+        limit = self.policy.zero.sub_group_size
+        if limit >= sum(self.parts):
+            return [sum(self.parts)]
+        found, size = [], 0
+        for part in self.parts:
+            size += part
+            if size >= limit:
+                found.append(size)
+                size = 0
+        return [*found, size] if size else found
+
+    # ------------------------------------------------------------------------------------------------- the step
+    def before_step(self) -> None:
+        """Everything is partitioned; the norm is taken part by part in fp64, and each group is stepped in fp32.
+
+        Source: stage3.py, step, has_overflow, get_grad_norm_direct and _prepare_fp32_grad_for_sub_group.
+        """
+        self.whole.clear()
+        tape = self.tape
+        tape.category = "temporaries"
+        for name in ("isinf", "isnan") if self.policy.dtype is FP16 else ():  # whose loss is scaled
+            found = tape.new(name, (sum(self.parts),), BOOL, False)
+            del found
+        norms: list[Tensor] = []
+        for part in self.parts:
+            wide = tape.new("_to_copy", (part,), FP64, False)
+            norms.append(tape.new("norm", (), FP64, False))
+            del wide
+        norms.clear()
+        # a norm of each group, that of all, and that of the last step
+        self.norms = [tape.new("where", (), FP64, False) for _ in range(len(self.groups()) + 2)]
+        for group in self.groups():
+            flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
+            wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")
+            del flat, wide
+
+    def after_step(self) -> None:
+        """Small parameters are gathered again, each by itself.
+
+        Source: stage3.py, _post_step; partition_parameters.py, _allgather_params_coalesced.
+        """
+        self._gather_small()
+        self.norms.clear()
+        self.whole.clear()
+
+    def _gather_small(self) -> None:
+        for one, stays in enumerate(self.stays):
+            if stays:
+                self.whole[one] = self._new("all_gather", self.parts[one] * self.policy.shards, "weights")
+
+    def states(self) -> list[State]:
+        """The parts of the gradients, the bucket, and what groups of parts leave of the flat buffer."""
+        itemsize = self.policy.dtype.itemsize
+        whole = rounded(sum(self.parts) * itemsize)
+        rest = whole - sum(rounded(group * itemsize) for group in self.groups())
+        return [
+            State("weights", rest, 0),
+            State("gradients", whole, 0),
+            State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
+            State("optimizer", OVERFLOW_BUFFER_BYTES + NORM_BYTES + rounded(1), 0),
+        ]
+
+    def drop(self) -> None:
+        """Nothing more will be asked."""
+        self.numbers.clear()
