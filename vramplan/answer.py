@@ -46,6 +46,7 @@ from vramplan.tape.tensors import FP32
 if TYPE_CHECKING:
     from vramplan.memory.parallel.stages import Stage
     from vramplan.results.advice import Advice
+    from vramplan.results.stages import StageRow
 
 COMPONENTS = (
     "weights",
@@ -156,6 +157,11 @@ def describe(
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
     total, trainable = record.parameters, record.trainable_parameters
+    if job.split is not None:  # the record is of a device
+        from vramplan.catalog.counting import parameters_of
+
+        shape = job.model._replace(family=job.model.published_family or job.model.family)
+        total = trainable = parameters_of(shape)
     remedies: tuple[Remedy, ...] = ()
     if rung.verdict == DOES_NOT_FIT and with_remedies:
         from vramplan.planner.remedies import remedies_for  # only a no pays for it
@@ -178,7 +184,7 @@ def describe(
         components=_beside_whole(_components(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=_overheads(rung.peak, judge),
         recommended=_recommended(rung, job),
-        checkpoints=checkpoint_ranges_in(rung.placement, job.model.stacks),
+        checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
@@ -191,10 +197,21 @@ def describe(
             *_beside(decision),
         ),
         active_parameters=_active(job, total),
+        stages=_stages(decision),
         host=host,
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
+
+
+def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
+    """What each device of a pipeline holds; None without one."""
+    judge, rung = decision.judge, decision.choice.rung
+    if not judge.stages:
+        return None
+    from vramplan.planner.staged import rows_of_stages  # only pipelines pay for it
+
+    return rows_of_stages(judge, rung.placement, rung.schedule)
 
 
 def _host(record: Record, job: Job, schedule: Schedule) -> Host | None:

@@ -59,6 +59,7 @@ KEYS = [
     "remedies",
     "assumptions",
     "warnings",
+    "stages",
     "host",
     "advice",
 ]

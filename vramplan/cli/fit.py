@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from vramplan.cli.job_options import any_job_of, with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import AllStages, Format, Print, Profiles, Quiet, Strict
 
 
 @with_job
@@ -19,6 +19,7 @@ def fit(
     key: Print = None,
     quiet: Quiet = False,
     strict: Strict = False,
+    all_stages: AllStages = False,
 ) -> None:
     """Says whether a training run fits, what fills the memory at the worst moment, and how to run it.
 
@@ -38,11 +39,16 @@ def fit(
     """
     from vramplan.answer import answer, known_gpus
     from vramplan.cli.output import emit, output
+    from vramplan.errors import UsageError
     from vramplan.exit_codes import code_of
 
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
     result = answer(any_job_of(given, folders), lambda: known_gpus(folders))
     code = code_of(result.verdict, strict=strict)
+    if all_stages:
+        if result.stages is None:
+            raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")
+        result = result._replace(lists_stages=True)
     emit("fit", result, to, exit_code=code)
     raise typer.Exit(code)

@@ -23,6 +23,7 @@ Print = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on stdout; only the exit code speaks.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A tight verdict fails (exit 4).")]
+AllStages = Annotated[bool, typer.Option("--all-stages", help="List every stage of a pipeline, not the fullest alone.")]
 Profiles = Annotated[
     list[str] | None,
     typer.Option("--profiles", metavar="DIR", help="Folder with gpus/ and models/ that adds to the shipped ones."),

@@ -39,6 +39,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if job.checkpoint_reentrant:
         message = "the graph that a reentrant checkpoint walks in backward is not explained"
         raise UsageError(message, key="checkpoint_reentrant", hint="timeline shows it; or leave it out")
+    if job.model.family == "megatron":
+        message = "the layers of Megatron-LM, which are split over devices, are not derived"
+        raise UsageError(message, key="runtime", hint="fit and timeline answer it; or explain another --runtime")
     if shares_weights(job):
         message = "what devices gather and reduce round each block is not derived"
         raise UsageError(message, key="parallel.sharding", hint="timeline shows it; or explain one device")

@@ -71,6 +71,14 @@ class Judge:
 
         return stages_of(split, self.job.model.blocks, self.job.gradient_accumulation_steps)
 
+    @property
+    def stacks(self) -> tuple[int, ...]:
+        """Blocks of each stack, or of each part of a pipeline: where checkpoints begin anew."""
+        stages = self.stages
+        if not stages:
+            return self.job.model.stacks
+        return tuple(stage.parts[i] for i in range(len(stages[0].parts)) for stage in stages)
+
     def stage_at(self, strategy: str, micro: int, accumulates: bool) -> int:
         """The number of the most loaded stage at a micro-batch; 0 without a pipeline."""
         stages = self.stages
@@ -252,4 +260,5 @@ def loss_of(job: Job) -> str:
 def can_be_placed(job: Job) -> bool:
     """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
     able = no_checkpointing(job.model.family) is None
+    able = able and job.model.family != "megatron"
     return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

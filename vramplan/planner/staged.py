@@ -1,11 +1,14 @@
-"""The iteration of one stage of a pipeline."""
+"""The iteration of one stage of a pipeline, and the figures of all."""
 
 from __future__ import annotations
 
+from vramplan.memory.budget import footprint
 from vramplan.memory.iteration import Setup
 from vramplan.memory.parallel.stages import Stage
-from vramplan.planner.judge import setup_of
+from vramplan.planner.accumulation import Schedule
+from vramplan.planner.judge import Judge, setup_of
 from vramplan.planner.stacks import segments_in
+from vramplan.results.stages import StageRow
 from vramplan.spec import Job
 
 
@@ -18,3 +21,14 @@ def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> 
         segments=segments_in(strategy, (blocks,), every_second_matmul=job.every_second_matmul),
         stage=stage,
     )
+
+
+def rows_of_stages(judge: Judge, strategy: str, schedule: Schedule) -> tuple[StageRow, ...]:
+    """Each stage at its own worst moment."""
+    micro, accumulates = schedule.micro_batch_size, schedule.accumulates
+    found = []
+    for stage in judge.stages:
+        allocated = judge.record(strategy, accumulates, micro == 1, stage.number).peak_bytes(micro)
+        device = footprint(allocated, judge.outside_bytes, judge.margin_percent).device
+        found.append(StageRow(stage.number, stage.blocks, stage.first, stage.last, stage.in_flight, allocated, device))
+    return tuple(found)

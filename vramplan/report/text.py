@@ -8,7 +8,7 @@ from typing import Any
 from vramplan.flags import flags_of, quoted
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
 from vramplan.report.memory import Figures, by_textbook, memory
-from vramplan.report.numbers import gb_near, gib_against, text_of
+from vramplan.report.numbers import gb_near, gib_against, gib_up, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
 __all__ = ["print_rich", "render_fit", "to_plain"]
@@ -27,6 +27,7 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
         headline(result, figures, width),
         _run(result, width),
         memory(result, figures, width),
+        _stages(result, width),
         _ladder(result, width),
         _why_not(result, figures, width),
         _remedies(result, figures, width),
@@ -242,6 +243,40 @@ def _groups(flags: str) -> list[list[str]]:
         else:
             groups.append([word])
     return groups
+
+
+def _stages(result: FitResult, width: int) -> list[Line]:
+    """Every stage of a pipeline, where that is asked for."""
+    if not result.lists_stages or not result.stages:
+        return []
+    fullest = max(row.device_bytes for row in result.stages)
+    rows: list[list[Cell]] = []
+    for row in result.stages:
+        mine = row.device_bytes == fullest
+        style = "strong" if mine else ""
+        ends = " and ".join(word for word, has in (("embeddings", row.embedding), ("head", row.head)) if has)
+        rows.append(
+            [
+                Span(">" if mine else "", style),
+                Span(str(row.number), style),
+                Span(str(row.blocks), style),
+                Span(ends or "-", style),
+                Span(str(row.micro_batches_in_flight), style),
+                Span(text_of(gib_up(row.allocated_bytes)), style),
+                Span(text_of(gib_against(row.device_bytes, result.usable_bytes)), style),
+            ]
+        )
+    columns = [
+        Column(""),
+        Column("stage", right=True),
+        Column("blocks", right=True),
+        Column("beside", drop=1),
+        Column("in flight", right=True, drop=2),
+        Column("allocated", right=True),
+        Column("device GiB", right=True),
+    ]
+    title = [Span("Stages", "heading"), Span("  each at its own worst moment; GiB", "muted")]
+    return wrap(title, width, rest=2) + table(columns, rows, width)
 
 
 def _ladder(result: FitResult, width: int) -> list[Line]:

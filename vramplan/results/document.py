@@ -83,6 +83,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
         ],
         "assumptions": [{"key": item.key, "value": plain(item.value), "why": item.why} for item in result.assumptions],
         "warnings": list(result.warnings),
+        "stages": None if result.stages is None else [row._asdict() for row in result.stages],
         "host": None if result.host is None else result.host._asdict(),
         "advice": None if result.advice is None else _advice(result.advice),
     }

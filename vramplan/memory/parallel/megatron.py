@@ -9,6 +9,7 @@ core/optimizer/optimizer.py and distrib_optimizer.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import lcm
 from typing import TYPE_CHECKING
 
 from vramplan.memory.optimizers import MOMENTS
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = "in_flight"  # component of the answer
 START_MULTIPLE = 64  # elements at which each parameter of a buffer begins (param_and_grad_buffer.py)
-SHARD_MULTIPLE = 128  # elements of each device's part of a buffer
+BUFFER_MULTIPLE = 128  # elements of a buffer that is shared
+SCALARS = {FP16: 3}  # the scale, whether one was infinite, a flag of the kernels; else the scale alone
 
 
 def replay_megatron(setup: Setup, tape: Tape) -> Record:
@@ -180,14 +182,15 @@ def states_of(
         each = FP32.itemsize if precision.master else precision.weights.itemsize
         master, moved = (count * sum(rounded(one.elements * each) * one.copies for one in parameters) for count in wide)
     found = [State("weights", weights, 0), State("master", master, 0), State("optimizer", moved, 0)]
-    return [*found, State("gradients", gradients, 0)]
+    scalars = State("optimizer", SCALARS.get(precision.weights, 1) * rounded(FP32.itemsize), 0)
+    return [*found, scalars, State("gradients", gradients, 0)]
 
 
 def distributed(parameters: Sequence[Parameter], sharding: Sharded) -> tuple[int, list[int]]:
     """Elements of the buffer of all parameters, and those of each parameter in the first device's part of it.
 
-    Parameters are laid out in reverse, each at a multiple of 64 elements; the buffer is a multiple of 128 elements for
-    each device. Source: core/distributed/param_and_grad_buffer.py, _ParamAndGradBuffer.__init__.
+    Parameters are laid out in reverse, each at a multiple of 64 elements; the buffer has a common multiple of 128 and
+    of the devices. Source: core/distributed/param_and_grad_buffer.py, _ParamAndGradBuffer.__init__.
     """
     from vramplan.memory.sharding.replicated import last_first
 
@@ -196,7 +199,7 @@ def distributed(parameters: Sequence[Parameter], sharding: Sharded) -> tuple[int
         at = round_up(at, START_MULTIPLE)
         places.append((at, at + one.elements))
         at += one.elements
-    whole = round_up(at, SHARD_MULTIPLE * sharding.shards)
+    whole = round_up(at, lcm(BUFFER_MULTIPLE, sharding.shards))
     end = whole // sharding.shards
     return whole, [min(last, end) - first for first, last in places if first < end]
 

@@ -1,0 +1,368 @@
+"""Megatron's layers, stages and buffers: rows of the library's own code, its schedules, and what must always hold.
+
+The rows of `megatron_rows.json` are megatron-core 0.16.1 with its own modules, on tensors without
+data, torch 2.13, with the fused kernels of a causal softmax and of `jit_fuser` taken as one operator each.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cli.running import run
+from vramplan.job import build_job
+from vramplan.memory.iteration import Setup, replay
+from vramplan.memory.parallel.stages import Stage, blocks_of_parts, in_flight, moments_of
+from vramplan.models.modules import CORE, Segment
+from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, ZERO1, ModelShape, Sharded, Split
+
+ROWS = json.loads((Path(__file__).parent / "megatron_rows.json").read_text())
+COUNT = 277
+DEFAULTS = {
+    "layers": 3,
+    "hidden": 256,
+    "heads": 8,
+    "kv": None,
+    "ffn": None,
+    "vocab": 1000,
+    "max_pos": 2048,
+    "gated": False,
+    "bias": True,
+    "qkv_bias": False,
+    "rope": False,
+    "tied": True,
+    "qk_norm": False,
+    "tp": 1,
+    "sp": False,
+    "recompute": None,
+    "n_recompute": 1,
+    "method": "uniform",
+    "dtype": "bf16",
+    "dropout": 0.0,
+    "micro": 2,
+    "seq": 128,
+    "pre": True,
+    "post": True,
+    "head_dim": None,
+}
+PRECISIONS = {"bf16": "mixed-bf16", "fp16": "mixed-fp16", "fp32": "fp32"}
+
+
+def setup_of(row: dict[str, Any]) -> Setup:
+    """The iteration of a row."""
+    r = {**DEFAULTS, **row}
+    heads, hidden, p = r["heads"], r["hidden"], r["dropout"]
+    shape = ModelShape(
+        name="row",
+        family="megatron",
+        transformers_model_type="gpt2",
+        task="lm",
+        layers=r["layers"],
+        hidden_size=hidden,
+        attention_heads=heads,
+        key_value_heads=r["kv"] or heads,
+        head_size=r["head_dim"] or hidden // heads,
+        intermediate_size=r["ffn"] or 4 * hidden,
+        vocabulary_size=r["vocab"],
+        max_positions=r["max_pos"],
+        tied_embeddings=r["tied"],
+        positions="rope" if r["rope"] else "learned",
+        activation="silu" if r["gated"] else "gelu_new",
+        gated_mlp=r["gated"],
+        qkv_bias=r["bias"] or r["qkv_bias"],
+        output_bias=r["bias"],
+        mlp_bias=r["bias"],
+        embedding_dropout=p,
+        attention_dropout=p,
+        hidden_dropout=p,
+        qk_norm=r["qk_norm"],
+    )
+    return Setup(
+        model=shape,
+        precision=PRECISIONS[r["dtype"]],
+        sequence_length=r["seq"],
+        attention="eager",
+        segments=segments_of(r),
+        optimizer="adam",
+        optimizer_implementation="fused",
+        accumulating=True,
+        hold_outputs=False,
+        fp32_gradients=True,
+        split=Split(tensor=r["tp"], sequence_parallel=r["sp"]),
+        stage=Stage(0, (r["layers"],), r["pre"], r["post"], 1),
+    )
+
+
+def segments_of(r: dict[str, Any]) -> tuple[Segment, ...]:
+    """Full recomputation, uniform or of some blocks; that of the core; or none."""
+    layers, size = r["layers"], r["n_recompute"]
+    if r["recompute"] == "full" and r["method"] == "block":
+        return (Segment(size, 1, True), Segment(1, layers - size, False))
+    if r["recompute"] == "full":
+        rest = (Segment(1, layers % size, True),) if layers % size else ()
+        return (Segment(layers // size, size, True), *rest)
+    return (Segment(1, layers, False, CORE if r["recompute"] == "selective" else None),)
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("part", range(4))
+def test_what_the_library_allocates(part: int) -> None:
+    """Forward and backward of one micro-batch, to the byte; the optimizer's states were not there."""
+    wrong = []
+    for traced in ROWS[part::4]:
+        row = traced["row"]
+        micro = row.get("micro", DEFAULTS["micro"])
+        record = replay(setup_of(row), batch=1 if micro == 1 else 2)
+        apart = sum(one.at(micro) for one in record.states if one.category in ("master", "optimizer", "gradients"))
+        peaks = record.peaks(micro)
+        found = {
+            "static_bytes": record.static_bytes(micro) - apart,
+            "saved_bytes": record.saved_bytes(micro) + sent_bytes(row),
+            **{
+                f"{name}_bytes": peaks[name] - apart + traced["main_gradient_bytes"] + traced["other_bytes"]
+                for name in ("forward", "backward")
+            },
+        }
+        wrong += [(row, key, size, traced[key]) for key, size in found.items() if size != traced[key]]
+    assert not wrong
+
+
+def sent_bytes(row: dict[str, Any]) -> int:
+    """The trace looks before a stage's output is freed, and ours after, when one element is left of it."""
+    r = {**DEFAULTS, **row}
+    if r["post"]:
+        return 0
+    return r["micro"] * r["seq"] // (r["tp"] if r["sp"] else 1) * r["hidden"] * 2 - 512
+
+
+@pytest.mark.truth
+def test_no_row_is_lost() -> None:
+    assert len(ROWS) == COUNT
+
+
+STATES = [  # weights, fp32 copies with the scalars beside them, gradients: of DistributedDataParallel and its optimizer
+    ({"tp": 2, "layers": 1}, DISTRIBUTED_OPTIMIZER, 2, True, (2103296, 2103808, 4206080)),
+    (
+        {"tp": 2, "gated": True, "bias": False, "rope": True, "kv": 4, "tied": False},
+        *(DISTRIBUTED_OPTIMIZER, 4, True, (3476992, 1739264, 6953984)),
+    ),
+    ({"tp": 2, "layers": 2}, DDP, 2, True, (2894848, 5789184, 5788672)),
+    ({"tp": 2, "layers": 2, "dtype": "fp16"}, DDP, 2, False, (2894848, 5790208, 2894336)),
+    ({"tp": 2, "layers": 2, "dtype": "fp16"}, DISTRIBUTED_OPTIMIZER, 2, False, (2894336, 2895872, 2894336)),
+]
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize(("row", "kind", "devices", "wide", "traced"), STATES)
+def test_buffers_and_states_of_the_library(
+    row: dict[str, Any], kind: str, devices: int, wide: bool, traced: tuple[int, int, int]
+) -> None:
+    setup = setup_of(row)._replace(sharding=Sharded(kind, devices), fp32_gradients=wide)
+    record = replay(setup)
+    sizes: dict[str, int] = {}
+    for state in record.states:
+        sizes[state.category] = sizes.get(state.category, 0) + state.at(2)
+    scalars = sizes["optimizer"] - 2 * sizes["master"]
+    assert (sizes["weights"], sizes["master"] + scalars, sizes["gradients"]) == traced
+
+
+def test_16_bit_gradients_are_cast_for_the_step() -> None:
+    """All at once before the optimizer steps (_copy_model_grads_to_main_grads); of a shared state its part alone."""
+    setup = setup_of({"tp": 2, "layers": 2, "dtype": "fp16"})._replace(fp32_gradients=False)
+    record = replay(setup)
+    whole = record.peaks(2)["step"] - record.static_bytes(2)
+    shared = replay(setup._replace(sharding=Sharded(DISTRIBUTED_OPTIMIZER, 2)))
+    assert whole == sum(state.at(2) for state in record.states if state.category == "master")
+    assert shared.peaks(2)["step"] - shared.static_bytes(2) < whole * 0.51  # half of it, each part rounded
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(
+    ("split", "stage", "micro_batches", "expected"),
+    [
+        (Split(pipeline=4), 0, 8, 4),  # 1F1B: p - i, arXiv:2104.04473 section 2.2.1
+        (Split(pipeline=4), 3, 8, 1),
+        (Split(pipeline=4), 0, 2, 2),
+        (Split(pipeline=4, schedule="gpipe"), 0, 8, 8),  # all of them, arXiv:1811.06965
+        (Split(pipeline=4, schedule="interleaved", virtual=2), 0, 8, 11),  # 2 (p - 1) + (v - 1) p, and the newest
+        (Split(pipeline=4, schedule="interleaved", virtual=2), 3, 8, 5),
+    ],
+)
+def test_micro_batches_in_flight(split: Split, stage: int, micro_batches: int, expected: int) -> None:
+    assert in_flight(split, stage, micro_batches) == expected
+
+
+@pytest.mark.closed_form
+def test_blocks_of_the_stages() -> None:
+    assert blocks_of_parts(80, 10, counts_ends=False) == [8] * 10
+    assert blocks_of_parts(70, 12, counts_ends=True) == [5, *[6] * 10, 5]  # BLOOM: 70 blocks and two ends over 12
+    assert blocks_of_parts(10, 4, counts_ends=False) == [3, 3, 2, 2]
+
+
+@given(pipeline=st.integers(2, 6), virtual=st.integers(2, 4), groups=st.integers(1, 4), number=st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_an_interleaved_schedule_never_has_more_in_flight_than_its_warm_up(
+    pipeline: int, virtual: int, groups: int, number: int
+) -> None:
+    split, number = Split(pipeline=pipeline, schedule="interleaved", virtual=virtual), number % pipeline
+    moments = moments_of(split, number, groups * pipeline)
+    most = max(sum(moment.waiting) + 1 for moment in moments)
+    assert most == in_flight(split, number, groups * pipeline)
+    assert all(count >= 0 for moment in moments for count in moment.waiting)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> dict[str, Any]:
+    """Networks that a group of devices can share."""
+    tensor = draw(st.sampled_from((1, 2, 4)))
+    rope = draw(st.booleans())
+    return {
+        "layers": draw(st.integers(1, 6)),
+        "heads": 16,
+        "hidden": 64,
+        "kv": draw(st.sampled_from((4, 16))) if rope else None,
+        "rope": rope,
+        "gated": rope,
+        "bias": not rope,
+        "tied": draw(st.booleans()),
+        "tp": tensor,
+        "sp": tensor > 1 and draw(st.booleans()),
+        "recompute": draw(st.sampled_from((None, "full", "selective"))),
+        "n_recompute": draw(st.integers(1, 2)),
+        "dropout": draw(st.sampled_from((0.0, 0.1))),
+        "dtype": draw(st.sampled_from(("bf16", "fp16", "fp32"))),
+        "pre": draw(st.booleans()),
+        "post": draw(st.booleans()),
+        "seq": draw(st.sampled_from((64, 136))),
+        "micro": draw(st.sampled_from((1, 2, 3, 5))),
+    }
+
+
+@given(row=rows())
+@settings(max_examples=25, deadline=None)
+def test_one_replay_stands_for_every_micro_batch_and_block(row: dict[str, Any]) -> None:
+    micro, setup = row["micro"], setup_of(row)
+    record = replay(setup, batch=1 if micro == 1 else 2)
+    literal = replay(setup, batch=micro, direct=True)
+    assert record.peaks(micro) == literal.peaks(micro)
+    assert record.saved_bytes(micro) == literal.saved_bytes(micro)
+    assert record.end_bytes(micro) == record.static_bytes(micro)
+
+
+def test_the_answer_is_the_most_loaded_stage() -> None:
+    given_job = job_of(parallel={"pipeline": 4}, gradient_accumulation_steps=8)
+    from vramplan.answer import answer
+
+    result = answer(given_job)
+    assert result.stages is not None
+    assert len(result.stages) == 4
+    assert result.peak.device_bytes == max(row.device_bytes for row in result.stages)
+    assert [row.micro_batches_in_flight for row in result.stages] == [4, 3, 2, 1]
+    assert sum(row.blocks for row in result.stages) == given_job.model.blocks
+
+
+def test_a_pipeline_keeps_what_its_micro_batches_have_saved() -> None:
+    """Beside the newest one each other in flight keeps what forward saved, as much as the replay of one says."""
+    setup = setup_of({"tp": 2, "post": False})
+    alone = replay(setup)
+    stage = setup.stage
+    assert stage is not None
+    beside = replay(setup._replace(stage=stage._replace(in_flight=5)))
+    assert beside.peak_bytes(2) - alone.peak_bytes(2) == 4 * alone.saved_bytes(2)
+
+
+def job_of(**keys: Any) -> Any:
+    """A job of a small network under Megatron."""
+    base = {
+        "model": {
+            "name": "small",
+            "family": "gpt2",
+            "layers": 8,
+            "hidden_size": 128,
+            "attention_heads": 8,
+            "intermediate_size": 512,
+            "vocabulary_size": 1000,
+            "max_positions": 256,
+        },
+        "gpu": {"name": "card", "memory": "8 GiB", "bf16": True},
+        "sequence_length": 256,
+        "micro_batch_size": 2,
+        "activation_checkpointing": "none",
+        "runtime": "megatron",
+    }
+    return build_job({**base, **keys})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"parallel": {"tensor": 2, "sequence_parallel": True, "data": 2, "sharding": DISTRIBUTED_OPTIMIZER}},
+        {"parallel": {"pipeline": 2, "schedule": "interleaved:2"}, "gradient_accumulation_steps": 4},
+        {"parallel": {"pipeline": 5, "sharding": ZERO1, "data": 2, "pipeline_split": "embedding-and-head"}},
+        {"parallel": {"tensor": 2, "data": 2}, "gradient_dtype": "bf16"},
+        {"precision": "mixed-fp16", "parallel": {"tensor": 4}, "activation_checkpointing": "every:2"},
+    ],
+)
+def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
+    from vramplan.answer import answer
+
+    first = answer(job_of(**keys))
+    again = answer(build_job(first.to_dict()["job"]))
+    assert again.peak == first.peak
+    assert again.components == first.components
+    assert again.stages == first.stages
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ("--adapter lora", "adapter"),
+        ("--compile", "compile"),
+        ("--precision amp-bf16", "precision"),
+        ("--optimizer adafactor", "optimizer"),
+        ("--checkpointing selective-op", "activation_checkpointing"),
+        ("--gpus 2 --sharding fsdp", "parallel.sharding"),
+        ("--tensor 3", "parallel.tensor"),
+        ("--context 2", "parallel.context"),
+        ("--pipeline 4 --schedule gpipe", "gradient_accumulation_steps"),
+        ("--pipeline 4 --schedule interleaved:5", "parallel.schedule"),
+        ("--padding right", "padding"),
+        ("--offload activations", "offload"),
+        ("--all-stages", "--all-stages"),
+    ],
+)
+def test_what_megatron_was_not_traced_with_is_refused(options: str, word: str) -> None:
+    ran = run("fit", "--model", "gpt2-xl", "--gpu", "a100", "--runtime", "megatron", *options.split())
+    assert ran.code == 2
+    assert word in ran.err
+
+
+@pytest.mark.parametrize("command", ["explain", "checkpoints"])
+def test_what_needs_blocks_of_one_device_is_refused(command: str) -> None:
+    ran = run(command, "--model", "gpt2", "--gpu", "a100", "--pipeline", "2", "--steps", "4")
+    assert ran.code == 2
+    assert "runtime" in ran.err
+
+
+def test_timeline_draws_the_most_loaded_stage() -> None:
+    ran = run("timeline", "--model", "gpt2", "--gpu", "a100", "--pipeline", "2", "--steps", "4", "--format", "json")
+    assert ran.code == 0
+
+
+def test_without_flash_it_is_megatrons_own_core() -> None:
+    ran = run("fit", "--model", "gpt2", "--gpu", "v100", "--runtime", "megatron", "--print", "job.attention")
+    assert ran.out.strip() == "eager"
+
+
+def test_a_split_asks_for_megatron() -> None:
+    ran = run("fit", "--model", "gpt2-xl", "--gpu", "a100", "--tensor", "5", "--format", "json")
+    document = json.loads(ran.out)
+    assert document["job"]["runtime"] == "megatron"
+    assert document["job"]["parallel"]["tensor"] == 5
+    assert document["stages"] is None
+    assert document["parameters"]["total"] == 1_557_611_200
