@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
-from vramplan.models import TRACED_BEYOND, holds_outputs, selective_strategies
+from vramplan.models import TRACED_BEYOND, holds_outputs, offloads, selective_strategies
 from vramplan.spec import ModelShape
 
 
@@ -49,5 +49,5 @@ def _divides_scores_in_place(model: ModelShape) -> bool:
 
 def check_offload(fields: Fields, model: ModelShape) -> None:
     """Refuse activations on the host for families that nobody traced with them."""
-    if model.family not in TRACED_BEYOND:
+    if model.family not in TRACED_BEYOND and not offloads(model.family):
         fields.refuse("offload", f"activations are not modelled for {model.family}", hint="leave it out")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 OWN_CODE: dict[str, dict[str, str]] = {
     "litgpt": dict.fromkeys(("llama", "neox", "phi", "falcon"), "litgpt"),
     "torchtune": {"llama": "torchtune"},
+    "nanogpt": {"gpt2": "nanogpt"},
     "megatron": dict.fromkeys(("gpt2", "llama", "bloom"), "megatron"),
     "torchtitan": {"llama": "titan"},
 }

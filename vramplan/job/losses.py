@@ -28,7 +28,8 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         message = f"{loss} is modelled for causal language models, not for the task {model.task}"
         fields.refuse("loss", message, hint="use standard")
     elif word not in known:
-        reason = "its head has a bias, which Liger's loss does not take" if word == "fused" and known else None
+        has_bias = word == "fused" and known and model.published_family is None
+        reason = "its head has a bias, which Liger's loss does not take" if has_bias else None
         reason = reason or no_head_losses(model.family)
         why = f": {reason}" if reason else ""
         fields.refuse("loss", f"{loss} is not modelled for {model.family}{why}", hint="use standard")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.models import compiles_blocks
+from vramplan.models import compiles_blocks, offloads
 from vramplan.spec import Job
 
 UNTRACED = {
@@ -108,7 +108,9 @@ def untraced(job: Job) -> list[tuple[str, str]]:
     """The pairs of keys of a job that were never traced together; empty where it is modelled."""
     has = techniques(job)
     pairs = [(one, other) for one in has for other in UNTRACED.get(one, ()) if other in has]
-    apart = compiles_blocks(job.model.family)  # its compiled blocks are modelled on a stated basis
+    if offloads(job.model.family):
+        pairs = [pair for pair in pairs if pair != ("compile", "offload")]
+    apart = compiles_blocks(job.model.family)  # compiled blocks have a stated basis, with adapters or without
     if job.compile and job.adapter is not None and not apart and not _is_compiled_adapter(job):
         pairs.append(("compile", "adapter"))
     if job.adapter is not None and _is_adapted_alone(job):

@@ -144,6 +144,11 @@ def splits_of(name: str) -> tuple[str, ...]:
     return ways
 
 
+def offloads(name: str) -> bool:
+    """Whether a runtime's own code offloads activations on a stated basis: `offloads = True`."""
+    return _own(name, "offloads", False) is True
+
+
 def drops_out(name: str) -> bool:
     """Whether the family's code has dropout at all: without `drops_out = False`."""
     return getattr(family(name), "drops_out", True) is not False

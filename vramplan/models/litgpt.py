@@ -319,6 +319,8 @@ class GPT:
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         tape, recipe = self.tape, self.recipe
         logits = self.forward(input_ids)
+        if tape.sharding is not None:
+            logits[-1] = tape.sharding.after_model(logits[-1])  # the loss is no part of the model
         tape.autocast = None
         tape.casts.clear()
         wide = [to(one, FP32) for one in logits]
@@ -346,9 +348,27 @@ class GPT:
         )
         state = [x]
         del x
-        x = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, rope), state)
+        if tape.sharding is None:
+            x = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, rope), state)
+        else:
+            x = self.sharded_blocks(state, rope)
         x = norm(tape, "ln_f", shape.hidden_size, recipe)(x)
         return [self.lm_head(part) for part in split(x, chunk_tokens(recipe), 1)]
+
+
+    def sharded_blocks(self, state: list[Tensor], rope: tuple[Tensor, Tensor]) -> Tensor:
+        """The blocks as units of FSDP, each around its checkpoint (litgpt/finetune/lora.py, parallelize_fn)."""
+        from vramplan.models.titan import CheckpointedBlock
+
+        tape, recipe = self.tape, self.recipe
+        checkpointed = [one.checkpointed for one in recipe.segments for _ in range(one.times * one.blocks)]
+
+        def block(i: int) -> Any:
+            made: Any = Block(tape, recipe, rope)
+            return CheckpointedBlock(tape, made, None) if checkpointed[i] else made
+
+        plain = tuple(segment._replace(checkpointed=False, selects=None) for segment in recipe.segments)
+        return run_blocks(tape, plain, block, state)
 
 
 def chunk_tokens(recipe: Recipe) -> int:

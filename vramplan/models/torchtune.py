@@ -178,6 +178,8 @@ class TransformerDecoder:
 
     drops_out = False
     compiles_blocks = True
+    offloads = True
+    ladder = ("none", "full")  # training.set_activation_checkpointing wraps every layer
     no_eager_attention = "torchtune calls scaled_dot_product_attention alone"
     head_losses = ("chunked:N",)
 
@@ -213,6 +215,8 @@ class TransformerDecoder:
     def __call__(self, tokens: Tensor, labels: Tensor) -> Output:
         tape, recipe = self.tape, self.recipe
         logits = self.decoder(tokens)
+        if tape.sharding is not None:
+            logits[-1] = tape.sharding.after_model(logits[-1])  # the loss is no part of the model
         labels = tape.new("cat", labels.shape, INT64, True)
         if recipe.loss.startswith(CHUNKED) and recipe.compiled:
             return Output(compiled_chunks(logits, labels), logits)
@@ -233,9 +237,25 @@ class TransformerDecoder:
         del h
         if recipe.compiled:
             h = self.compiled_blocks(state, cache)
+        elif tape.sharding is not None:
+            h = self.sharded_blocks(state, cache)
         else:
             h = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, cache), state)
         return self.unembed(h)
+
+    def sharded_blocks(self, state: list[Tensor], cache: Tensor) -> Tensor:
+        """The blocks as units of FSDP, each around its checkpoint (recipes/full_finetune_distributed.py)."""
+        from vramplan.models.titan import CheckpointedBlock
+
+        tape, recipe = self.tape, self.recipe
+        checkpointed = [one.checkpointed for one in recipe.segments for _ in range(one.times * one.blocks)]
+
+        def block(i: int) -> Any:
+            made: Any = Block(tape, recipe, cache)
+            return CheckpointedBlock(tape, made, None) if checkpointed[i] else made
+
+        plain = tuple(segment._replace(checkpointed=False, selects=None) for segment in recipe.segments)
+        return run_blocks(tape, plain, block, state)
 
     def compiled_blocks(self, state: list[Tensor], cache: Tensor) -> Tensor:
         """The blocks, each in a graph of its own (torchtune/training/_compile.py, compile_model)."""
@@ -246,7 +266,8 @@ class TransformerDecoder:
         checkpointed = [one.checkpointed for one in recipe.segments for _ in range(one.times * one.blocks)]
 
         def block(i: int) -> CompiledBlock:
-            return CompiledBlock(tape, Block(tape, recipe, cache), None if checkpointed[i] else MATMULS)
+            made: Any = Block(tape, recipe, cache)
+            return CompiledBlock(tape, made, None if checkpointed[i] else MATMULS)
 
         plain = tuple(segment._replace(checkpointed=False, selects=None) for segment in recipe.segments)
         return run_blocks(tape, plain, block, state)

@@ -7,6 +7,8 @@ from vramplan.spec import DDP, ZERO_STAGES, Job
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 
+SHARDED_LOSSES = ("standard", "fp32-logits", "fused", "vocab-parallel")
+OWN_CHUNKS = ("torchtune", "litgpt")  # families of which the chunked loss was traced with shards
 SHARDED_BITS = ("nf4", "nf4-double")
 WITHOUT_BIASES = (
     "llama",
@@ -41,7 +43,7 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
         "grad_scaler": "true" if job.grad_scaler else "",
         "ema": "true" if job.ema else "",
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
-        "loss": "" if job.loss in ("standard", "fp32-logits", "fused", "vocab-parallel") else job.loss,
+        "loss": "" if job.loss in SHARDED_LOSSES or job.model.family in OWN_CHUNKS else job.loss,
         "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
         "packing": "true" if job.packing else "",
         "offload": "activations" if job.offload_activations else "",
