@@ -363,7 +363,7 @@ def test_options_may_come_as_text() -> None:
         ({"parallel": {"tensor": 2}}, "parallel.tensor: 2 is not modelled"),
         ({"parallel": {"sharding": "fsdp"}}, "parallel.sharding: fsdp needs several devices, not parallel.data 1"),
         ({"parallel": {"data": 2, "sharding": "zero3"}}, "parallel.sharding: zero3 is not modelled"),
-        ({"parallel": {"sharding": "hsdp:4"}}, "parallel.sharding: hsdp:4 is not modelled"),
+        ({"parallel": {"sharding": "hsdp:4"}}, "parallel.sharding: hsdp:4 needs several devices, not parallel.data 1"),
         ({"parallel": {"sharding": "zero4"}}, "did you mean zero"),
         ({"parallel": 8}, "parallel: expected keys and values, not '8'"),
         ({"runtime": "llm.c"}, "runtime: llm.c is not modelled (modelled: transformers, pytorch, torchtune, litgpt"),

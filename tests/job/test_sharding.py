@@ -42,6 +42,11 @@ def job(**keys: Any) -> Job:
         {"parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1}, "max_gradient_norm": 1},
         {"parallel": {"data": 16, "sharding": "hsdp:8", "reduce_dtype": "bf16"}},
         {"parallel": {"data": 16, "sharding": "fsdp-grad-op", "shards": 4}},
+        {"offload": ["parameters", "gradients", "optimizer"], "max_gradient_norm": 1},
+        {"offload": ["parameters", "gradients", "optimizer"], "adapter": LORA, "quantization": "nf4"},
+        {"activation_checkpointing": "selective-op", "every_second_matmul": True},
+        {"loss": "chunked:8"},
+        {"optimizer": "adamw-8bit"},
     ],
 )
 def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, Any]) -> None:
@@ -89,6 +94,25 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             {"parallel": {"data": 8, "sharding": "ddp", "reduce_dtype": "bf16"}, "precision": "amp-bf16"},
             "parallel.reduce_dtype: belongs to FSDP",
         ),
+        (
+            {"offload": ["parameters", "gradients"]},
+            "offload: parameters, gradients without optimizer: FSDP keeps all three on the host, or none",
+        ),
+        (
+            {
+                "offload": ["parameters", "gradients", "optimizer"],
+                "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1},
+            },
+            "offload: states on the host are not modelled with fsdp_version 1",
+        ),
+        (
+            {"optimizer": "adamw-8bit", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 2}},
+            "optimizer: adamw-8bit is not modelled with parallel.sharding fsdp",
+        ),
+        (
+            {"loss": "chunked:8", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1}},
+            "loss: chunked:8 is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
         ({"packing": True}, "packing: true is not modelled with parallel.sharding fsdp"),
         ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
         (
@@ -123,3 +147,15 @@ def test_groups_that_share_are_the_same_in_both_words() -> None:
     by_key = job(parallel={"data": 16, "sharding": "fsdp", "shards": 4})
     assert by_word.sharding == by_key.sharding
     assert job_to_dict(by_key)["parallel"]["sharding"] == "hsdp:4"
+
+
+def test_states_on_the_host_are_told_with_what_crosses_the_link() -> None:
+    """AdamW over fp32 shards: 4 bytes of a weight and 4 of its gradient are pinned, 8 of its moments are not."""
+    found = answer(job(offload=["parameters", "gradients", "optimizer"], gradient_accumulation_steps=1))
+    assert found.host is not None
+    part = found.host.to_host_bytes
+    assert found.host.states_bytes == 4 * part
+    assert found.host.to_device_bytes == 2 * part
+    assert 2 * part <= found.host.pinned_bytes < 4 * part
+    assert found.host.node_bytes == 8 * (found.host.pinned_bytes + 2 * part)
+    assert part >= 4 * found.total_parameters // 8

@@ -35,6 +35,7 @@ UNDECLARED = {
     "sharded_bits",
     "flat_parameter",
     "replicas",
+    "sharded_more",
     "quantized",
     "losses_more",
     "returned",

@@ -7,6 +7,7 @@ from typing import Any
 from vramplan.spec import (
     DDP,
     FSDP,
+    FSDP_GRAD_OP,
     ZERO1,
     Adapter,
     AnyJob,
@@ -114,8 +115,9 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
         return dict.fromkeys(keys, None) | {"sharding": "none"}
     if sharding.kind == DDP:
         return dict.fromkeys(keys, None) | {"sharding": DDP, "gradient_as_bucket_view": sharding.bucket_views}
-    if sharding.zero is not None:
-        return dict.fromkeys(keys, None) | {"sharding": sharding.kind, "shards": sharding.shards}
+    if sharding.kind not in (FSDP, FSDP_GRAD_OP):
+        no_sync = None if sharding.zero is not None else sharding.no_sync
+        return dict.fromkeys(keys, None) | {"sharding": sharding.kind, "shards": sharding.shards, "no_sync": no_sync}
     hybrid = sharding.kind == FSDP and sharding.replicas > 1
     return {
         "sharding": f"hsdp:{sharding.shards}" if hybrid else sharding.kind,

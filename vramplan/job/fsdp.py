@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.memory.sharding.traced import OF_BITSANDBYTES
 from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         resolver.assume("parallel.no_sync", no_sync, why)
     version = raw.fsdp_version
     if version is None:
-        version = 2
-        resolver.assume("parallel.fsdp_version", version, "fully_shard, as FSDP is today")
+        version, why = 2, "fully_shard, as FSDP is today"
+        if raw.optimizer in OF_BITSANDBYTES:
+            version, why = 1, "bitsandbytes steps no DTensors, which the shards of fully_shard are"
+        resolver.assume("parallel.fsdp_version", version, why)
     return Sharded(
         FSDP if size else word,
         shards,

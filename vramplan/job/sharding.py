@@ -9,7 +9,7 @@ from vramplan.job.cells import FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
 from vramplan.job.megatron import SHARDINGS as MEGATRON_SHARDINGS
 from vramplan.job.megatron import is_megatron, sharding_under_megatron
-from vramplan.memory.sharding.traced import ELEMENTWISE, untraced_with_shards
+from vramplan.memory.sharding.traced import steps_shards, untraced_with_shards
 from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Job, Sharded
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HINTS = {
     "precision": f"use {FSDP_PRECISION}, fp32, amp-*, pure-*",
     "optimizer": "use adamw",
-    "activation_checkpointing": "use none, sqrt, full or every:K",
+    "activation_checkpointing": "use none, sqrt, full, every:K or selective-op",
     "quantization": "use nf4 or nf4-double under lora, with fsdp-bf16 or pure-bf16",
 }
 """What to do instead, by the key that is refused."""
@@ -26,10 +26,11 @@ HINTS = {
 
 def sharding_of(resolver: Resolver) -> Sharded | None:
     """What the keys of `parallel` say; None: nothing is shared, and no communication is counted."""
-    if is_megatron(resolver):
-        return sharding_under_megatron(resolver)
     raw = resolver.raw
     fields, devices, kind = raw.fields.fields("parallel") or raw.fields, raw.data_parallel_size, raw.sharding
+    if is_megatron(resolver):
+        refuse_fsdp_keys(raw, fields)
+        return sharding_under_megatron(resolver)
     if raw.zero and kind not in ZERO_STAGES:
         from vramplan.job.zero import only_with_zero  # only a mistake pays for it
 
@@ -104,5 +105,5 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
         version = " and fsdp_version 1" if sharding.version == 1 else ""
         message = f"{given} is not modelled with parallel.sharding {kind}{version}"
         if key == "optimizer":
-            message += f" (modelled: {', '.join(ELEMENTWISE)})"
+            message += f" (modelled: {', '.join(steps_shards(sharding.version))})"
         fields.refuse(key, message, hint=HINTS.get(key, "leave one of the two out"))

@@ -20,7 +20,8 @@ TRACED_BEYOND = (
 # blocks were traced as the units of FSDP
 SHARDED = (
     *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
-    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "vit", "titan", "torchtune", "litgpt"),
+    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "qwen_moe", "vit"),
+    *("titan", "torchtune", "litgpt"),
 )
 
 

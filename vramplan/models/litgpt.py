@@ -355,7 +355,6 @@ class GPT:
         x = norm(tape, "ln_f", shape.hidden_size, recipe)(x)
         return [self.lm_head(part) for part in split(x, chunk_tokens(recipe), 1)]
 
-
     def sharded_blocks(self, state: list[Tensor], rope: tuple[Tensor, Tensor]) -> Tensor:
         """The blocks as units of FSDP, each around its checkpoint (litgpt/finetune/lora.py, parallelize_fn)."""
         from vramplan.models.titan import CheckpointedBlock

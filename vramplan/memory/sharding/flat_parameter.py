@@ -103,14 +103,16 @@ class FlatParameters(FullyShard):
         zeros.clear()
         for one in unit.parameters:
             one.grad = None
+        _added: Tensor | None = None  # the engine holds what it gave to the accumulator until the hooks are over
         if unit.accumulated:
-            whole = unit.accumulated.pop()
+            _added, whole = whole, unit.accumulated.pop()
         unit.gathered = None
         reduce, stored = policy.reduce or dtype, policy.stored or dtype
-        sent = whole if reduce is dtype else tape.new("to", (total,), reduce, False, category=COMMUNICATION)
+        elsewhere = tape.on_another_stream  # _post_backward_stream
+        sent = whole if reduce is dtype else elsewhere(tape.new("to", (total,), reduce, False, category=COMMUNICATION))
         padded: Tensor | None = None
         if own * policy.shards != total:
-            padded = tape.new("pad", (own * policy.shards,), reduce, False, category=COMMUNICATION)
+            padded = elsewhere(tape.new("pad", (own * policy.shards,), reduce, False, category=COMMUNICATION))
         shard: Tensor = tape.new("reduce_scatter", (own,), reduce, False)
         if reduce is not stored:
             tape.on_another_stream(shard)

@@ -309,7 +309,7 @@ class FullyShard:
             shard: Tensor = self.tape.new("to", shape, stored, False, category=COMMUNICATION)
             if stored is not one.dtype:
                 shard = self.tape.new("to", shape, one.dtype, False, category=COMMUNICATION)
-            arrived.append(shard)
+            arrived.append(self.tape.on_another_stream(shard))
             del shard
         return self._all_gather(weights)
 

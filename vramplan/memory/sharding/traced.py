@@ -8,7 +8,8 @@ from vramplan.spec import DDP, ZERO_STAGES, Job
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 
 SHARDED_LOSSES = ("standard", "fp32-logits", "fused", "vocab-parallel")
-OWN_CHUNKS = ("torchtune", "litgpt")  # families of which the chunked loss was traced with shards
+OF_BITSANDBYTES = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion")  # which step flat shards, and no DTensors
+
 SHARDED_BITS = ("nf4", "nf4-double")
 WITHOUT_BIASES = (
     "llama",
@@ -22,6 +23,11 @@ WITHOUT_BIASES = (
 )  # in quantized layers
 
 
+def steps_shards(version: int) -> tuple[str, ...]:
+    """Optimizers that step what a version of FSDP gives them."""
+    return (*ELEMENTWISE, *OF_BITSANDBYTES) if version == 1 else ELEMENTWISE
+
+
 def untraced_with_shards(job: Job) -> dict[str, str]:
     """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
     if job.sharding is None or job.sharding.kind == DDP:
@@ -31,19 +37,19 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
 
         return {key: word for key, word in untraced_with_zero(job).items() if word}
     strategy = job.activation_checkpointing or ""
-    if job.model.family == "titan" and strategy.startswith("selective"):
-        strategy = ""  # tests/oracle/titan.json
+    if strategy == "selective-op" or (job.model.family == "titan" and strategy.startswith("selective")):
+        strategy = ""  # tests/oracle/sharded_more.json and titan.json
     found = {
         "sharding": "" if shards_by_blocks(job.model.family) else job.model.family,
         "precision": job.precision if _is_untraced_precision(job) else "",
-        "optimizer": "" if job.optimizer in ELEMENTWISE else job.optimizer,
+        "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
         "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
         "quantization": _of_quantization(job),
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
         "grad_scaler": "true" if job.grad_scaler else "",
         "ema": "true" if job.ema else "",
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
-        "loss": "" if job.loss in SHARDED_LOSSES or job.model.family in OWN_CHUNKS else job.loss,
+        "loss": "" if job.loss in SHARDED_LOSSES or job.loss.startswith("chunked:") else job.loss,
         "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
         "packing": "true" if job.packing else "",
         "offload": "activations" if job.offload_activations else "",
@@ -59,11 +65,13 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
 
 def _of_flat_parameters(job: Job) -> dict[str, str]:
     """FSDP1 takes weights that are all trained, or it has to be wrapped in another way."""
+    strategy = job.activation_checkpointing or ""
     found = {
         "adapter": "" if job.adapter is None else job.adapter.kind,
         "frozen": ", ".join(job.frozen),
         "sharding": "" if job.model.experts is None else f"{job.model.family} in FSDP1",
-        "loss": "fused" if job.loss == "fused" else "",
+        "loss": "" if job.loss in ("standard", "fp32-logits") else job.loss,
+        "activation_checkpointing": strategy if strategy.startswith("selective") else "",
     }
     return {key: word for key, word in found.items() if word}
 
