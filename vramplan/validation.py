@@ -7,7 +7,7 @@ from typing import Any
 from vramplan.exit_codes import ExitCode
 from vramplan.results import FITS, FitResult
 from vramplan.rows import ValidateRow
-from vramplan.spec import AnyJob
+from vramplan.spec import AnyJob, TextbookJob
 
 
 def compare(result: FitResult, job: AnyJob) -> ValidateRow:
@@ -30,12 +30,20 @@ def compare(result: FitResult, job: AnyJob) -> ValidateRow:
         exit_code=ExitCode.OK,
         metric=metric if comparable else None,
         runtime=job.runtime.name,
+        devices="one" if devices_of(job) == 1 else "several",
+        ladder=job.case.get("ladder"),
         predicted_bytes=predicted,
         measured_bytes=measured_bytes if comparable else None,
         relative_error=error,
         outcome="fits" if result.verdict == FITS or result.headroom_bytes >= 0 else "oom",
         measured_outcome=measured.get("outcome") if use is None or "fit" in use else None,
     )
+
+
+def devices_of(job: AnyJob) -> int:
+    """All devices of a run."""
+    split = None if isinstance(job, TextbookJob) else job.split
+    return job.data_parallel_size * (1 if split is None else split.devices)
 
 
 def predicted_bytes(result: FitResult, metric: str | None, measured_bytes: int) -> int:

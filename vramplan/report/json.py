@@ -85,8 +85,34 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
             "errors": summary.errors,
             "per_metric": {name: _stats(stats) for name, stats in summary.per_metric.items()},
             "per_runtime": {name: _stats(stats) for name, stats in summary.per_runtime.items()},
+            "per_devices": {name: _stats(stats) for name, stats in summary.per_devices.items()},
             "outcomes": {"right": summary.outcomes_right, "total": summary.outcomes_total},
+            "ladders": _ladders(summary),
         },
+    }
+
+
+def _ladders(summary: ValidateSummary) -> dict[str, Any]:
+    """What switches change: the steps that are large enough to be judged together, and each of all."""
+    from vramplan.rows import ErrorStats
+
+    judged = summary.judged_steps
+    return {
+        **_stats(ErrorStats.of([step.relative_error for step in judged])),
+        "right_in_sign": sum(step.has_sign for step in judged),
+        "steps": [
+            {
+                "ladder": step.ladder,
+                "from": step.first,
+                "to": step.second,
+                "switch": step.switch,
+                "measured_bytes": step.measured_bytes,
+                "predicted_bytes": step.predicted_bytes,
+                "relative_error": step.relative_error,
+                "judged": step.is_judged,
+            }
+            for step in summary.steps
+        ],
     }
 
 

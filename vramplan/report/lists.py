@@ -82,12 +82,15 @@ def render_validate(
     rows = tuple(rows)
     summary = summary or ValidateSummary.of(rows)
     lines: list[Line] = []
-    for title, groups in (("metric", summary.per_metric), ("runtime", summary.per_runtime)):
+    by = (("metric", summary.per_metric), ("runtime", summary.per_runtime), ("devices", summary.per_devices))
+    for title, groups in by:
         if groups:
             lines += [*_stats(title, groups, width), ()]
     if summary.outcomes_total:
         words = f"{summary.outcomes_right} of {summary.outcomes_total} cases fit or run out of memory as predicted"
         lines += [*wrap([Span("Outcomes", "heading"), Span("  " + words)], width or ENDLESS, rest=2), ()]
+    if summary.steps:
+        lines += [*_ladders(summary, width), ()]
     compared = [row for row in rows if row.relative_error is not None]
     compared.sort(key=lambda row: -abs(row.relative_error or 0.0))
     if compared[:worst]:
@@ -122,6 +125,42 @@ def render_validate(
     total = summary.computed + summary.errors
     words = f"{count(total, 'case')}: {summary.computed} computed, {count(summary.errors, 'error')}"
     return lines + wrap([Span(words)], width or ENDLESS)
+
+
+def _ladders(summary: ValidateSummary, width: int | None) -> list[Line]:
+    """The steps of ladders that are large enough to be judged, and how many are not."""
+    judged = summary.judged_steps
+    words = f"  {sum(step.has_sign for step in judged)} of {count(len(judged), 'step')} go the right way"
+    if judged:
+        middle = ErrorStats.of([step.relative_error for step in judged]).median
+        words += f", median error {share_text(middle)}"
+    if len(summary.steps) > len(judged):
+        words += f"; {len(summary.steps) - len(judged)} too small to say"
+    cells: list[list[Cell]] = [
+        [
+            step.first,
+            step.second,
+            step.switch,
+            _signed(step.predicted_bytes),
+            _signed(step.measured_bytes),
+            Span(share_text(step.relative_error, signed=True), "" if step.has_sign else "over"),
+        ]
+        for step in judged
+    ]
+    columns = [
+        Column("from", most=40, drop=2),
+        Column("to", most=40),
+        Column("switch", drop=1),
+        Column("predicted GiB", right=True),
+        Column("measured GiB", right=True),
+        Column("error", right=True),
+    ]
+    title = wrap([Span("Ladders", "heading"), Span(words)], width or ENDLESS, rest=2)
+    return title + (table(columns, cells, width) if cells else [])
+
+
+def _signed(size: int) -> str:
+    return f"{size / 2**30:+.2f}"
 
 
 def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Line]:
