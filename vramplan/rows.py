@@ -268,6 +268,23 @@ class ModelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeRow:
+    """One line of `vramplan runtimes`: what each decides where a job says nothing."""
+
+    name: str
+    title: str | None
+    version: str | None
+    model_code: str  # whose forward pass is replayed
+    precision: str
+    optimizer: str
+    optimizer_implementation: str
+    loss: str
+    sharding: str | None  # of several devices; None: it has one
+    aliases: tuple[str, ...] = ()
+    origin: str = "shipped"  # or the folder in which the profile lies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRow:
     """Where a value was published, and when it was read (ISO date)."""
 

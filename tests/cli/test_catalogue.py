@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from vramplan.catalog.gpus import list_gpus
 from vramplan.catalog.models import list_models
 from vramplan.catalog.profile import Profile
 from vramplan.job import build_job
+from vramplan.job.vocabulary import RUNTIMES
 from vramplan.memory.iteration import Setup, replay
 from vramplan.planner.stacks import segments_in
 
@@ -269,3 +271,19 @@ def test_a_hugging_face_config_is_a_model(tmp_path: Path) -> None:
     err = refused("fit", "-m", config, "-g", "v100").err
     assert "mamba" in err
     assert all(name in err for name in ("gpt2", "llama", "bert", "mistral", "qwen2"))
+
+
+def test_runtimes_are_listed_with_what_they_decide() -> None:
+    rows = json.loads(run("runtimes", "--format", "json").out)["runtimes"]
+    found = {row["name"]: row for row in rows}
+    assert set(found) == set(RUNTIMES) - {"textbook"}
+    assert (found["torchtune"]["precision"], found["torchtune"]["loss"]) == ("pure-bf16", "chunked:8")
+    assert found["unsloth"]["sharding"] is None
+    assert json.loads(run("runtimes", "--name", "tune", "--format", "json").out)["runtimes"] == [found["torchtune"]]
+
+
+def test_a_runtime_is_shown_with_its_sources() -> None:
+    shown = json.loads(run("runtimes", "show", "litgpt", "--format", "json").out)
+    assert shown["fields"]["adapter_dropout"]["value"] == "0.05"
+    assert shown["fields"]["adapter_dropout"]["source"]["url"].startswith("https://")
+    assert "did you mean litgpt" in refused("runtimes", "show", "litgtp").err

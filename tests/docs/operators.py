@@ -52,6 +52,8 @@ TITLES = {
     "vramplan.tape.indexing": "Slices with a step, stacks and lists of indices",
     "vramplan.tape.plain_products": "Products with a transposed weight",
     "vramplan.tape.scripted": "TorchScript functions",
+    "vramplan.tape.lit": "LitGPT's projections and losses",
+    "vramplan.tape.interleaved": "torchtune's rotary positions and compiled blocks",
     "vramplan.tape.engine": "The autograd engine",
     "vramplan.tape.reentrant": "Reentrant checkpoints",
     "vramplan.memory.optimizers": "Optimizers",

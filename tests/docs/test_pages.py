@@ -275,6 +275,7 @@ ANSWERS = {
     "timeline": "timeline.md",
     "walkthrough": "textbook.md",
     "fit": "batch.md",  # the advice; all else is in the job format
+    "runtimes": "runtimes.md",
     "profile-lint": "profiles.md",
     "profile-new": "profiles.md",
     "profile-diff": "profiles.md",

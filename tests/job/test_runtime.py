@@ -84,7 +84,7 @@ def test_a_resolved_job_fed_back_is_the_same(name: str, devices: int) -> None:
     try:
         one = job(raw)
     except InputError:
-        assert devices > 1  # what several devices cannot do
+        assert devices > 1 or name == "deepspeed"  # which is modelled for its ZeRO alone
         return
     again = build_job(json.loads(json.dumps(job_to_dict(one))))
     assert job_to_dict(again) == job_to_dict(one)

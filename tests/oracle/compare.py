@@ -60,7 +60,7 @@ ROWS = {
     "returned": 24,
     "selective_more": 463,
     "litgpt": 233,
-    "torchtune": 124,
+    "torchtune": 126,
     "nanogpt": 30,
     "titan": 37,
 }

@@ -17,6 +17,7 @@ from tests.report import profile_answers
 from tests.report.textbook_answers import WALK
 from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
+from vramplan.report import runtimes
 from vramplan.report.checkpoints import document as checkpoints_document
 from vramplan.report.explain import document as explain_document
 from vramplan.report.json import (
@@ -36,6 +37,7 @@ from vramplan.report.timeline import document as timeline_document
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.walkthrough import document as walkthrough_document
 from vramplan.results import FitResult
+from vramplan.rows import RuntimeRow
 
 # In the order of docs/job-format.md.
 KEYS = [
@@ -69,6 +71,19 @@ def errors_of(name: str, document: dict[str, Any]) -> list[str]:
     return [error.message for error in Draft202012Validator(schema(name)).iter_errors(json.loads(dumps(document)))]
 
 
+RUNTIME = RuntimeRow(
+    name="torchtune",
+    title="torchtune recipes",
+    version="0.6.1",
+    model_code="torchtune",
+    precision="pure-bf16",
+    optimizer="adamw",
+    optimizer_implementation="fused",
+    loss="chunked:8",
+    sharding="fsdp",
+)
+
+
 @pytest.fixture
 def documents(
     examples: dict[str, FitResult], check_rows: Any, validate_rows: Any, gpu_rows: Any, model_rows: Any, profile: Any
@@ -84,6 +99,8 @@ def documents(
         "models": models_document(model_rows),
         "gpu-profile": profile_document(profile),
         "model-profile": profile_document(dataclasses.replace(profile, kind="model")),
+        "runtime-profile": profile_document(dataclasses.replace(profile, kind="runtime")),
+        "runtimes": runtimes.document([RUNTIME]),
         "walkthrough": walkthrough_document(WALK),
         "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
         **{

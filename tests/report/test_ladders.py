@@ -61,10 +61,9 @@ def test_a_step_is_between_cases_that_differ_in_one_switch(tmp_path: Any) -> Non
 
 def test_a_step_that_is_smaller_than_its_rounding_is_not_judged(tmp_path: Any) -> None:
     cases = [case("one", 8, micro_batch_size=4), case("other", 11, micro_batch_size=8)]
-    ladders = run("validate", write_jobs(tmp_path / "cases.json", *cases), "--format", "json").document["summary"][
-        "ladders"
-    ]
+    file = write_jobs(tmp_path / "cases.json", *cases)
+    ladders = run("validate", file, "--format", "json").document["summary"]["ladders"]
     assert [step["judged"] for step in ladders["steps"]] == [False]
     assert ladders["count"] == 0
-    text = run("validate", write_jobs(tmp_path / "cases.json", *cases)).out
+    text = run("validate", file).out
     assert "0 of 0 steps go the right way; 1 too small to say" in text

@@ -34,6 +34,7 @@ COMMANDS = {
     "validate": Entry("vramplan.cli.files", "validate", "Compare predictions with measured cases."),
     "gpus": Entry("vramplan.cli.catalogue", "gpus", "List the known GPUs, or show one."),
     "models": Entry("vramplan.cli.catalogue", "models", "List the known models, or show one."),
+    "runtimes": Entry("vramplan.cli.runtimes", "runtimes", "List the known runtimes, or show one."),
     "profiles": Entry("vramplan.cli.profiles", "profiles", "Check profiles, begin a new one, compare two."),
 }
 

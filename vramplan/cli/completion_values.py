@@ -36,7 +36,7 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
         if name == "gpu":
             yield from _matching([Word("local", "the GPU of this machine")], current)
         yield Word(FILES)
-    elif name == "name" and line.path[0] in ("gpus", "models"):
+    elif name == "name" and line.path[0] in ("gpus", "models", "runtimes"):
         yield from _profiles(line.path[0], line, current)
         if parameter.param_type_name == "argument":
             yield Word(FILES)

@@ -49,7 +49,7 @@ _TEXTS = {
 }
 
 
-_LISTS = ("check", "validate", "gpus", "models", "profile", "profile-lint", "profile-path")
+_LISTS = ("check", "validate", "gpus", "models", "runtimes", "profile", "profile-lint", "profile-path")
 
 # kinds with a module of their own: `document`, `text`, `csv` and `markdown` of the answer
 _OWN: dict[str, str] = {
@@ -57,6 +57,7 @@ _OWN: dict[str, str] = {
     "timeline": "vramplan.report.timeline",
     "checkpoints": "vramplan.report.checkpoints",
     "walkthrough": "vramplan.report.walkthrough",
+    "runtimes": "vramplan.report.runtimes",
     "profile-lint": "vramplan.report.profiles.lint",
     "profile-new": "vramplan.report.profiles.new",
     "profile-diff": "vramplan.report.profiles.diff",

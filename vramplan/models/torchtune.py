@@ -55,9 +55,9 @@ class RMSNorm:
     def normalised(self, x: Tensor) -> Tensor:
         """rms_norm_composite."""
         _root = rsqrt(mean_last(pow_scalar(x)))
-        x = mul(x, _root)
-        x = mul(x, self.scale)
-        return x
+        result = mul(x, _root)  # x is a local there, too
+        result = mul(result, self.scale)
+        return result
 
 
 class LoRALinear(Linear):

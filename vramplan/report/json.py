@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them
 
 SCHEMAS = (
     *("fit", "check", "validate", "gpus", "models", "gpu-profile", "model-profile", "error"),
+    *("runtimes", "runtime-profile"),
     *("profile-lint", "profile-new", "profile-diff", "profile-path"),
     "checkpoints",
     "explain",

@@ -137,12 +137,12 @@ def cross_entropy_by_rows(logits: Tensor, target: Tensor, rows: int) -> Tensor:
     node = tape.record("_log_softmax", (parts,), of_probabilities)
     probabilities = tape.new("_log_softmax", shape, logits.dtype, batched, None, node)
     tape.save(node, probabilities)
-    total_weights = several_numbers(tape, lambda batch: -(-per_sample * batch // rows))
+    total_weights = _numbers(tape, lambda batch: -(-per_sample * batch // rows))
     node = tape.record("nll_loss", (probabilities,), of_losses, (target, total_weights))
     return tape.new("nll_loss", (shape[0],), logits.dtype, batched, None, node)
 
 
-def several_numbers(tape: Tape, count: Callable[[int], int]) -> Tensor:
+def _numbers(tape: Tape, count: Callable[[int], int]) -> Tensor:
     """Numbers of a storage each, of which there are as many as `count` says at a micro-batch."""
     tensor = tape.new("nll_loss", (), FP32, False)
     if tape.direct:
