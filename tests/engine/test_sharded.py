@@ -60,6 +60,7 @@ def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
             reduce_dtype=draw(st.sampled_from([None, None, "fp32", "bf16"])),
             replicas=draw(st.sampled_from([1, 1, 2])),
         ),
+        offload=draw(st.sampled_from([(), (), ("parameters", "gradients", "optimizer")])) if version == 2 else (),
     )
 
 
@@ -89,7 +90,8 @@ def test_more_shards_never_hold_more_states(setup: Setup, times: int) -> None:
 @given(sharded(), st.sampled_from([2, 3, 8]))
 def test_shards_multiplied_back_cover_every_byte(setup: Setup, batch: int) -> None:
     assert setup.sharding is not None
-    setup = setup._replace(sharding=setup.sharding._replace(version=2))  # each parameter has a shard of its own
+    # each parameter has a shard of its own, and on the device
+    setup = setup._replace(sharding=setup.sharding._replace(version=2), offload=())
     one = setup._replace(sharding=None, precision=setup.precision.replace("fsdp", "amp"))
     whole, part = replay(one), replay(setup)
     held: Counter[str] = Counter()
@@ -106,7 +108,7 @@ def test_shards_multiplied_back_cover_every_byte(setup: Setup, batch: int) -> No
 def test_flat_shards_multiplied_back_cover_every_element(setup: Setup) -> None:
     """A flat parameter has no gaps, and no more padding than a device for each unit."""
     assert setup.sharding is not None
-    setup = setup._replace(sharding=setup.sharding._replace(version=1), frozen=(), max_gradient_norm=None)
+    setup = setup._replace(sharding=setup.sharding._replace(version=1), frozen=(), offload=())
     if setup.model.experts is not None:
         return
     record = replay(setup)

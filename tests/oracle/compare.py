@@ -51,7 +51,7 @@ ROWS = {
     "sharded_bits": 42,
     "flat_parameter": 45,
     "replicas": 16,
-    "sharded_more": 52,
+    "sharded_more": 60,
     "galore": 141,
     "master": 36,
     "pairs": 462,

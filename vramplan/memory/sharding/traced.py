@@ -37,7 +37,7 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
 
         return {key: word for key, word in untraced_with_zero(job).items() if word}
     strategy = job.activation_checkpointing or ""
-    if strategy == "selective-op" or (job.model.family == "titan" and strategy.startswith("selective")):
+    if strategy in ("selective", "selective-op") or (job.model.family == "titan" and strategy.startswith("selective")):
         strategy = ""  # tests/oracle/sharded_more.json and titan.json
     found = {
         "sharding": "" if shards_by_blocks(job.model.family) else job.model.family,
