@@ -16,6 +16,7 @@ from vramplan.spec import Job
 pytestmark = pytest.mark.truth
 
 UNDECLARED = {
+    "zero",
     "random",
     "optimizers",
     "selective",

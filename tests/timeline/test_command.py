@@ -232,7 +232,7 @@ def test_options_that_contradict_each_other_or_would_be_ignored_are_refused(
 
 
 def test_a_job_that_cannot_be_computed_is_refused_as_fit_refuses_it(tmp_path: Path) -> None:
-    for words in (("-m", "gpt2-xxl", "-g", "v100"), (*GPT2_XL, "--sharding", "zero3"), ("-g", "v100")):
+    for words in (("-m", "gpt2-xxl", "-g", "v100"), (*GPT2_XL, "--sharding", "fsdp"), ("-g", "v100")):
         ran = refused("timeline", *words, "--svg", tmp_path / "a.svg")
         assert ran.err == refused("fit", *words).err
     assert "textbook" in refused("timeline", *GPT2_XL, "--runtime", "textbook").err

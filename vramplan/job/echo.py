@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.job import vocabulary as words
 from vramplan.spec import (
     DDP,
     FSDP,
@@ -130,7 +131,9 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
 
 
 def _zero_to_dict(sharding: Sharded | None) -> dict[str, Any]:
-    from vramplan.job.zero import zero_to_dict
+    if sharding is None or sharding.zero is None:
+        return dict.fromkeys((*words.ZERO_SIZES, *words.ZERO_SWITCHES))
+    from vramplan.job.zero import zero_to_dict  # only these jobs pay for it
 
     return zero_to_dict(sharding)
 

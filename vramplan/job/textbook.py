@@ -252,6 +252,8 @@ class _TextbookResolver(Resolver):
             value = getattr(self.raw, key)
             if value is not None and value not in empty:
                 self.fields.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
+        if self.raw.host_memory_bytes is not None:
+            self.fields.refuse("host_memory", "no equation of the textbook looks at it", hint="leave it out")
         if self.raw.offload_activations:
             self.fields.refuse("offload", "no equation of the textbook looks at it", hint="leave it out")
 

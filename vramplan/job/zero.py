@@ -91,12 +91,11 @@ def _size(resolver: Resolver, key: str, given: dict[str, Any], kind: str) -> int
     return DEFAULTS[key]
 
 
-def zero_to_dict(sharding: Sharded | None) -> dict[str, Any]:
+def zero_to_dict(sharding: Sharded) -> dict[str, Any]:
     """The switches as keys of `parallel`: null where they mean nothing."""
-    zero = None if sharding is None else sharding.zero
+    zero = sharding.zero
+    assert zero is not None
     found: dict[str, Any] = dict.fromkeys((*words.ZERO_SIZES, *words.ZERO_SWITCHES))
-    if sharding is None or zero is None:
-        return found
     found["reduce_bucket_size"] = zero.reduce_bucket_size
     found["overlap_comm"] = zero.overlap_comm
     if sharding.kind == "zero3":
@@ -114,6 +113,6 @@ def only_with_zero(resolver: Resolver) -> None:
 
 def needs_a_stage(resolver: Resolver) -> None:
     """Refuse DeepSpeed's engine without ZeRO, whose optimizers are others."""
-    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    fields = resolver.raw.fields
     message = f"{resolver.raw.sharding or 'none'} is not modelled under the runtime {DEEPSPEED}"
-    fields.refuse("sharding", message, hint=f"one of {', '.join(ZERO_STAGES)}")
+    fields.refuse("parallel.sharding", message, hint=f"one of {', '.join(ZERO_STAGES)}")

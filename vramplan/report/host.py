@@ -13,7 +13,7 @@ def host_facts(host: Host) -> list[tuple[str, str]]:
         kept.append(f"{_gib(host.saved_bytes)} of what forward saves")
     if host.states_bytes:
         kept.append(f"{_gib(host.states_bytes)} of states")
-    facts = [("host", f"{' and '.join(kept)}, {_gib(host.pinned_bytes)} of pinned memory among it")]
+    facts = [("host", f"{' and '.join(kept)}; pinned blocks take {_gib(host.pinned_bytes)}")]
     if not host.states_bytes:
         facts = [("host", f"{kept[0]}, in {_gib(host.pinned_bytes)} of pinned memory")]
     devices = "1 device" if host.devices_per_node == 1 else f"{host.devices_per_node} devices"

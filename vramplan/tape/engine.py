@@ -134,7 +134,7 @@ def _run(tape: Tape, node: Node) -> None:
         saved = taken[start:end]
         taken[start:end] = [None] * node.width
         results = list(node.fn(grad, saved))
-        del saved
+        del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
     elif tape.host and node.saved:
         saved = unpacked(node.saved)
         results = list(node.fn(grad, saved))

@@ -31,7 +31,7 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
         "compile": "true" if job.compile else "",
         "loss": job.loss if job.loss == "dpo" or (stage3 and job.loss != "standard") else "",
         "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
-        "offload": "activations" if job.offload_activations else "",
+        "offload": _untraced_offload(job),
         "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",
         "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
         "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
@@ -41,3 +41,10 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
 def _is_traced(job: Job, stage3: bool) -> bool:
     """Whether the family was; under stage 3 without the experts, whose weights belong to no module that is followed."""
     return job.model.family in FAMILIES and not (stage3 and job.model.experts is not None)
+
+
+def _untraced_offload(job: Job) -> str:
+    """Activations, and the optimizer of a mixture of experts."""
+    if job.offload_activations:
+        return "activations"
+    return "the optimizer of a mixture of experts" if job.offload and job.model.experts is not None else ""
