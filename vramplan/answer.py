@@ -542,10 +542,15 @@ def _beside(decision: Decision) -> list[str]:
     return exceeding(job, decision.judge, decision.setup, decision.record, rung.peak)
 
 
+def _has_a_part(job: Job) -> bool:
+    """Whether the parameters that are counted are those of a part of the model."""
+    return job.model.family == "megatron" or (job.split is not None and job.split.pipeline > 1)
+
+
 def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:
     said = []
     declared = job.model.declared_parameters
-    if declared is not None and declared != total_parameters and job.model.family != "megatron":  # whose are a part
+    if declared is not None and declared != total_parameters and not _has_a_part(job):
         said.append(
             f"{job.model.name} declares {declared:,} parameters, but its architecture has {total_parameters:,}: "
             "the answer is for the architecture"

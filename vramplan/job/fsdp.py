@@ -58,9 +58,9 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
     no_sync = raw.no_sync
     if no_sync is None:
         no_sync = raw.runtime in {None, "transformers"}
-        if raw.runtime == "torchtitan" and raw.split is not None:
-            no_sync = raw.split.pipeline > 1
         why = "Trainer accumulates under no_sync" if no_sync else "a plain loop sums the gradients of each micro-step"
+        if raw.runtime == "torchtitan" and raw.split is not None and raw.split.pipeline > 1:
+            no_sync, why = True, "the last micro-batch of a pipeline reduces for all"
         resolver.assume("parallel.no_sync", no_sync, why)
     version = raw.fsdp_version
     if version is None:

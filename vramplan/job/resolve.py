@@ -256,7 +256,7 @@ class Resolver:
         if model.family == "titan":
             from vramplan.job.titan import check_titan  # only the jobs of torchtitan pay for it
 
-            check_titan(self, job)
+            job = check_titan(self, job)
             if self.fields.sink.refusals:
                 return None
         if _is_special(job):
@@ -510,7 +510,7 @@ class Resolver:
             self.fields.refuse("loss", message, hint="use standard")
         else:
             hint = "--runtime megatron" if loss == "vocab-parallel" else None
-            modelled = ", ".join(words.MODELLED_LOSSES)
+            modelled = ", ".join(one for one in words.MODELLED_LOSSES if one != loss)
             self.fields.refuse("loss", f"{loss} is not modelled (modelled: {modelled})", hint=hint)
         return "standard"
 

@@ -56,8 +56,11 @@ def titan_split(resolver: Resolver, split: Split | None, loss: str, sequence_len
     return split, loss
 
 
-def check_titan(resolver: Resolver, job: Job) -> None:
-    """Refuse what torchtitan's code has not, and what was not traced with it, each where it was given."""
+def check_titan(resolver: Resolver, job: Job) -> Job:
+    """Refuse what torchtitan's code has not, and what was not traced with it, each where it was given.
+
+    The job is returned with what was assumed on the way.
+    """
     fields, model = resolver.raw.fields, job.model
     parallel = fields.fields("parallel") or fields
     strategy = job.activation_checkpointing
@@ -82,13 +85,26 @@ def check_titan(resolver: Resolver, job: Job) -> None:
         "optimizer_in_backward": "true" if job.optimizer_in_backward else None,
         "grad_scaler": "true" if job.grad_scaler else None,
         "ema": "true" if job.ema else None,
+        "offload": ", ".join(job.offload) or None,
     }
     for key, word in given.items():
         if word is not None:
             message = f"{word} is not modelled with torchtitan's code of {model.name}"
             fields.refuse(key, message, hint="leave it out, or runtime: pytorch")
-    split, sharding = job.split, job.sharding
-    if split is not None and split.pipeline > 1:
+    sharding = job.sharding
+    if sharding is not None and sharding.version != 2:
+        parallel.refuse("fsdp_version", f"{sharding.version} is not torchtitan's", hint="leave it out")
+    if sharding is not None and sharding.replicas > 1 and job.split is not None:
+        parallel.refuse("sharding", "groups of replicas are not modelled with a split model", hint="use fsdp")
+    if job.split is not None:
+        _check_split(resolver, job, job.split)
+    return job._replace(assumptions=tuple(resolver.assumptions))
+
+
+def _check_split(resolver: Resolver, job: Job, split: Split) -> None:
+    fields, model, sharding = resolver.raw.fields, job.model, job.sharding
+    parallel = fields.fields("parallel") or fields
+    if split.pipeline > 1:
         if sharding is None or sharding.kind != FSDP_GRAD_OP:
             message = "torchtitan keeps parameters whole from one micro-batch of a pipeline to the next"
             parallel.refuse("sharding", message, hint="use fsdp-grad-op")
@@ -98,9 +114,9 @@ def check_titan(resolver: Resolver, job: Job) -> None:
         if split.schedule == "gpipe" and job.gradient_accumulation_steps is None:
             message = "gpipe holds them all at once, so it has to be given"
             fields.refuse("gradient_accumulation_steps", message, hint="gradient_accumulation_steps: 8")
-    if split is None or split.tensor == 1:
+    if split.tensor == 1:
         return
-    if job.sharding is None or job.sharding.kind == DDP:
+    if sharding is None or sharding.kind == DDP:
         message = "torchtitan combines tensor parallelism with FSDP alone"
         parallel.refuse("sharding", message, hint="--gpus 16 --tensor 8 --sharding fsdp")
     for size, what in ((model.key_value_heads, "key and value heads"), (model.vocabulary_size, "words")):

@@ -69,8 +69,8 @@ CHECKPOINTINGS = (
 
 ATTENTIONS = ("eager", "flash", "efficient", "math", "sdpa")
 LM_LOSSES = ("chunked:N", "fused", "dpo")  # over a causal language model's head
-MODELLED_LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification")
-LOSSES = (*MODELLED_LOSSES, "vocab-parallel")  # the last is what Megatron does anyway
+MODELLED_LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", "vocab-parallel")
+LOSSES = MODELLED_LOSSES  # the last is what Megatron does anyway, and torchtitan by default
 
 PADDINGS = ("none", "right")
 DPO_REFERENCES = ("model", "precomputed", "adapter-off")

@@ -97,7 +97,6 @@ def reserved_bytes(record: Record) -> int:
     pools = Pools()
     for number, size in enumerate(weights):
         pools.allocate(("weight", number), size)
-    total = sum(weights)
     owned = 0  # bytes of the optimizer
     for number, state in enumerate(record.states):
         size = state.at(0) // state.copies
@@ -107,24 +106,31 @@ def reserved_bytes(record: Record) -> int:
             stream = REDUCING if state.category == "gradients" else COMPUTE
             for copy in range(state.copies):
                 pools.allocate((state.category, number, copy), size, stream)
-    each = owned // total if total else 0
     names, renamed = _names(record)
     step = next(position for position, name in record.phases if name == "step")
     for iteration in range(ITERATIONS):
         for position, event in enumerate(record.events):
             if iteration == 0 and position == step:
-                for number, size in enumerate(weights):
-                    for which in range(each):
-                        pools.allocate(("state", number, which), size)
-                if owned > each * total:
-                    pools.allocate("state", owned - each * total)
+                _make_states(pools, weights, owned)
             index = event if event >= 0 else ~event
-            name = names.get(index, index)
             if event >= 0 and index not in names:
                 pools.allocate(index, record.fixed[index], _stream_of(record, index))
             elif event < 0 and index not in renamed:
-                pools.release(name)
+                pools.release(names.get(index, index))
+        if iteration == 0 and step == len(record.events):  # a fused step allocates nothing
+            _make_states(pools, weights, owned)
     return pools.reserved_bytes
+
+
+def _make_states(pools: Pools, weights: tuple[int, ...], owned: int) -> None:
+    """The first step makes the states of the optimizer: of each weight as many as there are in all."""
+    total = sum(weights)
+    each = owned // total if total else 0
+    for number, size in enumerate(weights):
+        for which in range(each):
+            pools.allocate(("state", number, which), size)
+    if owned > each * total:
+        pools.allocate("states", owned - each * total)
 
 
 def _stream_of(record: Record, index: int) -> str:
