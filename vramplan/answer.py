@@ -412,7 +412,10 @@ def _overheads(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
     parts, what = [], "allocated"
     if peak.stranded:
         what = "that"
-        parts.append(Component("streams", peak.stranded, "blocks of streams that no other stream can use"))
+        why = "blocks of streams that no other stream can use"
+        if judge.job.model.family == "megatron":
+            why = "blocks of their own, as what was freed is too small"
+        parts.append(Component("streams", peak.stranded, why))
     basis = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}"
     if judge.simulates:
         basis = "free blocks in the pools of three streams, simulated"

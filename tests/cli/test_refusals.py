@@ -12,12 +12,8 @@ GPT2 = ("-m", "gpt2", "-g", "a100")
 OLD = ("-m", "gpt2", "-g", "v100")
 
 NOT_MODELLED = {
-    "--tensor 2": ("parallel.tensor", "2"),
-    "--pipeline 4": ("parallel.pipeline", "4"),
-    "--pipeline 4 --schedule 1f1b": ("parallel.pipeline", "4"),
     "--context 2": ("parallel.context", "2"),
     "--expert 2": ("parallel.expert", "2"),
-    "--sequence-parallel": ("parallel.sequence_parallel", "true"),
     "--gpus 8 --sharding zero3 --offload parameters": ("offload", "parameters"),
     "--gpus 8 --sharding zero2 --optimizer rmsprop --precision mixed-fp16": ("optimizer", "rmsprop"),
     "--gpus 8 --sharding fsdp --optimizer muon": ("optimizer", "muon"),
@@ -39,7 +35,6 @@ NOT_MODELLED = {
     "--optimizer adafactor --precision mixed-bf16": ("optimizer", "adafactor"),
     "--gradient-dtype fp32 --precision pure-bf16": ("gradient_dtype", "pure-bf16"),
     "--optimizer galore-adamw:64": ("optimizer", "galore-adamw:64"),
-    "--runtime megatron": ("runtime", "megatron"),
     "--runtime deepspeed": ("parallel.sharding", "deepspeed"),
     "--activation-model book": ("activation_model", "textbook"),
     "--activation-bytes 65GB": ("activation_bytes", "textbook"),

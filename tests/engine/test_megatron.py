@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.cli.running import run
 from vramplan.job import build_job
 from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.parallel.stages import Stage, blocks_of_parts, in_flight, moments_of
+from vramplan.memory.parallel.stages import Stage, blocks_of_parts, in_flight, moments_of, stages_of
 from vramplan.models.modules import CORE, Segment
 from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, ZERO1, ModelShape, Sharded, Split
 
@@ -179,6 +179,30 @@ def test_16_bit_gradients_are_cast_for_the_step() -> None:
     shared = replay(setup._replace(sharding=Sharded(DISTRIBUTED_OPTIMIZER, 2)))
     assert whole == sum(state.at(2) for state in record.states if state.category == "master")
     assert shared.peaks(2)["step"] - shared.static_bytes(2) < whole * 0.51  # half of it, each part rounded
+
+
+SCHEDULES = [  # forward and backward of a stage of four, by the library's own schedule, without gradients and states
+    ({}, 0, 34333184, 34454016),
+    ({}, 1, 26159104, 26013696),
+    ({}, 3, 13046272, 12625920),
+    ({"recompute": "full"}, 0, 9888256, 11328000),
+]
+LOGGED_BYTES = 8 * 512  # of the last stage: what the micro-batches of a step leave for the log, not modelled
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize(("row", "number", "forward", "backward"), SCHEDULES)
+def test_stages_as_the_schedule_of_the_library_runs_them(
+    row: dict[str, Any], number: int, forward: int, backward: int
+) -> None:
+    """forward_backward_pipelining_without_interleaving of eight micro-batches."""
+    split = Split(tensor=2, pipeline=4, pipeline_split="blocks")
+    setup = setup_of({"tp": 2, "seq": 256, "layers": 2, **row})
+    record = replay(setup._replace(split=split, stage=stages_of(split, 8, 8)[number]))
+    apart = sum(one.at(2) for one in record.states if one.category in ("master", "optimizer", "gradients"))
+    peaks = record.peaks(2)
+    logged = LOGGED_BYTES if number == 3 else 0
+    assert (peaks["forward"] - apart + logged, peaks["backward"] - apart + logged) == (forward, backward)
 
 
 @pytest.mark.closed_form

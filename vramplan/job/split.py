@@ -24,7 +24,8 @@ def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Ru
             CHECKS[key](resolver, split, model, sequence_length)
         else:
             shown = "true" if given is True else given
-            fields.refuse(key, f"{shown} is not modelled for {known} under {runtime.name}", hint="--runtime megatron")
+            hint = "leave it out" if runtime.name == "megatron" else "--runtime megatron"
+            fields.refuse(key, f"{shown} is not modelled for {known} under {runtime.name}", hint=hint)
 
 
 def _tensor(resolver: Resolver, split: Split, model: ModelShape, _sequence_length: int) -> None:

@@ -69,7 +69,11 @@ class Judge:
             return ()
         from vramplan.memory.parallel.stages import stages_of  # only pipelines pay for it
 
-        return stages_of(split, self.job.model.blocks, self.job.gradient_accumulation_steps)
+        job = self.job
+        steps = job.gradient_accumulation_steps
+        if steps is None and job.micro_batch_size is not None and job.global_batch_size:
+            steps = max(1, job.global_batch_size // (job.micro_batch_size * job.data_parallel_size))
+        return stages_of(split, job.model.blocks, steps)
 
     @property
     def stacks(self) -> tuple[int, ...]:
@@ -86,9 +90,11 @@ class Judge:
             return 0
         from vramplan.memory.parallel.stages import contenders  # only pipelines pay for it
 
-        return max(
-            contenders(stages), key=lambda i: self.record(strategy, accumulates, micro == 1, i).peak_bytes(micro)
-        )
+        def held(stage: int) -> int:
+            record = self.record(strategy, accumulates, micro == 1, stage)
+            return record.peak_bytes(micro) + record.stranded_bytes(micro)
+
+        return max(contenders(stages), key=held)
 
     def envelope(self, strategy: str, accumulates: bool) -> Envelope:
         """Peak over all micro-batches above 1."""
@@ -106,7 +112,19 @@ class Judge:
     def held_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
         """The same with what the streams keep for themselves: what the allocator has to hold."""
         record = self.record_at(strategy, micro, accumulates)
-        return record.peak_bytes(micro) + record.stranded_bytes(micro)
+        return record.peak_bytes(micro) + self.stranded_bytes(record, micro)
+
+    def stranded_bytes(self, record: Record, micro: int) -> int:
+        """Of a record what the allocator holds beside the peak.
+
+        Under Megatron that is what was freed in pieces that are too small: it goes back to the device before an
+        allocation fails, so it is no more than there is room for.
+        Source: c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks, which malloc calls when memory is short.
+        """
+        found = record.stranded_bytes(micro)
+        if found and self.job.model.family == "megatron":
+            return min(found, max(0, self.limits.high - record.peak_bytes(micro)))
+        return found
 
     def record_at(self, strategy: str, micro: int, accumulates: bool) -> Record:
         """The record that is valid at a micro-batch, of the most loaded stage."""
@@ -116,7 +134,7 @@ class Judge:
         """The peak of a schedule on its way to the device."""
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         record = self.record_at(strategy, micro, accumulates)
-        allocated, stranded = record.peak_bytes(micro), record.stranded_bytes(micro)
+        allocated, stranded = record.peak_bytes(micro), self.stranded_bytes(record, micro)
         simulated = self._simulated_bytes(strategy, schedule)
         return footprint(allocated, self.outside_bytes, self.margin_percent, stranded, simulated)
 

@@ -28,7 +28,8 @@ def rows_of_stages(judge: Judge, strategy: str, schedule: Schedule) -> tuple[Sta
     micro, accumulates = schedule.micro_batch_size, schedule.accumulates
     found = []
     for stage in judge.stages:
-        allocated = judge.record(strategy, accumulates, micro == 1, stage.number).peak_bytes(micro)
-        device = footprint(allocated, judge.outside_bytes, judge.margin_percent).device
+        record = judge.record(strategy, accumulates, micro == 1, stage.number)
+        allocated, stranded = record.peak_bytes(micro), judge.stranded_bytes(record, micro)
+        device = footprint(allocated, judge.outside_bytes, judge.margin_percent, stranded).device
         found.append(StageRow(stage.number, stage.blocks, stage.first, stage.last, stage.in_flight, allocated, device))
     return tuple(found)

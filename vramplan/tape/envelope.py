@@ -18,8 +18,8 @@ class Envelope:
     """The peak of a record at any micro-batch it is valid for."""
 
     def __init__(self, record: Record) -> None:
-        fixed = sum(state.fixed_bytes for state in record.states)
-        per_sample = sum(state.per_sample_bytes for state in record.states)
+        fixed = sum(state.fixed_bytes * state.copies for state in record.states)
+        per_sample = sum(state.per_sample_bytes * state.copies for state in record.states)
         lines: list[Line] = [(fixed, per_sample)]
         found: dict[Alive, list[Line]] = {(): lines}
         level = (fixed, per_sample)

@@ -31,6 +31,9 @@ class State(NamedTuple):
         return -(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES * self.copies
 
 
+OF_OTHERS = ("gradients", "weights", "in_flight")  # of earlier micro-steps, that stay whole, of other micro-batches
+
+
 class Moment(NamedTuple):
     """The worst moment of a phase."""
 
@@ -156,7 +159,7 @@ class Record:
         for position, storage, copies in _flat(self.trees[0][1]):
             if position >= self.saved_at:
                 break
-            if self.categories[storage] not in ("gradients", "weights"):  # of earlier micro-steps; that stay whole
+            if self.categories[storage] not in OF_OTHERS:
                 total += sizes[storage] * copies
         return total
 

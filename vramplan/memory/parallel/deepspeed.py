@@ -28,16 +28,17 @@ def hidden_bytes(recipe: Recipe) -> int:
     return recipe.sequence_length * recipe.shape.hidden_size * recipe.weight_dtype.itemsize
 
 
-def pipeline_states(recipe: Recipe, stage: Stage | None) -> list[State]:
-    """What the engine holds for a stage: copies of inputs and outputs in flight, and what it receives into."""
+def copies_in_flight(stage: Stage | None) -> list[int]:
+    """How often the engine holds the input, and the output, of a stage, beside what its forward pass has saved."""
     if stage is None:
         return []
-    size, found = hidden_bytes(recipe), []
-    if not stage.first:
-        found += [State("in_flight", 0, size, stage.in_flight), State(COMMUNICATION, 0, size)]
-    if not stage.last:
-        found += [State("in_flight", 0, size, stage.in_flight), State(COMMUNICATION, 0, size)]
-    return found
+    return [stage.in_flight for end in (stage.first, stage.last) if not end]
+
+
+def pipeline_states(recipe: Recipe, stage: Stage | None) -> list[State]:
+    """What a stage receives into."""
+    size = hidden_bytes(recipe)
+    return [State(COMMUNICATION, 0, size) for _ in copies_in_flight(stage)]
 
 
 def states_of(
@@ -58,10 +59,29 @@ def states_of(
 def add_to_fp32(tape: Tape) -> None:
     """BF16_Optimizer adds each gradient to its fp32 buffer, through a copy in fp32: one at a time."""
     copied: Tensor | None = None
+    largest = largest_block(tape)
     for one in tape.parameters:
         copied = None
         copied = tape.new("to", one.shape, FP32, False)
+        apart_if_largest(tape, copied, largest)
     del copied
+
+
+def largest_block(tape: Tape) -> int:
+    """Bytes of the largest single tensor that forward and backward have made, at the representative micro-batch."""
+    made = zip(tape.fixed, tape.per_sample, tape.categories, strict=True)
+    return max(fixed + each * tape.batch for fixed, each, category in made if category != "in_flight")
+
+
+def apart_if_largest(tape: Tape, tensor: Tensor, largest: int) -> None:
+    """A tensor that is larger than every block that was freed gets one of its own: freed ones cannot be joined.
+
+    Source: c10/cuda/CUDACachingAllocator.cpp, get_free_block and try_merge_blocks: segments are never merged.
+    """
+    storage = tensor.storage
+    assert storage is not None
+    if tape.fixed[storage.index] > largest:
+        tape.elsewhere.add(storage.index)
 
 
 def reduce_and_step(tape: Tape, precision: Precision, shards: int) -> None:
@@ -74,6 +94,9 @@ def reduce_and_step(tape: Tape, precision: Precision, shards: int) -> None:
     part = -(-elements // shards)
     bucket = tape.new("reduce", (BUCKET_ELEMENTS,), precision.weights, False, category=COMMUNICATION)
     del bucket
+    largest = largest_block(tape)
     flat = tape.new("flatten", (part,), precision.weights, False)
     wide = tape.new("to", (part,), FP32, False)
+    apart_if_largest(tape, flat, largest)
+    apart_if_largest(tape, wide, largest)
     del flat, wide

@@ -10,25 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.memory.optimizers import MOMENTS
 from vramplan.memory.parallel import deepspeed
-from vramplan.memory.parallel.stages import Moment
+from vramplan.memory.parallel.stages import Moment, Stage
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
-from vramplan.models.modules import Slice
+from vramplan.models.modules import Recipe, Slice
 from vramplan.spec import DISTRIBUTED_OPTIMIZER, ZERO1, Sharded, Split
 from vramplan.tape.engine import backward, walk
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
 from vramplan.tape.tape import Tape, rounded
-from vramplan.tape.tensors import FP16, FP32, DType, Parameter, Tensor, round_up
+from vramplan.tape.tensors import FP16, FP32, DType, Parameter, Storage, Tensor, round_up
 
 if TYPE_CHECKING:
     from vramplan.memory.iteration import Setup
 
 IN_FLIGHT = "in_flight"  # component of the answer
+
+
+class Waiting(NamedTuple):
+    """Tensors that other micro-batches hold: bytes that are fixed, bytes per sample, how many of them."""
+
+    fixed_bytes: int
+    per_sample_bytes: int
+    copies: int
+
+
 START_MULTIPLE = 64  # elements at which each parameter of a buffer begins (param_and_grad_buffer.py)
 BUFFER_MULTIPLE = 128  # elements of a buffer that is shared
 SCALARS = {FP16: 3}  # the scale, whether one was infinite, a flag of the kernels; else the scale alone
@@ -39,37 +49,96 @@ def replay_megatron(setup: Setup, tape: Tape) -> Record:
     stage = setup.stage
     if stage is None or len(stage.parts) == 1:
         record = replay_part(setup, tape)
-        others = 0 if stage is None else stage.in_flight - 1
-        return with_states(record, in_flight_states(record, others)) if others else record
-    found = []
+        others = waiting_beside(setup, [record], (0 if stage is None else stage.in_flight - 1,))
+        return replay_part(setup, _fresh(tape), others) if others else record
+    found, parts = [], []
     for i in range(len(stage.parts)):
         first, last = stage.first and i == 0, stage.last and i == len(stage.parts) - 1
-        part = stage._replace(parts=stage.parts[i : i + 1], first=first, last=last, in_flight=1, moments=())
-        own = tape if i == 0 else Tape(tape.batch, direct=tape.direct)
-        found.append(replay_part(setup._replace(stage=part), own))
+        part = stage._replace(
+            parts=stage.parts[i : i + 1], first=first, last=last, in_flight=1, moments=(), whole=stage.parts
+        )
+        parts.append(setup._replace(stage=part))
+        found.append(replay_part(parts[-1], _fresh(tape)))
     shared = max((record.states[-1] for record in found), key=lambda state: state.per_sample_bytes)
     common = [state for record in found for state in record.states[:-1]] + [shared]
+    saved = [record.saved_bytes(tape.batch) for record in found]
 
-    def beside(moment: Moment) -> Record:
-        states = [
-            state
-            for record, count in zip(found, moment.waiting, strict=True)
-            for state in in_flight_states(record, count)
-        ]
-        return with_states(found[moment.part], common + states, instead=True)
+    def level(moment: Moment) -> int:
+        """At the representative micro-batch; all parts have the same states beside them."""
+        own = found[moment.part]
+        waiting = sum(count * size for count, size in zip(moment.waiting, saved, strict=True))
+        return waiting + own.peak_bytes(tape.batch) - own.static_bytes(tape.batch)
 
-    worst = max((beside(moment) for moment in stage.moments), key=lambda record: record.peak_bytes(tape.batch))
-    worst.parameters = worst.trainable_parameters = worst.reached_parameters = sum(one.parameters for one in found)
-    return worst
-
-
-def with_states(record: Record, states: list[State], *, instead: bool = False) -> Record:
-    """A record with further states, or with others."""
-    return record.with_states(states if instead else record.states + states)
+    worst = max(stage.moments, key=level)
+    others = waiting_beside(setup, found, worst.waiting)
+    record = replay_part(parts[worst.part], _fresh(tape), others).with_states(common)
+    record.parameters = record.trainable_parameters = record.reached_parameters = sum(one.parameters for one in found)
+    return record
 
 
-def replay_part(setup: Setup, tape: Tape) -> Record:
-    """One micro-batch of one part of a model, the step of its optimizer, and its states; the shared buffer is last."""
+def _fresh(tape: Tape) -> Tape:
+    return Tape(tape.batch, direct=tape.direct)
+
+
+def waiting_beside(setup: Setup, records: Sequence[Record], counts: Sequence[int]) -> list[Waiting]:
+    """What the other micro-batches in flight hold: what forward has saved of each part, and what the engine keeps."""
+    found = [
+        Waiting(record.fixed[storage], record.per_sample[storage], copies * count)
+        for record, count in zip(records, counts, strict=True)
+        for storage, copies in record.kept().items()
+        if count and record.categories[storage] != IN_FLIGHT
+    ]
+    if slice_of(setup).deepspeed:
+        from vramplan.memory.iteration import recipe_of
+
+        size = deepspeed.hidden_bytes(recipe_of(setup, precision_of(setup.precision)))
+        found += [Waiting(0, size, count) for count in deepspeed.copies_in_flight(setup.stage)]
+    return [one for one in found if one.copies]
+
+
+def exchanged_before(setup: Setup, recipe: Recipe) -> list[Waiting]:
+    """What variables of a schedule still hold of the micro-batch before while the next one runs forward.
+
+    The input of the stage and its gradient, and the gradient of its output. An interleaved device has both ends.
+    Source: core/pipeline_parallel/schedules.py, forward_backward_pipelining_without_interleaving and with_interleaving.
+    """
+    stage, part = setup.stage, recipe.slice
+    if stage is None or not stage.steady or part.deepspeed:
+        return []
+    count = 2 if stage.parts != stage.device_parts else 2 * (not stage.first) + (not stage.last)
+    length = recipe.sequence_length // (part.tensor if part.sequence_parallel else 1)
+    size = length * recipe.shape.hidden_size * recipe.weight_dtype.itemsize
+    tokens = [] if part.last else [Waiting(rounded(FP32.itemsize), 0, 1)]  # of the micro-batch, which are none
+    return [Waiting(0, size, 1)] * count + tokens
+
+
+def _exchanged_in_backward(stage: Stage | None) -> int:
+    """How many of them are there until backward is over: the gradient of the input, of both ends on such a device."""
+    if stage is None:
+        return 0
+    return 2 if stage.parts != stage.device_parts else int(not stage.first)
+
+
+def _hold(tape: Tape, one: Waiting) -> Storage:
+    """Memory of other micro-batches, while forward and backward run."""
+    fixed, each, copies = one
+    index = len(tape.fixed)
+    if tape.direct and each:
+        fixed, each = fixed + rounded(each * tape.batch), 0
+    tape.fixed.append(fixed * copies)
+    tape.per_sample.append(each * copies)
+    if each:
+        tape.sized[index] = lambda batch: copies * (fixed + rounded(each * batch))
+    tape.operators.append(IN_FLIGHT)
+    tape.categories.append(IN_FLIGHT)
+    return Storage(tape.events, index)
+
+
+def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Record:
+    """One micro-batch of one part of a model, the step of its optimizer, and its states; the shared buffer is last.
+
+    `others` wait beside it until the step.
+    """
     from vramplan.memory.iteration import recipe_of
 
     precision = precision_of(setup.precision)
@@ -78,6 +147,8 @@ def replay_part(setup: Setup, tape: Tape) -> Record:
     tape.gradients_resident = tape.reentrant = True
 
     tape.phase("forward")
+    waiting = [_hold(tape, one) for one in others]
+    before = [_hold(tape, one) for one in exchanged_before(setup, recipe)]
     out: Tensor = model().loss
     if recipe.slice.last and precision.weights is FP16:
         out = mul_scalar(out)  # the scale of the loss
@@ -87,6 +158,7 @@ def replay_part(setup: Setup, tape: Tape) -> Record:
     saved_at = len(tape.events)
 
     tape.phase("backward")
+    del before[_exchanged_in_backward(setup.stage) :]
     if gradient is None:
         backward(tape, out)
     else:
@@ -94,6 +166,9 @@ def replay_part(setup: Setup, tape: Tape) -> Record:
     del out, gradient
     if recipe.slice.deepspeed and setup.fp32_gradients:
         deepspeed.add_to_fp32(tape)
+
+    waiting.clear()
+    before.clear()
 
     tape.phase("step")
     tape.category = "temporaries"
@@ -115,6 +190,7 @@ def replay_part(setup: Setup, tape: Tape) -> Record:
         _fp32_gradients(tape, precision, gradient_dtype, setup.sharding.shards if shared and setup.sharding else 1)
         states = states_of(tape.parameters, setup, precision, gradient_dtype)
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
+    states.append(State("buffers", scalars_of_schedule(setup.stage), 0))
     states.append(State("buffers", 0, model.buffer_bytes()))
     record = Record(tape, states, saved_at)
     for parameter in tape.parameters:
@@ -146,14 +222,6 @@ def later_stages(tape: Tape, out: Tensor, gradient: Tensor) -> None:
     tape.held.clear()
 
 
-def in_flight_states(record: Record, others: int) -> list[State]:
-    """What forward has saved, once for each other micro-batch in flight."""
-    return [
-        State(IN_FLIGHT, record.fixed[storage], record.per_sample[storage], copies * others)
-        for storage, copies in record.kept().items()
-    ]
-
-
 def _fp32_gradients(tape: Tape, precision: Precision, gradient_dtype: DType, shares: int) -> None:
     """Before the step 16-bit gradients become fp32, all at once (_copy_model_grads_to_main_grads)."""
     if not precision.master or gradient_dtype is FP32:
@@ -163,6 +231,16 @@ def _fp32_gradients(tape: Tape, precision: Precision, gradient_dtype: DType, sha
         for one in tape.parameters
         if one.node is not None
     ]
+
+
+def scalars_of_schedule(stage: Stage | None) -> int:
+    """The number of tokens, and on the last stage that of one micro-batch; what each has for the log is left out.
+
+    Source: core/pipeline_parallel/schedules.py, total_num_tokens and forward_step_calc_loss.
+    """
+    if stage is None or not stage.steady:
+        return 0
+    return (1 + stage.last) * rounded(FP32.itemsize)
 
 
 def states_of(

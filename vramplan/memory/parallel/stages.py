@@ -29,7 +29,14 @@ class Stage(NamedTuple):
     last: bool  # and the head
     in_flight: int  # micro-batches, each of one part, whose backward pass has yet to come while the newest one runs
     moments: tuple[Moment, ...] = ()  # of an interleaved schedule
+    whole: tuple[int, ...] = ()  # of one part of a device that has several: all of them
+    steady: bool = False  # variables of the schedule still hold what the micro-batch before has exchanged
     micro_batches: int | None = None  # of a step; None: nobody has said how many
+
+    @property
+    def device_parts(self) -> tuple[int, ...]:
+        """The parts of the whole device, where this is one of them."""
+        return self.whole or self.parts
 
     @property
     def blocks(self) -> int:
@@ -59,6 +66,7 @@ def stages_of(split: Split, blocks: int, micro_batches: int | None) -> tuple[Sta
                 first=number == 0,
                 last=number == count - 1,
                 in_flight=in_flight(split, number, micro_batches or FULL),
+                steady=split.schedule != "gpipe",
                 moments=tuple(moments_of(split, number, micro_batches)) if virtual > 1 else (),
                 micro_batches=micro_batches,
             )
