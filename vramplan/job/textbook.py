@@ -252,10 +252,16 @@ class _TextbookResolver(Resolver):
             value = getattr(self.raw, key)
             if value is not None and value not in empty:
                 self.fields.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
+        if self.raw.offload_activations or self.raw.offload:
+            self.fields.refuse("offload", "no equation of the textbook looks at it", hint="leave it out")
         if self.raw.host_memory_bytes is not None:
             self.fields.refuse("host_memory", "no equation of the textbook looks at it", hint="leave it out")
-        if self.raw.offload_activations:
-            self.fields.refuse("offload", "no equation of the textbook looks at it", hint="leave it out")
+        if self.raw.split is not None:
+            parallel = self.fields.fields("parallel") or self.fields
+            for key in ("tensor", "pipeline", "context", "expert", "sequence_parallel"):
+                value = getattr(self.raw.split, key)
+                if value is True or value > 1:
+                    parallel.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
 
     def _strategy(self, model: TextbookModel | None) -> str | None:
         """The checkpointing that is pinned; a factor of the text's own stands for "every so many layers"."""
