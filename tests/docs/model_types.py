@@ -28,6 +28,7 @@ IN_WORDS = {
     "_attention_dropout": "as attention_dropout",
     "_all_biases": "as qkv_bias",
     "_groups": "1",
+    "_is_new": "whether there are several key-value heads",
     "_norms": "1",
     "patches_and_class": "(image_size // patch_size) ** 2 + 1",
     "_layers": "the sum of depths",
