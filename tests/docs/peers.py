@@ -287,6 +287,7 @@ def gpt3() -> Case:
         (7 * scores, "the scores of the block in work, computed again: three tensors of 2 bytes and a mask"),
         (2 * scores, "the buffer that collectives and eager attention share, as large as the scores"),
         ((waiting + 1) * 2048**2, "a causal mask of each micro-batch in flight, a byte for each pair of tokens"),
+        (2 * 2 * part, "gradients of inputs of the micro-batch before, which variables of the schedule still hold"),
         (-14 * part, "what the block in work has freed of its 34sbh/t, less four gradients on their way"),
     )
     peers = [

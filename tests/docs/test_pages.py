@@ -347,6 +347,7 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words = {**{f"as {key}": value for key, value in given.items()}, "4 x hidden_size": 400}
     in_words |= {"the sum of depths": 3, "the last of widths": 4}
     in_words["(image_size // patch_size) ** 2 + 1"] = 197
+    in_words["whether there are several key-value heads"] = False
     in_words |= {"shared x intermediate_size": 140, "plain_size + rotary_size": 30}
     for name, said in table.items():
         kind = MODEL_TYPES[name]

@@ -360,7 +360,7 @@ def test_options_may_come_as_text() -> None:
         ({"gradient_dtype": "none"}, "belongs to the runtime textbook"),
         ({"checkpoint_factor": 4}, "checkpoint_factor: belongs to the runtime textbook"),
         ({"image_size": 224}, "image_size: 224 pixels mean nothing to inline gpt2, a model that takes no images"),
-        ({"parallel": {"tensor": 2}}, "parallel.tensor: 2 is not modelled"),
+        ({"parallel": {"tensor": 2}, "runtime": "pytorch"}, "parallel.tensor: 2 is not modelled"),
         ({"parallel": {"sharding": "fsdp"}}, "parallel.sharding: fsdp needs several devices, not parallel.data 1"),
         ({"parallel": {"data": 2, "sharding": "zero3"}, "precision": "fp32"}, "precision: fp32 is not modelled"),
         ({"parallel": {"sharding": "hsdp:4"}}, "parallel.sharding: hsdp:4 needs several devices, not parallel.data 1"),
@@ -390,7 +390,9 @@ def test_refusals_name_the_key_the_value_and_the_way_out(keys: dict[str, Any], m
 
 
 def test_all_problems_come_at_once() -> None:
-    text = refused(precision="fp61", optimizer="galore-adamw:8", dropout=2, parallel={"tensor": 2}, gpu="v10", modle=1)
+    text = refused(
+        precision="fp61", optimizer="galore-adamw:8", dropout=2, parallel={"data": 3, "shards": 2}, gpu="v10", modle=1
+    )
     assert len(text.splitlines()) == 6
 
 

@@ -222,7 +222,10 @@ def test_math_is_for_those_that_have_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"key_value_heads": 2}, "key_value_heads: 2 needs new_decoder_architecture: without it it is 1 or 4"),
+        (
+            {"key_value_heads": 2, "new_decoder_architecture": False},
+            "key_value_heads: 2 needs new_decoder_architecture",
+        ),
         ({"parallel_norms": 2}, "parallel_norms: 2 is not modelled (it is 1 without new_decoder_architecture)"),
         ({"new_decoder_architecture": True, "parallel_norms": 3}, "parallel_norms: 3 is not modelled (it is 1 or 2)"),
         ({"new_decoder_architecture": True, "parallel_residual": False}, "parallel_residual: false contradicts"),

@@ -1,7 +1,7 @@
 """Megatron-LM's report of theoretical memory, which a run prints beside what it measures.
 
 Source: NVIDIA/Megatron-LM, megatron/training/theoretical_memory_usage.py, compute_weight_and_optimizer_memory,
-compute_activation_memory and compute_activation_memory_without_sp: dense models as of commit 00caa53 (core 0.16),
+compute_activation_memory and compute_activation_memory_without_sp: dense models as of commit 00caa53,
 experts as tests/unit_tests/training/test_weight_and_optimizer_memory.py (commit f5f64ed) and
 test_activation_memory.py (commit f399823) define them.
 """
@@ -52,7 +52,7 @@ class Shard(NamedTuple):
 def shard(model: Transformer, run: Run, experts: Experts | None = None, key_value_heads: int | None = None) -> Shard:
     """Parameters of the first stage: its blocks and the embedding; the head too, if it is apart and there is one stage.
 
-    No biases but those of the norms. Without experts every parameter is divided by t, the norms included (core 0.16);
+    No biases but those of the norms. Without experts every parameter is divided by t, the norms too (commit 00caa53);
     with them the norms and routers are whole (commit f5f64ed).
     """
     h, t, p = model.hidden_size, run.tensor, run.pipeline
@@ -115,8 +115,8 @@ def activations_with_sequence_parallelism(
     """Activations with sequence parallelism and selective recomputation, all divided by t: 34sbh of a block.
 
     Of each block 18sbh, and of its MLP the widened tokens before and after the activation, in 2 bytes; the widened
-    tokens twice where there is a gate, which core 0.16 does not count (`counts_gate=False`). With one stage also the
-    inputs of the head and of the loss, in 4 bytes: 4sbh(1 + V/h).
+    tokens twice where there is a gate, which commit 00caa53 does not count (`counts_gate=False`). With one stage also
+    the inputs of the head and of the loss, in 4 bytes: 4sbh(1 + V/h).
     """
     h, tokens = model.hidden_size, run.tokens
     before = 2 if model.gated and counts_gate else 1
