@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramplan.errors import InputError
 from vramplan.flags import flags_of
@@ -166,7 +166,7 @@ def describe(
     if rung.verdict == DOES_NOT_FIT and with_remedies:
         from vramplan.planner.remedies import remedies_for  # only a no pays for it
 
-        remedies = remedies_for(choice, judge, larger_gpus)
+        remedies = remedies_for(choice, judge, larger_gpus, lambda change: _is_modelled(judged, change))
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     full = host is not None and job.host_memory_bytes is not None and host.node_bytes > job.host_memory_bytes
@@ -212,6 +212,24 @@ def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
     from vramplan.planner.staged import rows_of_stages  # only pipelines pay for it
 
     return rows_of_stages(judge, rung.placement, rung.schedule)
+
+
+def _is_modelled(judged: Job, change: Mapping[str, Any]) -> bool:
+    """Whether a change makes a job that can be computed: the code of a runtime, and what shares states, refuse some."""
+    if judged.model.published_family is None and judged.sharding is None and judged.split is None:
+        return True  # the remedies know what goes with what on one device
+    from vramplan.errors import InputError
+    from vramplan.job import build_job  # only such jobs pay for it
+
+    keys = job_to_dict(judged)
+    changed = {**keys, **change}
+    if "parallel" in change:
+        changed["parallel"] = {**keys["parallel"], **change["parallel"]}
+    try:
+        build_job(changed)
+    except InputError:
+        return False
+    return True
 
 
 def _host(record: Record, job: Job, schedule: Schedule) -> Host | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vramplan.memory.budget import Footprint
@@ -13,7 +13,7 @@ from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
 from vramplan.planner.judge import Judge, can_be_placed
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
-from vramplan.spec import DDP, FSDP, Gpu, Job, Sharded
+from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, FSDP, Gpu, Job, Sharded
 
 SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
 SEQUENCE_STEP = 128
@@ -22,8 +22,16 @@ FUSED_ALONE = ("adamw", "adam")  # optimizers with a fused step that needs no ma
 Change = tuple[dict[str, Any], str, Job, Schedule]
 
 
-def remedies_for(choice: Choice, judge: Judge, larger_gpus: Callable[[], Iterable[Gpu]]) -> tuple[Remedy, ...]:
-    """Verified single changes, the cheapest kind first; those that are certain to fit before tight ones."""
+def remedies_for(
+    choice: Choice,
+    judge: Judge,
+    larger_gpus: Callable[[], Iterable[Gpu]],
+    is_modelled: Callable[[Mapping[str, Any]], bool],
+) -> tuple[Remedy, ...]:
+    """Verified single changes, the cheapest kind first; those that are certain to fit before tight ones.
+
+    `is_modelled` says of a change whether the job that it makes is one that can be computed.
+    """
     rung = choice.rung
     base = judge.job._replace(activation_checkpointing=rung.strategy)
     found = []
@@ -36,14 +44,14 @@ def remedies_for(choice: Choice, judge: Judge, larger_gpus: Callable[[], Iterabl
         *_other_precision(base, rung.schedule),
         *_shorter_sequence(base, rung.schedule),
     ):
-        remedy = _judged(change, cost, job, schedule, rung.peak.device)
+        remedy = _judged(change, cost, job, schedule, rung.peak.device) if is_modelled(change) else None
         if remedy is not None:
             found.append(remedy)
     found += _larger_gpu(base, rung.schedule, rung.peak.device, larger_gpus)
     from vramplan.planner.lighter import lighter_training  # only a no pays for it
 
     for change, cost, job in lighter_training(base):
-        remedy = _judged(change, cost, job, rung.schedule, rung.peak.device)
+        remedy = _judged(change, cost, job, rung.schedule, rung.peak.device) if is_modelled(change) else None
         if remedy is not None:
             found.append(remedy)
     certain = [remedy for remedy in found if remedy.verdict == FITS]
@@ -147,13 +155,18 @@ def _shared_states(base: Job, schedule: Schedule) -> Iterator[Change]:
     """Of replicas: gradients that are views of what is summed, or a part of the states on each device."""
     if base.sharding is None or base.sharding.kind != DDP:
         return
+    if base.model.family == "megatron":
+        own = base._replace(sharding=base.sharding._replace(kind=DISTRIBUTED_OPTIMIZER))
+        change: dict[str, Any] = {"sharding": DISTRIBUTED_OPTIMIZER}
+        yield {"parallel": change}, "fp32 copies and moments are shared, and gathered weights", own, schedule
+        return
     if not base.sharding.bucket_views:
         views = base._replace(sharding=base.sharding._replace(bucket_views=True))
         cost = "none: gradients are views of the buckets that are summed"
         yield {"parallel": {"gradient_as_bucket_view": True}}, cost, views, schedule
     no_sync = base.runtime.name == "transformers"
     sharded = base._replace(sharding=Sharded(FSDP, base.data_parallel_size, no_sync=no_sync))
-    change: dict[str, Any] = {"sharding": FSDP}
+    change = {"sharding": FSDP}
     if base.sharding.bucket_views:
         change["gradient_as_bucket_view"] = False
     yield {"parallel": change}, "each block's weights are gathered when they are used", sharded, schedule

@@ -58,6 +58,25 @@ def run_words(job: Mapping[str, Any]) -> str:
     return words + (f" = global batch {whole}" if whole is not None else "")
 
 
+def device_words(job: Mapping[str, Any]) -> str:
+    """`64: data 4 x tensor 8 x pipeline 2, sharding fsdp`; nothing for one device."""
+    parallel = job.get("parallel") or {}
+    sizes = {key: parallel.get(key) or 1 for key in ("data", "tensor", "pipeline", "context")}
+    whole = 1
+    for size in sizes.values():
+        whole *= size
+    if whole == 1:
+        return ""
+    parts = [f"{key} {size}" for key, size in sizes.items() if size > 1]
+    words = f"{whole}: " + " × ".join(parts)
+    if (parallel.get("expert") or 1) > 1:
+        words += f", expert {parallel['expert']}"
+    if parallel.get("sequence_parallel"):
+        words += ", sequence parallel"
+    sharding = parallel.get("sharding")
+    return words + (f", sharding {sharding}" if sharding not in (None, "none") else "")
+
+
 def headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
     """The verdict, the device figure against the usable memory, what to run, and the notes."""
     title = [Span(verdict_words(result), result.verdict), Span("  " + subject(result.job), "strong")]
@@ -181,8 +200,11 @@ def _run(result: FitResult, width: int) -> list[Line]:
         ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}{in_backward}"),
         ("largest", f"micro-batch {largest} by the device figure" if largest else "no micro-batch fits"),
     ]
+    devices = device_words(job)
+    if devices:
+        facts.insert(1, ("devices", devices))
     if job.get("loss") not in (None, "standard"):
-        facts.insert(3, ("loss", str(job["loss"])))
+        facts.insert(3 + bool(devices), ("loss", str(job["loss"])))
     if job.get("attention") is None:
         facts = [fact for fact in facts if fact[0] != "attention"]
     if result.host is not None:
