@@ -11,7 +11,7 @@ FSDPCommContext.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from itertools import pairwise
 
 from vramplan.tape.record import Record
@@ -33,6 +33,7 @@ class Pool:
         self.page_bytes = page_bytes
         self.end = 0
         self.free: list[tuple[int, int]] = []  # (address, bytes) in the order of addresses
+        self.by_size: list[tuple[int, int]] = []  # the same as (bytes, address), in their order
         self.used: dict[object, tuple[int, int]] = {}
 
     @property
@@ -42,26 +43,38 @@ class Pool:
 
     def allocate(self, key: object, size: int) -> None:
         """The smallest free block that is large enough, of equal ones the first; else the end of the range grows."""
-        fitting = [(bytes_, address) for address, bytes_ in self.free if bytes_ >= size]
-        if fitting:
-            bytes_, address = min(fitting)
-            self.free.remove((address, bytes_))
-            if bytes_ > size:
-                insort(self.free, (address + size, bytes_ - size))
+        place = bisect_left(self.by_size, (size, -1))
+        if place < len(self.by_size):
+            found, address = self.by_size[place]
+            self._take(bisect_left(self.free, (address, found)))
+            if found > size:
+                self._give(address + size, found - size)
         else:
             address = self.end
             if self.free and sum(self.free[-1]) == self.end:
-                address, _ = self.free.pop()
+                address, _ = self._take(len(self.free) - 1)
             self.end = address + size
         self.used[key] = (address, size)
 
     def release(self, key: object) -> None:
         """Free a block, and join it with free neighbours."""
         address, size = self.used.pop(key)
-        for one in [one for one in self.free if sum(one) == address or one[0] == address + size]:
-            self.free.remove(one)
-            address, size = min(address, one[0]), size + one[1]
+        place = bisect_left(self.free, (address, 0))
+        if place < len(self.free) and self.free[place][0] == address + size:
+            size += self._take(place)[1]
+        if place and sum(self.free[place - 1]) == address:
+            address, before = self._take(place - 1)
+            size += before
+        self._give(address, size)
+
+    def _take(self, place: int) -> tuple[int, int]:
+        address, size = self.free.pop(place)
+        del self.by_size[bisect_left(self.by_size, (size, address))]
+        return address, size
+
+    def _give(self, address: int, size: int) -> None:
         insort(self.free, (address, size))
+        insort(self.by_size, (size, address))
 
 
 class Pools:
