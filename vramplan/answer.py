@@ -124,7 +124,10 @@ class Decision(NamedTuple):
 def decide(job: Job) -> Decision:
     """Judge one job, choosing what it leaves open. Raises UsageError if the batch keys contradict each other."""
     judge = Judge(job)
-    return Decision(job, judge, choose(job, judge))
+    choice = choose(job, judge)
+    if judge.waits_for_steps:
+        judge = judge.at_steps(choice.rung.schedule.gradient_accumulation_steps)
+    return Decision(job, judge, choice)
 
 
 def answer(job: AnyJob, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:

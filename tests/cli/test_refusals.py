@@ -35,7 +35,6 @@ NOT_MODELLED = {
     "--optimizer adafactor --precision mixed-bf16": ("optimizer", "adafactor"),
     "--gradient-dtype fp32 --precision pure-bf16": ("gradient_dtype", "pure-bf16"),
     "--optimizer galore-adamw:64": ("optimizer", "galore-adamw:64"),
-    "--runtime deepspeed": ("parallel.sharding", "deepspeed"),
     "--activation-model book": ("activation_model", "textbook"),
     "--activation-bytes 65GB": ("activation_bytes", "textbook"),
     "--checkpoint-factor 4": ("checkpoint_factor", "textbook"),
@@ -45,6 +44,7 @@ NOT_MODELLED = {
 
 
 CONTRADICTIONS = {
+    "--runtime deepspeed": ("parallel.sharding", "no stage of ZeRO"),
     "--sharding fsdp": ("parallel.sharding", "fsdp"),
     "--sharding ddp": ("parallel.sharding", "ddp"),
     "--shards 8": ("parallel.shards", "8 do not divide"),

@@ -111,7 +111,8 @@ def test_the_replayed_side_is_what_fit_says(number: int) -> None:
     keys = ("--precision", step["precision"], "--checkpointing", step["activation_checkpointing"])
     same = fit("-m", "gpt2-medium", "-g", "a100-40gb", "--micro-batch", 8, "--steps", 1, *keys)
     assert step["replay"]["allocated_bytes"] == same["peak"]["allocated_bytes"]
-    assert step["replay"]["components"] == same["components"]
+    beside = ("name", "bytes", "basis")  # one device holds what it holds
+    assert step["replay"]["components"] == [{key: part[key] for key in beside} for part in same["components"]]
     assert step["replay"]["verdict"] == same["verdict"]
 
 

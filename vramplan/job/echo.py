@@ -52,7 +52,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "grad_scaler": job.grad_scaler,
         "ema": job.ema,
         "activation_checkpointing": job.activation_checkpointing,
-        "every_second_matmul": job.every_second_matmul,
+        "every_second_matmul": _every_second(job),
         "attention": job.attention if job.model.attention_heads else None,
         "expert_imbalance": job.expert_imbalance,
         "checkpoint_reentrant": job.checkpoint_reentrant,
@@ -92,6 +92,13 @@ def _gradient_dtype(job: Job) -> str | None:
     """That of the weights, where Megatron would take fp32 else."""
     shared = job.sharding is not None and job.sharding.kind == ZERO1
     return "bf16" if job.model.family == "megatron" and job.precision == "mixed-bf16" and not shared else None
+
+
+def _every_second(job: Job) -> bool | None:
+    """Whether selective checkpoints keep every second product; null where a runtime says so and none are pinned."""
+    if job.every_second_matmul and job.activation_checkpointing is None:
+        return None
+    return job.every_second_matmul and job.activation_checkpointing == "selective-op"
 
 
 def split_to_dict(split: Split | None) -> dict[str, Any]:

@@ -114,5 +114,5 @@ def only_with_zero(resolver: Resolver) -> None:
 def needs_a_stage(resolver: Resolver) -> None:
     """Refuse DeepSpeed's engine without ZeRO, whose optimizers are others."""
     fields = resolver.raw.fields
-    message = f"{resolver.raw.sharding or 'none'} is not modelled under the runtime {DEEPSPEED}"
+    message = f"{resolver.raw.sharding or 'none'} is no stage of ZeRO, which is what the runtime {DEEPSPEED} is for"
     fields.refuse("parallel.sharding", message, hint=f"one of {', '.join(ZERO_STAGES)}")

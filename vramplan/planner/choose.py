@@ -63,6 +63,8 @@ def strategies_of(job: Job) -> tuple[str, ...]:
 
 def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
     """A strategy at the largest exact micro-batch that fits, else that is tight, else at the smallest one."""
+    if judge.waits_for_steps:
+        return _piped_rung(judge, accumulation, strategy)
     if strategy == OPTIMAL:
         return _placed_rung(judge, accumulation)
     schedule = (
@@ -78,6 +80,33 @@ def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
     if judge.simulates:
         largest = _settled_micro_batch(judge, strategy, schedule, largest)
     return Rung(strategy, schedule, peak, verdict, largest, strategy)
+
+
+def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
+    """The same where each number of steps is another pipeline, with micro-batches of its own in flight."""
+    schedules = list(accumulation.schedules())
+    chosen = schedules[-1]
+    for figure in ("high", "low"):
+        fitting = (one for one in schedules if _piped_figure(judge, strategy, one, figure) <= judge.usable_bytes)
+        found = next(fitting, None)
+        if found is not None:
+            chosen = found
+            break
+    own = judge.at_steps(chosen.gradient_accumulation_steps)
+    peak = own.footprint(strategy, chosen)
+    largest = own.largest_micro_batch(strategy, chosen.accumulates, own.limits.device)
+    if own.simulates:
+        largest = _settled_micro_batch(own, strategy, chosen, largest)
+    return Rung(strategy, chosen, peak, own.verdict(peak), largest, strategy)
+
+
+def _piped_figure(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int:
+    own = judge.at_steps(schedule.gradient_accumulation_steps)
+    held = own.held_bytes(strategy, schedule.micro_batch_size, schedule.accumulates)
+    if held > judge.usable_bytes:  # no need to look closer
+        return held
+    size: int = getattr(own.footprint(strategy, schedule), figure)
+    return size
 
 
 def _settled(judge: Judge, accumulation: Accumulation, strategy: str) -> Schedule:

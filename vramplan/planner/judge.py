@@ -52,6 +52,7 @@ class Judge:
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
         self._reserved: dict[tuple[str, int, bool], int] = {}
         self._envelopes: dict[tuple[str, bool], Envelope] = {}
+        self._at_steps: dict[int, Judge] = {}
 
     def record(self, strategy: str, accumulates: bool, one: bool, stage: int = 0) -> Record:
         """The record of an iteration: for micro-batch 1 (`one`) or for all above; of a pipeline that of one stage."""
@@ -139,6 +140,19 @@ class Judge:
         return footprint(allocated, self.outside_bytes, self.margin_percent, stranded, simulated)
 
     @property
+    def waits_for_steps(self) -> bool:
+        """Whether a device holds more or less with the steps that the job leaves open: micro-batches of a pipeline."""
+        split = self.job.split
+        return split is not None and split.pipeline > 1 and self.job.gradient_accumulation_steps is None
+
+    def at_steps(self, steps: int) -> Judge:
+        """The judge of the same job with so many micro-batches in a step."""
+        found = self._at_steps.get(steps)
+        if found is None:
+            found = self._at_steps[steps] = Judge(self.job._replace(gradient_accumulation_steps=steps))
+        return found
+
+    @property
     def simulates(self) -> bool:
         """Whether the allocator's pools are simulated: FSDP's streams under a runtime with expandable segments."""
         sharding = self.job.sharding
@@ -206,7 +220,8 @@ class Judge:
 
     def recomputed_fraction(self, strategy: str) -> float:
         """Extra forward FLOPs over the FLOPs of a step without checkpointing."""
-        flops = next(record for (name, *_), record in self._records.items() if name == strategy).flops
+        known = (record for (name, *_), record in self._records.items() if name == strategy)
+        flops = (next(known, None) or self.record(strategy, True, False)).flops
         return flops["recompute"] / (flops["forward"] + flops["backward"])
 
     def setup(self, strategy: str, accumulates: bool, stage: int = 0) -> Setup:

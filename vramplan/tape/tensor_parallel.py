@@ -28,7 +28,7 @@ def parallel_embedding(ids: Tensor, weight: Parameter, devices: int) -> Tensor:
     """
     if devices == 1:
         return embedding(ids, weight)
-    mask, masked = outside_part(ids)
+    mask, masked = _outside_part(ids)
     found = embedding(masked, weight)
     del masked
 
@@ -38,7 +38,7 @@ def parallel_embedding(ids: Tensor, weight: Parameter, devices: int) -> Tensor:
     return found.alias(found.shape, found.strides, found.tape.record("index_put_", (found,), backward, (mask,)))
 
 
-def outside_part(ids: Tensor) -> tuple[Tensor, Tensor]:
+def _outside_part(ids: Tensor) -> tuple[Tensor, Tensor]:
     """Which tokens are outside a device's part of the vocabulary, and their numbers within it."""
     tape = ids.tape
     _below = tape.new("lt", ids.shape, BOOL, ids.batched)
@@ -291,7 +291,7 @@ def vocab_parallel_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     largest = tape.new("max", tokens, FP32, batched)
     places = tape.new("max", tokens, INT64, batched)
     del places
-    mask, masked = outside_part(target)
+    mask, masked = _outside_part(target)
     arange = tape.new("arange", rows, INT64, batched)
     first = tape.new("index", rows, FP32, batched)
     predicted = tape.new("clone", rows, FP32, batched)
