@@ -58,7 +58,7 @@ def _job(
         _option(
             "--precision",
             metavar="NAME",
-            help="auto, fp32, amp-fp16, amp-bf16, mixed-fp16, mixed-bf16, pure-fp16, pure-bf16, fp8.",
+            help="auto, fp32, amp-fp16, amp-bf16, mixed-fp16, mixed-bf16, pure-fp16, pure-bf16, fsdp-bf16, fp8.",
         ),
     ] = None,
     optimizer: Annotated[
@@ -109,7 +109,11 @@ def _job(
     ] = None,
     loss: Annotated[
         str | None,
-        _option("--loss", metavar="NAME", help="standard, fp32-logits, chunked:N, fused, classification, dpo."),
+        _option(
+            "--loss",
+            metavar="NAME",
+            help="standard, fp32-logits, chunked:N, fused, vocab-parallel, classification, dpo.",
+        ),
     ] = None,
     label_smoothing: Annotated[
         str | None, _option("--label-smoothing", metavar="X", help="Smooth the labels, as in 0.1; 0 is none.")
@@ -148,7 +152,12 @@ def _job(
         str | None, _option("--generation-length", metavar="N", help="Tokens of a generated sequence and its prompt.")
     ] = None,
     runtime: Annotated[
-        str | None, _option("--runtime", metavar="NAME", help="transformers, pytorch, textbook.")
+        str | None,
+        _option(
+            "--runtime",
+            metavar="NAME",
+            help="transformers, pytorch, megatron, torchtitan, ..., textbook: `vramplan runtimes`.",
+        ),
     ] = None,
     host_memory: Annotated[
         str | None,
