@@ -62,6 +62,7 @@ ROWS = {
     "litgpt": 233,
     "torchtune": 126,
     "nanogpt": 30,
+    "foundry": 52,
     "titan": 37,
     "zero": 61,
 }

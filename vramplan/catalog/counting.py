@@ -11,6 +11,8 @@ _LENGTH = 8  # tokens: parameters do not depend on it
 
 def parameters_of(shape: ModelShape) -> int:
     """How many parameters the model has, tied ones once."""
+    if shape.family == "mpt" and shape.positions == "learned":
+        shape = shape._replace(family="foundry")  # the code that has them
     setup = Setup(
         model=shape,
         precision="amp-bf16",

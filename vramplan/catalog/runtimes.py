@@ -102,6 +102,7 @@ DEFAULTS: dict[str, Read] = {
     "checkpoint_reentrant": _boolean,
     "sharding": _one_of(SHARDINGS),
     "no_sync": _boolean,
+    "fsdp_version": _count,
     "gradient_as_bucket_view": _boolean,
 }
 """What a job has of a runtime where it says nothing; `job/runtime.py` says how each is taken."""

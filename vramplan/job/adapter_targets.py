@@ -9,7 +9,48 @@ from vramplan.memory.combinations import NO_ALL_LINEAR, ONLY_LORA
 from vramplan.memory.trained import Names
 from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.models.expert_adapters import former_names, is_over_experts
-from vramplan.spec import ModelShape
+from vramplan.spec import Assumption, ModelShape
+
+FUSED = "qkv_proj"
+THREE = ("q_proj", "k_proj", "v_proj")
+MADE_FUSED = ("llama", "mistral", "qwen2")  # model types of which other code has the three in one
+FUSED_NAMES = {
+    **dict.fromkeys(("bloom", "gpt_neox", "falcon", "chatglm"), "query_key_value"),
+    "gpt2": "c_attn",
+    "mpt": "Wqkv",
+}
+"""What model types call the projection that is fused in their own code."""
+
+BASIS = (
+    "queries, keys and values are one projection, as in the code of the first Qwen; the rest is that of Transformers"
+)
+
+
+def fused_targets(
+    fields: Fields, model: ModelShape, kind: str, targets: Sequence[str], told: list[Assumption]
+) -> tuple[str, ...]:
+    """The targets with `qkv_proj` as the model has it: its own fused projection, or its three as one."""
+    name = FUSED_NAMES.get(model.transformers_model_type)
+    if FUSED not in targets:
+        return tuple(targets)
+    if name is not None:
+        told.append(Assumption("adapter.targets", name, f"{FUSED}: the fused projection of {model.name}"))
+        return tuple(dict.fromkeys(name if word == FUSED else word for word in targets))
+    if not is_made_fused(model):
+        return tuple(targets)
+    beside = [word for word in targets if leaf(word) in THREE]
+    if beside:
+        message = f"{', '.join(beside)} beside {FUSED}, which is one projection in their place"
+        fields.refuse("targets", message, hint=f"name {FUSED} alone, or {', '.join(THREE)}")
+    elif kind != "lora":
+        fields.refuse("targets", f"{kind} is not modelled over {FUSED} of a {model.family} model", hint="use lora")
+    told.append(Assumption("model.code", FUSED, BASIS))
+    return tuple(targets)
+
+
+def is_made_fused(model: ModelShape) -> bool:
+    """Whether the three projections of a model can be one."""
+    return model.transformers_model_type in MADE_FUSED and model.published_family is None and not model.qk_norm
 
 
 def known_targets(model: ModelShape, names: Names, kind: str) -> tuple[str, ...]:
@@ -28,6 +69,8 @@ def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
 def is_known(model: ModelShape, names: Names, kind: str, word: str) -> bool:
     """Whether a word names linear layers of the model, or what PEFT takes for its experts."""
     former = former_names(kind, model.transformers_model_type)
+    if word == FUSED and is_made_fused(model):
+        return True
     return word == ALL_LINEAR or leaf(word) in former or any(is_named(name, word) for name in layers_of(model, names))
 
 

@@ -47,6 +47,10 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
         if obstacle is not None:
             message = f"eager cannot run for {model.family}: {obstacle}"
             resolver.fields.refuse("attention", message, hint="use sdpa, or the type glm")
+    if model is not None and model.family == "foundry":
+        from vramplan.job.kernels import flash_alone  # only these models pay for it
+
+        return flash_alone(resolver, given, _flash_obstacle(model, gpu, precision))
     if given in {"eager", "efficient"}:
         assert given is not None
         return given

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.models import compiles_blocks, drops_out, stands_for
-from vramplan.spec import ModelShape, Runtime
+from vramplan.job.fsdp import is_fsdp
+from vramplan.models import compiles_blocks, drops_out, is_only_compiled, stands_for
+from vramplan.spec import FSDP, ModelShape, Runtime
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
@@ -16,6 +17,8 @@ OWN_CODE: dict[str, dict[str, str]] = {
     "nanogpt": {"gpt2": "nanogpt"},
     "megatron": dict.fromkeys(("gpt2", "llama", "bloom"), "megatron"),
     "torchtitan": {"llama": "titan"},
+    "llm-foundry": {"mpt": "foundry"},
+    "fms-fsdp": {"llama": "fms"},
 }
 """For each `model_code` of a runtime profile the families that it has code for, and the file of vramplan/models."""
 
@@ -47,7 +50,14 @@ def check_own_code(resolver: Resolver, own: str, model: ModelShape, runtime: Run
         )
         fields.refuse("sequence_length", message, hint=f"use less than {window}, or another --runtime")
     if raw.compile and compiles_blocks(own):
-        resolver.assume("compile", True, f"{COMPILED}; and the loss")
+        resolver.assume("compile", True, COMPILED if own == "fms" else f"{COMPILED}; and the loss")
+        if own == "fms" and (raw.data_parallel_size == 1 or not is_fsdp(raw.sharding or FSDP)):
+            message = f"true is modelled for {runtime.name} under FSDP, which cuts the graph at each block"
+            fields.refuse("compile", message, hint="--gpus 8 --sharding fsdp")
+    if own == "foundry":
+        from vramplan.job.foundry import check_foundry  # only its jobs pay for it
+
+        check_foundry(resolver)
     if raw.quantization is not None and own == "torchtune":
         what = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
         if raw.compile:
@@ -67,6 +77,8 @@ def in_its_own_code(resolver: Resolver, model: ModelShape, runtime: Runtime) -> 
     code = runtime.model_code
     families = OWN_CODE.get(code, {})
     own = families.get(model.family)
+    if own is not None and is_only_compiled(own) and not resolver.raw.compile:
+        own = None
     if own is not None and stands_for(own, model):
         if code not in CHECKED_APART:
             check_own_code(resolver, own, model, runtime)

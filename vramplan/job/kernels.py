@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vramplan.catalog.fields import Fields
 from vramplan.models.windows import windowed_blocks
 from vramplan.spec import Assumption, ModelShape
+
+if TYPE_CHECKING:
+    from vramplan.job.resolve import Resolver
 
 
 def only_kernel(
@@ -39,4 +44,16 @@ def with_windows(
         return "efficient"
     where = f"but efficient in {windows} of {model.layers} blocks"
     assumptions.append(Assumption("attention", "flash", f"{where}: {why}"))
+    return "flash"
+
+
+def flash_alone(resolver: Resolver, given: str | None, obstacle: str | None) -> str:
+    """The attention of code that calls flash-attn itself, and has no other way here."""
+    fields = resolver.fields
+    if given not in {None, "sdpa", "flash"}:
+        fields.refuse("attention", f"{given} is not modelled with code that calls flash-attn itself", hint="use flash")
+    elif obstacle is not None:
+        fields.refuse("attention", f"flash-attn, which the code calls itself, cannot run: {obstacle}")
+    elif given != "flash":
+        resolver.assume("attention", "flash", "the code calls flash-attn itself")
     return "flash"

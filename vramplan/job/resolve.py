@@ -62,6 +62,9 @@ class Resolver:
             from vramplan.job.codes import in_its_own_code  # only runtimes with code of their own pay for it
 
             model = in_its_own_code(self, model, runtime)
+        if model is not None and model.family == "mpt" and model.positions == "learned":
+            hint = "runtime: llm-foundry, as an option --runtime llm-foundry"
+            self.fields.refuse("model.positions", "learned is not modelled as Transformers computes it", hint=hint)
         if runtime is not None and runtime.defaults:
             from vramplan.job.runtime import take_defaults  # only runtimes that say more than the first two pay for it
 

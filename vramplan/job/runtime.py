@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramplan.job import vocabulary as words
+from vramplan.job.fsdp import is_fsdp
 from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Job
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ PLAIN = {"attention": "sdpa", "hold_outputs": False, "checkpoint_reentrant": Fal
 NULLABLE = ("dropout", "max_gradient_norm")
 """The same, where null in a job means something: it is what stands there, and nothing is taken."""
 
-PARALLEL: dict[str, tuple[str, ...]] = {"no_sync": SHARING, "gradient_as_bucket_view": (DDP,)}
+PARALLEL: dict[str, tuple[str, ...]] = {"no_sync": SHARING, "fsdp_version": SHARING, "gradient_as_bucket_view": (DDP,)}
 """Keys of `parallel`, and the ways to share the states that they belong to."""
 
 
@@ -60,7 +61,8 @@ def _take_parallel(resolver: Resolver, runtime: Runtime) -> None:
         raw.sharding = defaults["sharding"]
         resolver.assume("parallel.sharding", raw.sharding, _why(runtime, "sharding"))
     for key, kinds in PARALLEL.items():
-        if raw.sharding in kinds and getattr(raw, key) is None and key in defaults:
+        shares = is_fsdp(raw.sharding) if kinds == SHARING else raw.sharding in kinds
+        if shares and getattr(raw, key) is None and key in defaults:
             setattr(raw, key, defaults[key])
             resolver.assume(f"parallel.{key}", defaults[key], _why(runtime, key))
 
@@ -70,7 +72,7 @@ def _take_precision(resolver: Resolver, runtime: Runtime, gpu: Gpu | None) -> No
     if raw.precision in {None, "auto"}:
         field = "precision"
         for other, asked in (
-            ("sharded_precision", raw.sharding in SHARING),
+            ("sharded_precision", is_fsdp(raw.sharding)),
             ("quantized_precision", raw.quantization is not None),
         ):
             field = other if asked and other in defaults else field

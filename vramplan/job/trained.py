@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
 from vramplan.job import vocabulary as words
-from vramplan.job.adapter_targets import check_saved, check_targets, is_known, known_targets
+from vramplan.job.adapter_targets import check_saved, check_targets, fused_targets, is_known, known_targets
 from vramplan.job.losses import DPO
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, quantizable, told_of
 from vramplan.job.read import RawJob
@@ -50,6 +50,8 @@ IA3_TARGETS = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "qwen2", "qwen3"), ((*Q_AND_V, "down_proj"), ("down_proj",))),
 }
 """Targets of IA3 and those of them that are feedforward (the same file, TRANSFORMERS_MODELS_TO_IA3_*_MAPPING)."""
+
+STAGES = ("zero1", "zero2")  # which gather no weights, so that those of 4 bits stay as they are
 
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
 
@@ -102,7 +104,10 @@ def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: l
     if raw.adapter is None:
         message = f"{given} weights cannot be trained: they need an adapter beside them"
         fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
-    if precision.startswith("mixed-"):
+    if precision == "mixed-fp16" and given == GPTQ and raw.sharding in STAGES:
+        basis = "DeepSpeed's fp16: what is trained has a master copy, and the 4-bit weights none"
+        told.append(Assumption("quantization", given, basis))
+    elif precision.startswith("mixed-"):
         message = f"{given} is not modelled with {precision}, whose step keeps a master copy"
         fields.refuse("quantization", message, hint="use amp-bf16, or pure-bf16")
     elif given == GPTQ:
@@ -264,7 +269,7 @@ class _Adapter:
                 self.told.append(Assumption("adapter.feedforward_targets", list(known[1]), "PEFT's own"))
             targets, own = known
         else:
-            targets, own = tuple(given), ()
+            targets, own = fused_targets(fields, self.model, self.kind, given, self.told), ()
             self.check("targets", targets, self.known, self.is_linear)
         check_targets(fields, self.model, self.names, self.kind, targets, self.raw.quantization)
         if feedforward is not None:

@@ -300,6 +300,9 @@ def _segments_of(setup: Setup) -> tuple[Segment, ...]:
     return compiled_segments(setup.model.family, setup.segments)
 
 
+FUSED_PROJECTION = "qkv_proj"  # as a target of an adapter, for a family that has three
+
+
 def recipe_of(setup: Setup, precision: Precision) -> Recipe:
     """What the model's forward pass needs to know."""
     model, p = setup.model, setup.dropout
@@ -328,4 +331,5 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         packed=setup.packed,
         split=setup.split,
         compiled=setup.compile,
+        fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
     )

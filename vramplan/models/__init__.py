@@ -21,7 +21,7 @@ TRACED_BEYOND = (
 SHARDED = (
     *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
     *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "qwen_moe", "vit"),
-    *("titan", "torchtune", "litgpt"),
+    *("titan", "torchtune", "litgpt", "foundry", "fms"),
 )
 
 
@@ -137,6 +137,16 @@ def compiles_blocks(name: str) -> bool:
 def keeps_last_block(name: str) -> bool:
     """Whether FSDP keeps the last block whole from forward to backward, as the code that shards it asks for it."""
     return _own(name, "keeps_last_block", False) is True
+
+
+def is_only_compiled(name: str) -> bool:
+    """Whether a runtime's own code is modelled under `torch.compile` alone: `only_compiled = True`."""
+    return _own(name, "only_compiled", False) is True
+
+
+def prefetches_after(name: str) -> bool:
+    """Whether FSDP gathers the next unit of backward when one is over, not before it: the runtime asks for that."""
+    return _own(name, "prefetches_after", False) is True
 
 
 def splits_of(name: str) -> tuple[str, ...]:

@@ -120,16 +120,23 @@ class Attention:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, _ = hidden.shape
-        heads = (batch, length, shape.attention_heads, shape.head_size)
-        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
-        query = transpose(self.q_norm(view(self.q_proj(hidden), heads)), 1, 2)
-        key = transpose(self.k_norm(view(self.k_proj(hidden), kv_heads)), 1, 2)
-        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        query, key, value = self.projected(hidden)
         query, key = apply_rotary(query, key, *rotary)
         output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
         return output, weights
+
+    def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each with its heads before its positions."""
+        shape = self.recipe.shape
+        batch, length, _ = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
+        query = transpose(self.q_norm(view(self.q_proj(hidden), heads)), 1, 2)
+        key = transpose(self.k_norm(view(self.k_proj(hidden), kv_heads)), 1, 2)
+        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        return query, key, value
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
@@ -139,6 +146,12 @@ class Attention:
             return eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
         output = fused_attention(query, key, value, mask, recipe)
         return contiguous(transpose(output, 1, 2)), None
+
+
+def _fused_attention(tape: Tape, recipe: Recipe) -> Attention:
+    from vramplan.models.fused_projection import FusedAttention  # only who asks for it pays for it
+
+    return FusedAttention(tape, recipe)
 
 
 class MLP:
@@ -161,7 +174,7 @@ class Block:
 
     def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
+        self.self_attn = (_fused_attention if recipe.fused_projection else Attention)(tape, recipe)
         self.mlp = MLP(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)

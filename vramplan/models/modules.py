@@ -98,6 +98,7 @@ class Recipe(NamedTuple):
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
     split: Split | None = None  # how this model is split over devices
     compiled: bool = False
+    fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
     slice: Slice = Slice()
 
 

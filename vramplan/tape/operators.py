@@ -437,7 +437,7 @@ def baddbmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
 # ---------------------------------------------------------------------------------------- normalisation and softmax
 
 
-def layer_norm(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`native_layer_norm`: autocast to fp32; new, and the fp32 mean and 1 / std of each row.
 
     Saves `x`: its gradient and that of the weight need the normalised input, which is made again from x.

@@ -41,6 +41,7 @@ ROOMS = (
     "vramplan.tape.plain_products",
     "vramplan.tape.scripted",
     "vramplan.tape.lit",
+    "vramplan.tape.foundry",
     "vramplan.tape.interleaved",
     "vramplan.tape.titan",
     "vramplan.tape.dtensor",

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from vramplan.catalog.config_classes import COUNT, FLAG, ModelType, four_times, same_heads
 from vramplan.catalog.fields import Fields, shown
 
+POSITIONS = ("alibi", "learned")  # of Transformers, and of llm-foundry
+
 
 def _attention_dropout(fields: Any) -> Any:
     return fields["attention_dropout"]
+
+
+def _is_learned(fields: Any) -> bool:
+    """Whether positions are weights, as in llm-foundry's own configurations, which have biases too."""
+    return bool(fields["positions"] == "learned")
+
+
+def _contradictions(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if values["positions"] in POSITIONS:
+        return []
+    return [("positions", f"{values['positions']} is not modelled (a mpt model has alibi, or learned ones)")]
 
 
 def _mpt(fields: Fields, values: dict[str, Any]) -> None:
@@ -43,16 +57,16 @@ TYPES = {
             "key_value_heads": same_heads,
             "attention_dropout": 0.0,
             "max_positions": 2048,
+            "positions": "alibi",
             "tied_embeddings": True,
         },
         fixed={
             "intermediate_size": four_times,  # whatever expansion_ratio says
-            "positions": "alibi",
             "activation": "gelu",
             "gated_mlp": False,
-            "qkv_bias": False,
-            "output_bias": False,
-            "mlp_bias": False,
+            "qkv_bias": _is_learned,
+            "output_bias": _is_learned,
+            "mlp_bias": _is_learned,
             "token_types": 0,
             "embedding_dropout": 0.0,
             "hidden_dropout": _attention_dropout,  # one setting, attn_pdrop, for both
@@ -71,5 +85,6 @@ TYPES = {
             "num_attention_heads": ("attention_heads", COUNT),
         },
         adjust=_mpt,
+        contradictions=_contradictions,
     ),
 }

@@ -107,6 +107,8 @@ class FlatParameters(FullyShard):
         if unit.accumulated:
             _added, whole = whole, unit.accumulated.pop()
         unit.gathered = None
+        if policy.prefetches_after:  # _runtime_utils.py, _post_backward_reshard
+            self._gather_next(unit)
         reduce, stored = policy.reduce or dtype, policy.stored or dtype
         elsewhere = tape.on_another_stream  # _post_backward_stream
         sent = whole if reduce is dtype else elsewhere(tape.new("to", (total,), reduce, False, category=COMMUNICATION))

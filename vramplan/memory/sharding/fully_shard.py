@@ -39,6 +39,7 @@ class Policy(NamedTuple):
     clips: bool = False  # the gradients by their norm
     hosted: str | None = None  # the optimizer that steps on the host, where shards and gradients are too
     replicated: bool = False  # several groups share the states, and sum over each other what they have summed
+    prefetches_after: bool = False  # the next unit of backward is gathered when one is over, and not before it
     kept_block: int | None = None  # the block whose parameters stay whole from forward to backward all the same
 
 
@@ -408,12 +409,17 @@ class FullyShard:
                 unit.used_by_backward = True
                 self._gather(unit)
                 self._copy_out(unit, in_forward=False)
-                index = self.order.index(unit)
-                if index:
-                    self._gather(self.order[index - 1])
+                if not self.policy.prefetches_after:
+                    self._gather_next(unit)
             return [gradient]
 
         return self._hook("pre_backward", tensor, fn)
+
+    def _gather_next(self, unit: Unit) -> None:
+        """Gather ahead of time the unit that backward comes to after this one."""
+        index = self.order.index(unit)
+        if index and not self.order[index - 1].is_reduced:
+            self._gather(self.order[index - 1])
 
     def after_inputs(self, unit: Unit, given: Any) -> Any:
         """The inputs of a unit: when their gradients are there, so are those of its parameters."""
