@@ -235,6 +235,7 @@ class Sharded(NamedTuple):
 
 
 BLOCKS, ENDS_AS_BLOCKS = "blocks", "embedding-and-head"  # what a pipeline is balanced by
+RING, ALL_GATHER = "ring", "all-gather"  # how devices that share a sequence get each other's keys and values
 
 
 class Split(NamedTuple):
@@ -248,6 +249,7 @@ class Split(NamedTuple):
     schedule: str = "1f1b"  # of a pipeline: 1f1b | gpipe | interleaved
     virtual: int = 1  # interleaved: parts of the model on each device of the pipeline
     pipeline_split: str | None = None  # BLOCKS, or the embeddings and the head count as a block each
+    context_communication: str | None = None  # RING | ALL_GATHER: how keys and values come to the other devices
 
     @property
     def devices(self) -> int:

@@ -352,7 +352,6 @@ def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
         ("--checkpointing selective-op", "activation_checkpointing"),
         ("--gpus 2 --sharding fsdp", "parallel.sharding"),
         ("--tensor 3", "parallel.tensor"),
-        ("--context 2", "parallel.context"),
         ("--pipeline 4 --schedule gpipe", "gradient_accumulation_steps"),
         ("--pipeline 4 --schedule interleaved:5", "parallel.schedule"),
         ("--padding right", "padding"),

@@ -323,6 +323,10 @@ def _job(
     context: Annotated[
         str | None, _option("--context", metavar="N", help="Devices that share each sequence (context parallelism).")
     ] = None,
+    context_communication: Annotated[
+        str | None,
+        _option("--context-communication", metavar="HOW", help="With --context, of keys and values: ring, all-gather."),
+    ] = None,
     expert: Annotated[
         str | None, _option("--expert", metavar="N", help="Data-parallel devices that share the experts.")
     ] = None,
@@ -393,6 +397,7 @@ PARALLEL_KEYS = (
     "schedule",
     "pipeline_split",
     "context",
+    "context_communication",
     "expert",
     "sequence_parallel",
     "sharding",

@@ -15,7 +15,7 @@ OWN_CODE: dict[str, dict[str, str]] = {
     "litgpt": dict.fromkeys(("llama", "neox", "phi", "falcon"), "litgpt"),
     "torchtune": {"llama": "torchtune"},
     "nanogpt": {"gpt2": "nanogpt"},
-    "megatron": dict.fromkeys(("gpt2", "llama", "bloom"), "megatron"),
+    "megatron": dict.fromkeys(("gpt2", "llama", "bloom", "mixtral"), "megatron"),
     "torchtitan": {"llama": "titan"},
     "llm-foundry": {"mpt": "foundry"},
     "fms-fsdp": {"llama": "fms"},

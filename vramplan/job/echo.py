@@ -113,6 +113,7 @@ def split_to_dict(split: Split | None) -> dict[str, Any]:
         "expert": split.expert,
         "sequence_parallel": split.sequence_parallel,
         "pipeline_split": None if split.pipeline == 1 else split.pipeline_split,
+        "context_communication": None if split.context == 1 else split.context_communication,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, ENDS_AS_BLOCKS, ZERO1, Job, Sharded
+from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, ENDS_AS_BLOCKS, RING, ZERO1, Job, Sharded, Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
@@ -66,6 +66,12 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
             parallel.refuse("sequence_parallel", "true is not modelled with zero1", hint="leave it out")
         if split.pipeline > 1 and split.schedule != "1f1b":
             parallel.refuse("schedule", f"{split.schedule} is not DeepSpeed's", hint="use 1f1b")
+    if job.model.experts is not None:
+        _check_experts(resolver, job)
+    if split is not None and split.context > 1:
+        job = _check_context(resolver, job, split)
+        split = job.split
+        assert split is not None
     if job.model.positions == "alibi" and kind != ZERO1:
         message = f"{job.model.published_family} is Megatron-DeepSpeed's, whose states are shared by zero1"
         parallel.refuse("sharding", message, hint="--sharding zero1")
@@ -81,6 +87,42 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
         resolver.assume("gradient_dtype", "fp32", "Megatron sums bf16 gradients in fp32")
         job = job._replace(fp32_gradients=True)
     return job._replace(assumptions=tuple(resolver.assumptions))
+
+
+def _check_experts(resolver: Resolver, job: Job) -> None:
+    """Refuse what MoELayer does not train, and what was not traced with it."""
+    fields, split, experts = resolver.raw.fields, job.split, job.model.experts
+    parallel = fields.fields("parallel") or fields
+    assert experts is not None
+    if experts.active == 1:
+        message = "one expert for each token is not modelled: Megatron weighs it before it chooses"
+        fields.refuse("model", message, hint="use a model with 2, or another --runtime")
+    if split is not None and split.tensor > 1 and not split.sequence_parallel:
+        message = "Megatron's experts want the sequence in parts beside tensor parallelism"
+        parallel.refuse("sequence_parallel", message, hint="--sequence-parallel")
+    if job.sharding is not None and job.sharding.kind == ZERO1:
+        parallel.refuse("sharding", f"{ZERO1} is not modelled with experts", hint=f"use {DISTRIBUTED_OPTIMIZER}")
+
+
+def _check_context(resolver: Resolver, job: Job, split: Split) -> Job:
+    """The job with Megatron's default for keys and values; refuse what Transformer Engine's core does not run.
+
+    Source: megatron-core, TEDotProductAttention (core/extensions/transformer_engine.py), whose cp_comm_type is p2p.
+    """
+    fields = resolver.raw.fields
+    parallel = fields.fields("parallel") or fields
+    if job.attention != "flash":
+        message = f"{job.attention} is not modelled where devices share a sequence: Megatron's own core refuses it"
+        fields.refuse("attention", message, hint="use flash")
+    if job.sharding is not None and job.sharding.kind == ZERO1:
+        parallel.refuse("context", f"{split.context} is not modelled with zero1", hint="leave it out")
+    if split.sequence_parallel and job.sequence_length % (split.context * split.tensor):
+        message = f"{split.tensor} devices cannot share {job.sequence_length // split.context} tokens of a sequence"
+        parallel.refuse("sequence_parallel", message, hint="use a sequence_length that divides, or leave it out")
+    if split.context_communication is not None:
+        return job
+    resolver.assume("parallel.context_communication", RING, "Megatron's default, p2p")
+    return job._replace(split=split._replace(context_communication=RING))
 
 
 def _check_interleaved(resolver: Resolver, job: Job) -> None:

@@ -339,12 +339,17 @@ def _split(parallel: Fields) -> Split | None:
     by = parallel.word("pipeline_split", words.PIPELINE_SPLITS)
     if by is not None and sizes["pipeline"] == 1:
         parallel.refuse("pipeline_split", f"{by} belongs to a pipeline", hint="leave it out, or --pipeline 4")
+    around = parallel.word("context_communication", words.CONTEXT_COMMUNICATIONS)
+    if around is not None and sizes["context"] == 1:
+        message = f"{around} belongs to devices that share a sequence"
+        parallel.refuse("context_communication", message, hint="leave it out, or --context 2")
     if sizes["pipeline"] == 1 and schedule not in {None, "1f1b"}:
         parallel.refuse("schedule", f"{schedule} belongs to a pipeline", hint="leave it out, or --pipeline 4")
     if max(sizes.values()) == 1 and not along:
         return None
     word, _, virtual = (schedule or "1f1b").partition(":")
-    return Split(**sizes, sequence_parallel=along, schedule=word, virtual=int(virtual or 1), pipeline_split=by)
+    tensor, pipeline, context, expert = sizes.values()
+    return Split(tensor, pipeline, context, expert, along, word, int(virtual or 1), by, around)
 
 
 def _base(raw: RawJob) -> None:

@@ -88,10 +88,12 @@ SHARDINGS = (
     "distributed-optimizer",
 )
 PIPELINE_SPLITS = ("blocks", "embedding-and-head")
+CONTEXT_COMMUNICATIONS = ("ring", "all-gather")
 SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
 PARALLEL_KEYS = (
     *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
     *("no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype", "pipeline_split"),
+    "context_communication",
     *("reduce_bucket_size", "allgather_bucket_size", "overlap_comm", "contiguous_gradients"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
     *("sub_group_size", "devices_per_node"),

@@ -62,6 +62,7 @@ class Setup(NamedTuple):
     quantization: str | None = None
     sharding: Sharded | None = None  # how data-parallel devices share the states
     split: Split | None = None  # how a replica is split over devices
+    expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     stage: Stage | None = None  # of a pipeline: which one this device has
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced
@@ -315,7 +316,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         slice=part,
         shape=model,
         weight_dtype=precision.weights,
-        sequence_length=setup.sequence_length,
+        sequence_length=setup.sequence_length // part.context,
         image_size=setup.image_size,
         vision_attention_dropout=model.vision_attention_dropout if p is None else p,
         attention=setup.attention,

@@ -7,6 +7,8 @@ Names that start with an underscore are locals of that code which outlive their 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vramplan.models.modules import EMBEDDINGS, HEAD, NORMS, LayerNorm, Output, Recipe, run_blocks
 from vramplan.tape.attention import scaled_dot_product
 from vramplan.tape.indexing import permute, split_with_sizes, unsqueeze
@@ -31,6 +33,9 @@ from vramplan.tape.tensor_parallel import (
 )
 from vramplan.tape.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor, round_up
 from vramplan.tape.views import cat, clone, contiguous, expand, narrow, split, to, transpose, view
+
+if TYPE_CHECKING:
+    from vramplan.models.megatron_moe import MoELayer
 
 VOCABULARY_MULTIPLE = 128  # of each device: --make-vocab-size-divisible-by
 
@@ -154,6 +159,8 @@ class Attention:
         """DotProductAttention.forward; a fused kernel in its place takes the layout as it is."""
         recipe, size = self.recipe, self.recipe.shape.head_size
         length, batch = query.shape[:2]
+        if recipe.slice.context > 1:
+            return self.over_devices(query, key, value)
         if recipe.attention != "eager":
             order = (1, 2, 0, 3)
             query, key, value = permute(query, order), permute(key, order), permute(value, order)
@@ -174,6 +181,15 @@ class Attention:
         context = view(context, (batch, self.heads, length, size))
         context = contiguous(permute(context, (2, 0, 1, 3)))
         return view(context, (length, batch, self.heads * size))
+
+    def over_devices(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Transformer Engine's core where sequences are split: it takes contiguous queries, keys and values."""
+        from vramplan.tape.context import gathered_attention, ring_attention  # only these jobs pay for it
+
+        part = self.recipe.slice
+        core = ring_attention if part.ring else gathered_attention
+        context = core(contiguous(query), contiguous(key), contiguous(value), part.context)
+        return view(context, (*context.shape[:2], self.heads * self.recipe.shape.head_size))
 
     def for_each_head(self, x: Tensor) -> Tensor:
         """`repeat_interleave` over the heads of each group."""
@@ -224,7 +240,13 @@ class Block:
         self.input_layernorm = norm_of(tape, recipe, "input_layernorm")
         self.self_attention = Attention(tape, recipe)
         self.pre_mlp_layernorm = norm_of(tape, recipe, "pre_mlp_layernorm")
-        self.mlp = MLP(tape, recipe)
+        self.mlp: MLP | MoELayer
+        if recipe.shape.experts is None:
+            self.mlp = MLP(tape, recipe)
+        else:
+            from vramplan.models.megatron_moe import MoELayer  # only mixtures of experts pay for it
+
+            self.mlp = MoELayer(tape, recipe)
         self.angles, self.scratch = angles, scratch
         self.mask = mask  # an argument, which causal attention does not use and a checkpoint keeps
 
@@ -247,7 +269,7 @@ class Megatron:
     """GPTModel of one stage, with the loss of pretrain_gpt.py."""
 
     sequence_first = True
-    splits = ("tensor", "sequence_parallel", "pipeline")
+    splits = ("tensor", "sequence_parallel", "pipeline", "context", "expert")
     selective = ("selective",)
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -281,6 +303,15 @@ class Megatron:
             return []
         return [4 * (shape.head_size // 2), 4 * self.recipe.sequence_length * shape.head_size]
 
+    def kept_by_samples(self) -> list[int]:
+        """Bytes of one sample that the dispatchers of experts keep, each once for every block."""
+        recipe = self.recipe
+        if recipe.shape.experts is None:
+            return []
+        from vramplan.models.megatron_moe import kept_bytes  # only mixtures of experts pay for it
+
+        return kept_bytes(recipe)
+
     def kept(self) -> list[int]:
         """Nothing more where positions are scaled."""
         return []
@@ -293,7 +324,9 @@ class Megatron:
         labels = tape.new("labels", tokens, INT64, True, category="inputs")
         counted = tape.new("loss_mask", tokens, FP32, True, category="inputs")
         each = 1 if recipe.slice.deepspeed else batch  # there it is one for all samples
-        mask = tape.new("attention_mask", (each, 1, length, length), BOOL, each == batch, category="inputs")
+        mask = None  # where sequences are split no one makes it: the core knows that it is causal
+        if recipe.slice.context == 1:
+            mask = tape.new("attention_mask", (each, 1, length, length), BOOL, each == batch, category="inputs")
         places = tape.new("position_ids", tokens, INT64, True, category="inputs")
         hidden = self.embed(ids, places) if self.table is not None else self.received()
         angles = None

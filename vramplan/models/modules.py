@@ -75,6 +75,10 @@ class Slice(NamedTuple):
     first: bool = True  # of a pipeline: the stage with the embeddings
     last: bool = True  # and with the head
     deepspeed: bool = False  # as BigScience's fork runs it in DeepSpeed's pipeline engine
+    context: int = 1  # devices that each sequence is split over: lengths are those of one device
+    ring: bool = False  # keys and values go round these devices; else they are gathered
+    expert: int = 1  # devices that the experts are spread over
+    imbalance: float = 1.0  # tokens of the most loaded of them over the mean
 
 
 class Recipe(NamedTuple):

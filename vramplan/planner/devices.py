@@ -89,5 +89,5 @@ def process_groups(job: Job) -> tuple[str, ...]:
     Replicas whose communication is not counted have none.
     """
     split = job.split or Split()
-    data = 1 if job.sharding is None else job.data_parallel_size
+    data = 1 if job.sharding is None else job.data_parallel_size * split.context  # gradients are summed over both
     return tuple(key for key in GROUPS if (data if key == "data" else getattr(split, key)) > 1)

@@ -268,6 +268,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         quantization=job.quantization,
         sharding=job.sharding,
         split=job.split,
+        expert_imbalance=job.expert_imbalance or 1.0,
         offload=job.offload,
     )
 

@@ -20,6 +20,8 @@ from vramplan.results.explain import Rule
 ROOMS = (
     "vramplan.tape.operators",
     "vramplan.tape.attention",
+    "vramplan.tape.context",
+    "vramplan.tape.dispatch",
     "vramplan.tape.convolution",
     "vramplan.tape.images",
     "vramplan.tape.contrastive",

@@ -25,6 +25,8 @@ def basis_of_split(record: Record, job: Job, stage: Stage | None) -> dict[str, s
     if kind in {DISTRIBUTED_OPTIMIZER, ZERO1}:
         assert job.sharding is not None
         shared = f"/ {job.sharding.shards} devices"
+        if split is not None and split.expert > 1:
+            shared += f", experts / {job.sharding.shards // split.expert}"
         basis["master"] = f"fp32 copy of the weights, {shared}"
         basis["optimizer"] = f"{job.optimizer}, {job.optimizer_implementation}, {shared}"
     if stage is not None:

@@ -18,7 +18,7 @@ from vramplan.memory.parallel.stages import Moment, Stage
 from vramplan.memory.precision import Precision, precision_of
 from vramplan.models import family
 from vramplan.models.modules import Recipe, Slice
-from vramplan.spec import DISTRIBUTED_OPTIMIZER, ZERO1, Sharded, Split
+from vramplan.spec import DISTRIBUTED_OPTIMIZER, RING, ZERO1, Sharded, Split
 from vramplan.tape.engine import backward, walk
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import Record, State
@@ -41,6 +41,7 @@ class Waiting(NamedTuple):
 
 START_MULTIPLE = 64  # elements at which each parameter of a buffer begins (param_and_grad_buffer.py)
 BUFFER_MULTIPLE = 128  # elements of a buffer that is shared
+EXPERTS = "experts"  # the part that expert parallelism divides (vramplan/models/megatron_moe.py)
 SCALARS = {FP16: 3}  # the scale, whether one was infinite, a flag of the kernels; else the scale alone
 
 
@@ -186,17 +187,33 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
         states = deepspeed.states_of(tape.parameters, optimizer, precision, shards, fp32_gradients=wide)
         states += deepspeed.pipeline_states(recipe, setup.stage)
     else:
-        shared = setup.sharding is not None and setup.sharding.kind == DISTRIBUTED_OPTIMIZER
-        _fp32_gradients(tape, precision, gradient_dtype, setup.sharding.shards if shared and setup.sharding else 1)
+        _fp32_gradients(tape, precision, gradient_dtype, setup)
         states = states_of(tape.parameters, setup, precision, gradient_dtype)
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
     states.append(State("buffers", scalars_of_schedule(setup.stage), 0))
+    blocks = sum(one.times * one.blocks for one in recipe.segments)
+    states += [State("buffers", 0, size, blocks) for size in model.kept_by_samples()]
+    states += _kept_by_checkpoints(recipe)
     states.append(State("buffers", 0, model.buffer_bytes()))
     record = Record(tape, states, saved_at)
     for parameter in tape.parameters:
         parameter.node = None
     tape.parameters.clear()
     return record
+
+
+def _kept_by_checkpoints(recipe: Recipe) -> list[State]:
+    """What the graphs of routers hold of checkpoints: their inputs, and the gradients of these.
+
+    A dispatcher keeps its routing weights, and with them the graph of the last recomputation, until the next
+    micro-batch: in the first block's backward pass all the gradients are there beside all the inputs. That worst moment
+    counts for the whole iteration.
+    """
+    part, count = recipe.slice, sum(one.times for one in recipe.segments if one.checkpointed)
+    if recipe.shape.experts is None or not count:
+        return []
+    length = recipe.sequence_length // (part.tensor if part.sequence_parallel else 1)
+    return [State("buffers", 0, length * recipe.shape.hidden_size * recipe.weight_dtype.itemsize, count)]
 
 
 def sent(tape: Tape, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,15 +239,19 @@ def later_stages(tape: Tape, out: Tensor, gradient: Tensor) -> None:
     tape.held.clear()
 
 
-def _fp32_gradients(tape: Tape, precision: Precision, gradient_dtype: DType, shares: int) -> None:
+def _fp32_gradients(tape: Tape, precision: Precision, gradient_dtype: DType, setup: Setup) -> None:
     """Before the step 16-bit gradients become fp32, all at once (_copy_model_grads_to_main_grads)."""
     if not precision.master or gradient_dtype is FP32:
         return
-    _all = [
-        tape.several("to", (-(-one.elements // shares),), FP32, one.copies)
-        for one in tape.parameters
-        if one.node is not None
-    ]
+    _all = []
+    for members, sharding in groups_of(tape.parameters, setup):
+        shared = sharding is not None and sharding.kind == DISTRIBUTED_OPTIMIZER
+        shares = sharding.shards if shared and sharding is not None else 1
+        _all += [
+            tape.several("to", (-(-one.elements // shares),), FP32, one.copies)
+            for one in members
+            if one.node is not None
+        ]
 
 
 def scalars_of_schedule(stage: Stage | None) -> int:
@@ -246,8 +267,31 @@ def scalars_of_schedule(stage: Stage | None) -> int:
 def states_of(
     parameters: Sequence[Parameter], setup: Setup, precision: Precision, gradient_dtype: DType
 ) -> list[State]:
-    """Weights, gradients, fp32 copies and moments of a device."""
-    sharding, moments = setup.sharding, MOMENTS[setup.optimizer]
+    """Weights, gradients, fp32 copies and moments of a device; experts that are spread have buffers of their own.
+
+    Source: core/distributed/distributed_data_parallel.py, expert_parallel_params.
+    """
+    found: list[State] = []
+    for members, sharding in groups_of(parameters, setup):
+        found += _states_of_group(members, sharding, MOMENTS[setup.optimizer], precision, gradient_dtype)
+    scalars = State("optimizer", SCALARS.get(precision.weights, 1) * rounded(FP32.itemsize), 0)
+    return [*found, scalars]
+
+
+def groups_of(parameters: Sequence[Parameter], setup: Setup) -> list[tuple[list[Parameter], Sharded | None]]:
+    """Parameters with the devices that have the same: the experts of a device are those of fewer others."""
+    devices, sharding = (setup.split or Split()).expert, setup.sharding
+    if devices == 1:
+        return [(list(parameters), sharding)]
+    apart = [one for one in parameters if EXPERTS in one.part]
+    rest = [one for one in parameters if EXPERTS not in one.part]
+    fewer = None if sharding is None else sharding._replace(shards=sharding.shards // devices)
+    return [(rest, sharding), (apart, fewer)]
+
+
+def _states_of_group(
+    parameters: list[Parameter], sharding: Sharded | None, moments: int, precision: Precision, gradient_dtype: DType
+) -> list[State]:
     elements = sum(one.elements * one.copies for one in parameters)
     wide = (1 if precision.master else 0, moments)
     if sharding is not None and sharding.kind == DISTRIBUTED_OPTIMIZER:
@@ -260,8 +304,7 @@ def states_of(
         each = FP32.itemsize if precision.master else precision.weights.itemsize
         master, moved = (count * sum(rounded(one.elements * each) * one.copies for one in parameters) for count in wide)
     found = [State("weights", weights, 0), State("master", master, 0), State("optimizer", moved, 0)]
-    scalars = State("optimizer", SCALARS.get(precision.weights, 1) * rounded(FP32.itemsize), 0)
-    return [*found, scalars, State("gradients", gradients, 0)]
+    return [*found, State("gradients", gradients, 0)]
 
 
 def distributed(parameters: Sequence[Parameter], sharding: Sharded) -> tuple[int, list[int]]:
@@ -287,4 +330,6 @@ def slice_of(setup: Setup) -> Slice:
     split, stage = setup.split or Split(), setup.stage
     deepspeed = setup.sharding is not None and setup.sharding.kind == ZERO1
     first, last = (True, True) if stage is None else (stage.first, stage.last)
-    return Slice(split.tensor, split.sequence_parallel, first, last, deepspeed)
+    ring = split.context_communication == RING
+    load = setup.expert_imbalance
+    return Slice(split.tensor, split.sequence_parallel, first, last, deepspeed, split.context, ring, split.expert, load)
