@@ -219,6 +219,7 @@ class Zero(NamedTuple):
     param_persistence_threshold: int = 100_000  # stage 3: smaller parameters stay whole
     max_live_parameters: int = 1_000_000_000  # stage 3: gathered at a time
     sub_group_size: int = 1_000_000_000  # stage 3: of the parameters that are stepped at a time
+    drive_buffers: int | None = None  # stage 3: through which an optimizer on NVMe passes; None: it is not there
 
 
 class Sharded(NamedTuple):

@@ -27,6 +27,7 @@ IN_WORDS = {
     "as_many_layers": "as layers",
     "_attention_dropout": "as attention_dropout",
     "_all_biases": "as qkv_bias",
+    "_is_learned": "true with learned positions",
     "_groups": "1",
     "_is_new": "whether there are several key-value heads",
     "_norms": "1",

@@ -343,8 +343,9 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     given |= {"image_size": 224, "patch_size": 16, "depths": (1, 2), "widths": (3, 4)}
     given |= {"intermediate_size": 300, "experts.shared": 2, "experts.intermediate_size": 70}
     given |= {"latent_attention.plain_size": 20, "latent_attention.rotary_size": 10}
-    given["qkv_bias"] = True
+    given |= {"qkv_bias": True, "positions": "learned"}
     in_words = {**{f"as {key}": value for key, value in given.items()}, "4 x hidden_size": 400}
+    in_words["true with learned positions"] = True
     in_words |= {"the sum of depths": 3, "the last of widths": 4}
     in_words["(image_size // patch_size) ** 2 + 1"] = 197
     in_words["whether there are several key-value heads"] = False

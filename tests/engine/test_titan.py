@@ -129,7 +129,7 @@ def test_more_micro_batches_in_flight_hold_more() -> None:
         ({"parallel": {"data": 4, "tensor": 2, "sharding": "ddp"}, "precision": "fp32"}, "with FSDP alone"),
         ({"parallel": {"data": 4, "tensor": 8}}, "8 does not divide the 4 key and value heads"),
         ({"parallel": {"data": 4, "tensor": 2, "sequence_parallel": False}}, "shares the sequence"),
-        ({"parallel": {"data": 4, "context": 2}}, "2 is not modelled for llama under torchtitan"),
+        ({"parallel": {"data": 4, "expert": 2}}, "2 is not modelled for llama under torchtitan"),
         ({"parallel": {"data": 4, "pipeline": 2, "sharding": "fsdp"}}, "use fsdp-grad-op"),
         ({"loss": "vocab-parallel"}, "needs the vocabulary in parts"),
         ({"precision": "fp8"}, "fsdp-fp8 is modelled compiled"),

@@ -59,7 +59,7 @@ def partitioned(draw: st.DrawFn, kinds: tuple[str, ...] = ("zero1", "zero2", "ze
         compile=False,
         loss="causal-lm-fp32",
         sharding=sharding,
-        offload=draw(st.sampled_from([(), ("optimizer",)])) if kind != "zero3" else (),
+        offload=draw(st.sampled_from([(), ("optimizer",), ("optimizer", "parameters")[: 2 if kind == "zero3" else 1]])),
     )
 
 
@@ -175,3 +175,48 @@ def test_an_offloaded_optimizer_leaves_no_state_of_it(setup: Setup) -> None:
     assert host is not None
     assert host.pinned_bytes + host.pageable_bytes >= host.bytes
     assert on.host_states is None
+
+
+@DRAWS
+@given(partitioned(("zero3",)), st.sampled_from([2, 8]))
+def test_what_is_offloaded_is_not_on_the_device(setup: Setup, shards: int) -> None:
+    """Of stage 3 the host has the master copy and the moments, and of the device's states the bucket is left."""
+    sharding = zero("zero3", shards, 3_000, 10**4)
+    device, host, both = (
+        replay(setup._replace(sharding=sharding, offload=words))
+        for words in ((), ("optimizer", "gradients"), ("parameters", "optimizer", "gradients"))
+    )
+    assert {name for name, size in states(host).items() if size} <= {"weights", "communication", "buffers", "inputs"}
+    assert states(host)["weights"] == states(device)["weights"] > states(both)["weights"] == 0
+    assert states(device)["communication"] == states(both)["communication"]
+    assert both.peak_bytes(2) <= host.peak_bytes(2) + 2 * both.parameters + 512 * len(both.fixed)
+    kept, more = host.host_states, both.host_states
+    assert kept is not None
+    assert more is not None
+    part = kept.pageable_bytes // 12
+    assert shards * part >= host.parameters
+    assert kept.bytes == (2 + 4 + 12) * part
+    assert more.bytes == kept.bytes + 2 * part
+    assert kept.to_host_bytes == 6 * part == more.to_host_bytes
+    assert more.each_to_device_bytes >= kept.each_to_device_bytes
+
+
+@DRAWS
+@given(partitioned(("zero3",)))
+def test_a_drive_takes_what_the_host_had(setup: Setup) -> None:
+    sharding = zero("zero3", 1, 10**7)
+    assert sharding.zero is not None
+    away = sharding._replace(zero=sharding.zero._replace(drive_buffers=4))
+    host, drive = (replay(setup._replace(sharding=one, offload=("optimizer", "gradients"))) for one in (sharding, away))
+    kept, left = host.host_states, drive.host_states
+    assert kept is not None
+    assert left is not None
+    part = kept.pageable_bytes // 12
+    if part * 4 < 2**20:  # too small for the drive
+        assert left.drive_bytes == 0
+        assert drive.peaks(2) == host.peaks(2)
+        return
+    assert 12 * part <= left.drive_bytes <= 16 * part + 3 * 1024
+    assert left.pageable_bytes == 0
+    assert 16 * part <= left.bytes - 2 * part < 16 * part + 4 * 1024
+    assert drive.peak_bytes(2) >= host.peak_bytes(2)

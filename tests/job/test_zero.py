@@ -7,6 +7,7 @@ import pytest
 from tests.cli.running import run
 
 JOB = ("fit", "--model", "gpt2", "--gpu", "a100", "--micro-batch", "2", "--steps", "1", "--checkpointing", "none")
+NVME = "--sharding zero3 --gpus 4 --offload optimizer --offload-optimizer-device nvme"
 ZERO = (*JOB, "--gpus", "4", "--sharding")
 
 
@@ -60,7 +61,13 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
         ("--sharding zero2 --gpus 4 --precision fp32", "precision", "not modelled"),
         ("--sharding zero2 --gpus 4 --optimizer sgd", "optimizer", "not modelled"),
         ("--sharding zero3 --gpus 4 --frozen embeddings", "frozen", "not modelled"),
-        ("--sharding zero3 --gpus 4 --offload optimizer", "offload", "not modelled"),
+        ("--sharding zero3 --gpus 4 --offload parameters", "offload", "[optimizer, parameters]"),
+        ("--sharding zero3 --gpus 4 --offload-optimizer-device nvme", "offload_optimizer_device", "means nothing"),
+        ("--sharding zero3 --offload optimizer --offload-optimizer-buffer-count 4", "buffer_count", "on NVMe"),
+        ("--sharding zero3 --offload optimizer --offload-optimizer-device disk", "device", "'disk'"),
+        (f"{NVME} --offload-optimizer-buffer-count 3", "offload_optimizer_buffer_count", "4"),
+        ("--sharding zero2 --offload optimizer --offload-optimizer-device nvme", "device", "belongs to"),
+        ("--sharding ddp --gpus 4 --offload-optimizer-device nvme", "device", "belongs to"),
         ("--sharding zero2 --gpus 4 --offload parameters", "offload", "not modelled"),
         ("--sharding zero2 --gpus 4 --offload gradients", "offload", "optimizer that steps them"),
         ("--sharding zero2 --gpus 4 --offload optimizer --overlap-comm", "overlap_comm", "not modelled"),
@@ -84,7 +91,12 @@ def test_the_size_of_all_gathers_is_told_to_decide_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["zero1", "zero2 --offload optimizer,gradients --host-memory 2TiB", "zero3 --sub-group-size 9000000"]
+    "words",
+    [
+        *("zero1", "zero2 --offload optimizer,gradients --host-memory 2TiB", "zero3 --sub-group-size 9000000"),
+        "zero3 --offload optimizer,parameters",
+        "zero3 --offload optimizer --offload-optimizer-device nvme --offload-optimizer-buffer-count 5",
+    ],
 )
 def test_an_echoed_job_gives_the_same_answer(words: str, tmp_path: object) -> None:
     from vramplan import fit
@@ -109,3 +121,16 @@ def test_what_a_node_needs_is_compared_with_its_memory() -> None:
     assert any("does not fit on the host" in one for one in full.document["warnings"])
     assert run(*away, "--host-memory", "1 TiB", "--format", "json").document["verdict"] == "fits"
     assert run(*JOB, "--host-memory", "1 MiB", "--format", "json").document["verdict"] == "fits"
+
+
+def test_what_goes_to_the_drive_leaves_the_host() -> None:
+    away = ("--offload", "optimizer,parameters", "--format", "json")
+    cpu = run(*ZERO, "zero3", *away).document
+    drive = run(*ZERO, "zero3", *away, "--offload-optimizer-device", "nvme", "--sub-group-size", "5000000").document
+    total = cpu["parameters"]["total"]
+    assert cpu["host"]["drive_bytes"] == cpu["host"]["to_drive_bytes"] == 0
+    assert drive["host"]["drive_bytes"] >= 12 * total // 4
+    assert drive["host"]["to_drive_bytes"] == drive["host"]["from_drive_bytes"] > 0
+    assert drive["host"]["states_bytes"] < cpu["host"]["states_bytes"] // 2  # the buffers are left
+    shown = run(*ZERO, "zero3", *away[:2], "--offload-optimizer-device", "nvme").out
+    assert " on NVMe; " in shown

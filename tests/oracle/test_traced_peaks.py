@@ -17,6 +17,7 @@ pytestmark = pytest.mark.truth
 
 UNDECLARED = {
     "zero",
+    "zero_offload",
     "random",
     "optimizers",
     "selective",

@@ -231,6 +231,14 @@ def _job(
         str | None,
         _option("--sub-group-size", metavar="N", help="ZeRO-3: elements that are stepped at a time."),
     ] = None,
+    offload_optimizer_device: Annotated[
+        str | None,
+        _option("--offload-optimizer-device", metavar="NAME", help="ZeRO-3: cpu, or nvme for an offloaded optimizer."),
+    ] = None,
+    offload_optimizer_buffer_count: Annotated[
+        str | None,
+        _option("--offload-optimizer-buffer-count", metavar="N", help="ZeRO-3: buffers on the way to NVMe."),
+    ] = None,
     activation_model: Annotated[
         str | None, _option("--activation-model", metavar="NAME", help="Textbook: book, zero-paper, korthikanti.")
     ] = None,
@@ -414,6 +422,8 @@ PARALLEL_KEYS = (
     "stage3_param_persistence_threshold",
     "stage3_max_live_parameters",
     "sub_group_size",
+    "offload_optimizer_device",
+    "offload_optimizer_buffer_count",
     "devices_per_node",
 )
 ADAPTER_KEYS = {

@@ -75,7 +75,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
             "data": job.data_parallel_size,
             **split_to_dict(job.split),
             **sharding_to_dict(job.sharding),
-            **_zero_to_dict(job.sharding),
+            **_zero_to_dict(job.sharding, job.offload),
             "devices_per_node": job.devices_per_node,
         },
         "runtime": job.runtime.name,
@@ -138,12 +138,12 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
     }
 
 
-def _zero_to_dict(sharding: Sharded | None) -> dict[str, Any]:
+def _zero_to_dict(sharding: Sharded | None, offload: tuple[str, ...]) -> dict[str, Any]:
     if sharding is None or sharding.zero is None:
-        return dict.fromkeys((*words.ZERO_SIZES, *words.ZERO_SWITCHES))
+        return dict.fromkeys(words.ZERO_KEYS)
     from vramplan.job.zero import zero_to_dict  # only these jobs pay for it
 
-    return zero_to_dict(sharding)
+    return zero_to_dict(sharding, offload)
 
 
 def _textbook_to_dict(job: TextbookJob) -> dict[str, Any]:

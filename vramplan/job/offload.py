@@ -17,6 +17,7 @@ MODELLED: dict[str, tuple[str, ...]] = {
     FSDP_GRAD_OP: TOGETHER,
     "zero1": ("gradients", "optimizer"),
     "zero2": ("gradients", "optimizer"),
+    "zero3": TOGETHER,
 }
 """For each kind of sharding what its engine can keep on the host."""
 
@@ -27,7 +28,7 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
     others = [word for word in words if word not in MODELLED.get(kind, ())]
     if others:
         message = f"{', '.join(others)}: offloading is not modelled with parallel.sharding {kind}"
-        hint = "offload: [activations] without sharding; [optimizer, gradients] with zero2; all three states with fsdp"
+        hint = "offload: [activations] without sharding; [optimizer, gradients] with zero2; all with zero3 or fsdp"
         resolver.fields.refuse("offload", message, hint=hint)
         return
     if sharding is not None and sharding.kind in (FSDP, FSDP_GRAD_OP):
@@ -41,10 +42,11 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
     if sharding is None or sharding.zero is None:
         return
     if "optimizer" not in words:
-        message = "gradients go to the host with the optimizer that steps them there"
-        resolver.fields.refuse("offload", message, hint="offload: [optimizer, gradients]")
+        message = f"{' and '.join(words)} on the host are modelled with the optimizer that steps them there"
+        resolver.fields.refuse("offload", message, hint=f"offload: [{', '.join(('optimizer', *words))}]")
     elif "gradients" not in words:
-        resolver.assume("offload", "optimizer, gradients", "the host steps the optimizer, so gradients go there")
-    if sharding.zero.overlap_comm:
+        why = "the host steps the optimizer, so gradients go there"
+        resolver.assume("offload", ", ".join((*words, "gradients")), why)
+    if sharding.zero.overlap_comm and sharding.kind != "zero3":
         fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
         fields.refuse("overlap_comm", "true is not modelled with an offloaded optimizer", hint="leave it out")

@@ -312,7 +312,7 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
         from vramplan.job.fsdp import read_fsdp  # only jobs with FSDP pay for it
 
         read_fsdp(raw, parallel)
-    if any(parallel.given(key) for key in (*words.ZERO_SIZES, *words.ZERO_SWITCHES)):
+    if any(parallel.given(key) for key in words.ZERO_KEYS):
         from vramplan.job.zero import read_zero  # only these jobs pay for it
 
         raw.zero = read_zero(parallel)
@@ -326,7 +326,7 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
         parallel.refuse("shards", message, hint="leave it out for all of them")
     if textbook:
         keys = ("no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype", "devices_per_node")
-        for key in (*keys, *words.ZERO_SIZES, *words.ZERO_SWITCHES):
+        for key in (*keys, *words.ZERO_KEYS):
             if parallel.given(key):
                 parallel.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
 

@@ -143,7 +143,8 @@ class Resolver:
 
             self.assumptions += check_float8(self.fields, raw, model, gpu, sequence_length, loss)
         sharding = None
-        if raw.data_parallel_size > 1 or raw.shares_states or precision in {FSDP_PRECISION, FSDP_FP8}:
+        along = raw.split is not None and raw.split.context > 1  # these sum their gradients too
+        if raw.data_parallel_size > 1 or along or raw.shares_states or precision in {FSDP_PRECISION, FSDP_FP8}:
             from vramplan.job.sharding import sharding_of  # only jobs with several devices pay for it
 
             self.model_shape = model

@@ -31,6 +31,8 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     if is_megatron(resolver):
         refuse_fsdp_keys(raw, fields)
         return sharding_under_megatron(resolver)
+    if raw.runtime == "torchtitan" and raw.split is not None:
+        devices *= raw.split.context  # FSDP's mesh is both together
     if raw.zero and kind not in ZERO_STAGES:
         from vramplan.job.zero import only_with_zero  # only a mistake pays for it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.cells import FSDP_FP8
-from vramplan.spec import DDP, ENDS_AS_BLOCKS, FSDP_GRAD_OP, Split
+from vramplan.spec import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP_GRAD_OP, Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
@@ -32,6 +32,10 @@ def titan_split(resolver: Resolver, split: Split | None, loss: str, sequence_len
         split = split._replace(pipeline_split=ENDS_AS_BLOCKS)
         why = "torchtitan gives the first and the last stage a block less"
         resolver.assume("parallel.pipeline_split", split.pipeline_split, why)
+    if split is not None and split.context > 1 and split.context_communication is None:
+        split = split._replace(context_communication=ALL_GATHER)
+        why = "torchtitan's default, context_parallel_rotate_method"
+        resolver.assume("parallel.context_communication", split.context_communication, why)
     if raw.compile and raw.loss == WHOLE_LOGITS:
         loss = WHOLE_LOGITS  # beside compiled blocks, as torchtitan's was until 2025
     if split is None or split.tensor == 1:
@@ -43,7 +47,7 @@ def titan_split(resolver: Resolver, split: Split | None, loss: str, sequence_len
         if parallel.present("sequence_parallel"):
             message = "false is not modelled: torchtitan's plan shares the sequence between the products"
             parallel.refuse("sequence_parallel", message, hint="leave it out")
-        elif sequence_length % split.tensor:
+        elif sequence_length % (split.tensor * split.context):
             message = f"{split.tensor} devices cannot share a sequence_length of {sequence_length}"
             parallel.refuse("tensor", message, hint="use a multiple")
         split = split._replace(sequence_parallel=True)
@@ -114,6 +118,12 @@ def _check_split(resolver: Resolver, job: Job, split: Split) -> None:
         if split.schedule == "gpipe" and job.gradient_accumulation_steps is None:
             message = "gpipe holds them all at once, so it has to be given"
             fields.refuse("gradient_accumulation_steps", message, hint="gradient_accumulation_steps: 8")
+    if split.context > 1 and job.attention != "flash":
+        message = f"{job.attention} is not modelled where devices share a sequence"
+        fields.refuse("attention", message, hint="use flash")
+    if split.context > 1 and (sharding is None or sharding.kind == DDP):
+        message = "torchtitan combines context parallelism with FSDP"
+        parallel.refuse("sharding", message, hint="--context 8 --sharding fsdp")
     if split.tensor == 1:
         return
     if sharding is None or sharding.kind == DDP:

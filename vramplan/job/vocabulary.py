@@ -96,13 +96,15 @@ PARALLEL_KEYS = (
     "context_communication",
     *("reduce_bucket_size", "allgather_bucket_size", "overlap_comm", "contiguous_gradients"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
-    *("sub_group_size", "devices_per_node"),
+    *("sub_group_size", "devices_per_node", "offload_optimizer_device", "offload_optimizer_buffer_count"),
 )
 ZERO_SIZES = (
     *("reduce_bucket_size", "allgather_bucket_size", "sub_group_size"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
 )
 ZERO_SWITCHES = ("overlap_comm", "contiguous_gradients")
+ZERO_KEYS = (*ZERO_SIZES, *ZERO_SWITCHES, "offload_optimizer_device", "offload_optimizer_buffer_count")
+OFFLOAD_DEVICES = ("cpu", "nvme")
 MODELLED_SHARDINGS = (
     *("none", "ddp", "fsdp", "fsdp-grad-op", "hsdp:N", "zero1", "zero2", "zero3", "distributed-optimizer"),
 )

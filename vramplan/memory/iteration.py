@@ -308,7 +308,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
     """What the model's forward pass needs to know."""
     model, p = setup.model, setup.dropout
     part = Slice()
-    if model.family == "megatron" or setup.stage is not None:
+    if model.family == "megatron" or setup.stage is not None or (setup.split and setup.split.context > 1):
         from vramplan.memory.parallel.megatron import slice_of  # only its jobs pay for it
 
         part = slice_of(setup)

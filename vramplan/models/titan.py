@@ -97,7 +97,13 @@ class Attention:
         xq = transpose(xq, 1, 2)
         xk = transpose(_keys, 1, 2)
         xv = transpose(_values, 1, 2)
-        output = scaled_dot_product(xq, xk, xv, self.recipe.attention, 0.0)
+        if self.recipe.slice.context > 1:
+            from vramplan.tape.ring import ring_flash  # only these jobs pay for it
+
+            part = self.recipe.slice
+            output = ring_flash(xq, xk, xv, part.context, gathers=not part.ring)
+        else:
+            output = scaled_dot_product(xq, xk, xv, self.recipe.attention, 0.0)
         output = contiguous(transpose(output, 1, 2))
         output = view(output, (batch, length, self.heads * size))
         return self.wo(output)
@@ -185,7 +191,7 @@ class Titan:
     keeps_last_block = True  # apply_fsdp: reshard_after_forward of all blocks but the last
     selective = ("selective-op",)
     ladder = ("none", "selective-op", "full")  # apply_ac wraps single blocks
-    splits = ("tensor", "sequence_parallel", "pipeline")
+    splits = ("tensor", "sequence_parallel", "pipeline", "context")
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
@@ -208,7 +214,9 @@ class Titan:
 
     def buffers(self) -> list[int]:
         """Bytes of the buffer of complex frequencies, one for each pair of a head and each position."""
-        return [self.recipe.sequence_length * (self.recipe.shape.head_size // 2) * FREQUENCY_BYTES]
+        part = self.recipe.slice
+        whole = self.recipe.sequence_length * part.context * (self.recipe.shape.head_size // 2) * FREQUENCY_BYTES
+        return [whole] * (1 if part.context == 1 else 2)  # context_parallel keeps a copy, to put it back
 
     def kept(self) -> list[int]:
         """Scaled rotary positions are in the same buffer."""
@@ -216,19 +224,21 @@ class Titan:
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
         """Token ids where the embeddings are, labels where the head is; what stages receive is no input of the step."""
-        part, shape = self.recipe.slice, (self.recipe.sequence_length,)
+        part = self.recipe.slice
+        shape = (self.recipe.sequence_length * part.context,)  # context_parallel shortens them within their memory
         ids = (("input_ids", shape, INT64),) if part.first else ()
         return (*ids, ("labels", shape, INT64)) if part.last else ids
 
     def __call__(self, *given: Tensor) -> Output:
         tape, recipe, devices = self.tape, self.recipe, self.devices
         part = recipe.slice
-        pred = self.logits(given[0] if part.first else None)
+        local = (tape.batch, recipe.sequence_length)
+        pred = self.logits(given[0].alias(local, None, None) if part.first else None)
         if tape.sharding is not None:
             pred = tape.sharding.after_model(pred)  # the loss is no part of the model
         if not part.last:
             return Output(sent(pred), pred)
-        labels = given[-1]
+        labels = given[-1].alias(local, None, None)
         batch, length, width = pred.shape
         targets = view(labels, (batch * length,))
         rows = view(pred, (batch * length, width))

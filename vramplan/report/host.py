@@ -20,6 +20,9 @@ def host_facts(host: Host) -> list[tuple[str, str]]:
     facts.append(("node", f"{_gib(host.node_bytes)} of the host's memory for {devices}"))
     away, back = _gib(host.to_host_bytes), _gib(host.to_device_bytes)
     facts.append(("link", f"{away} to the host and {back} back, for each device in each step"))
+    if host.drive_bytes:
+        written, read = _gib(host.to_drive_bytes), _gib(host.from_drive_bytes)
+        facts.append(("drive", f"{_gib(host.drive_bytes)} on NVMe; {written} written and {read} read in each step"))
     return facts
 
 

@@ -93,6 +93,9 @@ class Host(NamedTuple):
     devices_per_node: int = 1
     to_host_bytes: int = 0  # that cross the link in a step, from one device
     to_device_bytes: int = 0  # and back
+    drive_bytes: int = 0  # of what one device has on NVMe
+    to_drive_bytes: int = 0  # that the host writes there in a step, for one device
+    from_drive_bytes: int = 0  # and reads
 
 
 class FitResult(NamedTuple):

@@ -52,11 +52,11 @@ def routed(scores: Tensor, indices: Tensor, experts: int) -> tuple[Tensor, Tenso
 
     node = tape.record("scatter", (scores,), backward, (indices,))
     _zeros = tape.new("zeros_like", shape, scores.dtype, batched)
-    weights = tape.constant(shape, scores.dtype, batched).alias(shape, None, node)
+    weights = tape.constant(shape, scores.dtype, bool(batched)).alias(shape, None, node)
     _zeros = tape.new("zeros_like", shape, scores.dtype, batched)
     _zeros = tape.new("to", shape, INT32, batched)
     _marked = tape.new("scatter", shape, INT32, batched)
-    return weights, tape.constant(shape, BOOL, batched)
+    return weights, tape.constant(shape, BOOL, bool(batched))
 
 
 def masked_select(x: Tensor, mask: Tensor, count: int) -> Tensor:
@@ -199,7 +199,7 @@ def indices_of(tape_of: Tensor, mask: Tensor, count: int) -> Tensor:
     """
     tape = tape_of.tape
     _arange = tape.new("arange", (mask.shape[1],), INT64, mask.batched)
-    return tape.constant((count,), INT64, mask.batched)
+    return tape.constant((count,), INT64, bool(mask.batched))
 
 
 def kept_by_dispatcher(tokens: int, experts: int, active: int, itemsize: int) -> list[int]:

@@ -93,8 +93,9 @@ def _buffers(setup: Setup, tape: Tape) -> list[State]:
     assert stage is not None
     assert split is not None
     every = stage.micro_batches or stage.in_flight
-    hidden = setup.sequence_length // split.tensor * model.hidden_size * BF16.itemsize
-    logits = setup.sequence_length * (model.vocabulary_size // split.tensor) * BF16.itemsize
+    length = setup.sequence_length // split.context
+    hidden = length // split.tensor * model.hidden_size * BF16.itemsize
+    logits = length * (model.vocabulary_size // split.tensor) * BF16.itemsize
     sizes = [
         (COMMUNICATION, hidden, 0 if stage.first else max(0, every - stage.in_flight)),
         (COMMUNICATION, hidden, 0 if stage.last else every),

@@ -25,6 +25,9 @@ class HostStates(NamedTuple):
     to_device_bytes: int
     each_to_host_bytes: int  # in each micro-step before
     each_to_device_bytes: int
+    drive_bytes: int = 0  # of files on NVMe
+    to_drive_bytes: int = 0  # in a step
+    from_drive_bytes: int = 0
 
 
 class Shard(NamedTuple):
@@ -52,7 +55,7 @@ def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> 
     for one in shards:
         tensors = 2 if one.trained else 1
         size += tensors * one.bytes * one.copies
-        pinned += tensors * _block(one.bytes) * one.copies
+        pinned += tensors * pinned_block(one.bytes) * one.copies
         up += one.moves * one.bytes * one.copies
         if one.trained:
             down += one.bytes * one.copies
@@ -68,6 +71,6 @@ def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> 
     )
 
 
-def _block(size: int) -> int:
+def pinned_block(size: int) -> int:
     """Pinned blocks are powers of two (aten/src/ATen/core/CachingHostAllocator.h, allocate)."""
     return 1 << (size - 1).bit_length() if size else 0

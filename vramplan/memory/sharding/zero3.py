@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from vramplan.memory.sharding.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
@@ -29,6 +29,8 @@ from vramplan.tape.tape import Tape, rounded
 from vramplan.tape.tensors import BOOL, FP16, FP32, FP64, DType, Parameter, Tensor
 
 GATHERED = "gathered"  # component of the answer
+
+LINEAR = 2  # parameters of a linear layer with a bias
 
 OUTER_MODULES = 2  # around all that has parameters: the model, and the model with its head
 
@@ -42,6 +44,7 @@ class Policy(NamedTuple):
     dtype: DType  # of weights and gradients
     zero: Zero
     blocks: int
+    bias_first: bool = False  # linear layers are Conv1D, whose gradients are autograd's own
 
 
 class Handle:
@@ -75,9 +78,14 @@ class Zero3:
         self.coming: dict[int, Handle] = {}
         self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
         self.numbers: dict[int, int] = {}
-        self.bucket: list[int] = []  # parameters whose gradients wait to be reduced
+        self.bucket: list[int] = []  # numbers of the parameters whose gradients wait to be reduced
         self.filled = 0
         self.large: Parameter | None = None
+        # biases, and the weights whose gradients come before theirs, as one function of DeepSpeed returns both
+        # (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3.backward)
+        self.after: dict[int, int] = {}
+        self.pairs = frozenset(pairwise(order.arrivals))
+        self.waiting: dict[int, Parameter] = {}  # such biases, by their weights
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
         tape.after_accumulation = self.arrived
@@ -123,12 +131,26 @@ class Zero3:
         members = tuple(self._number(one) for one in members_of(inputs))
         if members:
             self._fetch(members)
+        sums: Tensor | None = None
+        if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
+            bias, weight = members  # an addmm
+            if (bias, weight) in self.pairs:
+                self.after[bias], sums = weight, inputs[0]
+
+        # a module whose inputs need no gradients is never told that its backward is over (release_backward_leftovers)
+        is_told = any(one is not None and one.storage is not None and one.node is not None for one in inputs)
 
         def backward_fn(grad: Any, saved: Any) -> Any:
             self._let_go()
             if members:
                 self._fetch(members)
-            return fn(grad, saved)
+                if not is_told:
+                    self.leaving = ()
+            found = fn(grad, saved)
+            if sums is None or found[0] is None:
+                return found
+            # the function has the gradient of the bias before it lets go of what was saved
+            return (self.tape.new("sum", sums.shape, found[0].dtype, False), *found[1:])
 
         return backward_fn
 
@@ -138,7 +160,8 @@ class Zero3:
         found = self.numbers.get(id(parameter))
         if found is None:
             trained = [one for one in self.tape.parameters if one.node is not None or one.idle]
-            self.numbers = {id(one): i for i, one in enumerate(trained)}
+            known = zip(trained, self.order.made, strict=False)  # blocks are yet to be made
+            self.numbers = {id(one): number for one, number in known}
             found = self.numbers[id(parameter)]
         return found
 
@@ -226,6 +249,16 @@ class Zero3:
 
         Source: stage3.py, reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
         """
+        number = self._number(parameter)
+        if number in self.after:
+            self.waiting[self.after[number]] = parameter
+            return
+        self._add(parameter)
+        bias = self.waiting.pop(number, None)
+        if bias is not None:
+            self._add(bias)
+
+    def _add(self, parameter: Parameter) -> None:
         limit = self.policy.zero.reduce_bucket_size
         if self.bucket and self.filled + parameter.elements > limit:
             self._reduce()
@@ -233,26 +266,32 @@ class Zero3:
             parameter.grad = None
         else:
             self.large = parameter
-        self.bucket.append(parameter.elements)
+        self.bucket.append(self._number(parameter))
         self.filled += parameter.elements
 
     def _reduce(self) -> None:
         """Source: coalesced_collectives.py, reduce_scatter_coalesced."""
-        shards = self.policy.shards
-        if len(self.bucket) > 1 or self.bucket[0] % shards:
+        shards, sizes = self.policy.shards, [self.sizes[one] for one in self.bucket]
+        copy: Tensor | None = None
+        if len(sizes) > 1 or sizes[0] % shards:
             padding = [
                 self._new("empty", part - max(0, min(part, size - rank * part)), COMMUNICATION)
-                for size, part in ((size, -(-size // shards)) for size in self.bucket if size % shards)
+                for size, part in ((size, -(-size // shards)) for size in sizes if size % shards)
                 for rank in range((size // part), shards)
                 if size - rank * part < part
             ]
-            copy = self._new("cat", sum(-(-size // shards) for size in self.bucket) * shards, COMMUNICATION)
-            del copy, padding
+            copy = self._new("cat", sum(-(-size // shards) for size in sizes) * shards, COMMUNICATION)
+            del padding
+        self.keep_own(sorted(self.bucket))
+        del copy
         if self.large is not None:
             self.large.grad = None
             self.large = None
         self.bucket.clear()
         self.filled = 0
+
+    def keep_own(self, members: Sequence[int]) -> None:
+        """The device's parts of averaged gradients go into a buffer that is there already."""
 
     def after_backward(self) -> list[Parameter]:
         """The last gradients are reduced, and what is still whole goes.
@@ -263,25 +302,32 @@ class Zero3:
         if self.bucket:
             self._reduce()
         self._let_go()
+        for one in [one for one in self.whole if not self.stays[one]]:
+            del self.whole[one]
         self.coming.clear()
         self.losses.clear()
         return [Parameter(self.tape, "flat", (group,), self.policy.dtype, 1, True) for group in self.groups()]
 
-    def groups(self) -> list[int]:
-        """Elements of each group of parts that is stepped at a time.
+    def counts(self) -> list[int]:
+        """How many parameters each group of parts has that is stepped at a time.
 
         Source: stage3.py, _create_fp16_sub_groups.
         """
         limit = self.policy.zero.sub_group_size
         if limit >= sum(self.parts):
-            return [sum(self.parts)]
-        found, size = [], 0
+            return [len(self.parts)]
+        found, count, size = [], 0, 0
         for part in self.parts:
-            size += part
+            count, size = count + 1, size + part
             if size >= limit:
-                found.append(size)
-                size = 0
-        return [*found, size] if size else found
+                found.append(count)
+                count = size = 0
+        return [*found, count] if count else found
+
+    def groups(self) -> list[int]:
+        """Elements of each of these groups."""
+        ends = (0, *accumulate(self.counts()))
+        return [sum(self.parts[low:high]) for low, high in pairwise(ends)]
 
     # ------------------------------------------------------------------------------------------------- the step
     def before_step(self) -> None:

@@ -24,4 +24,9 @@ def basis_of_zero(record: Record, job: Job, alone: dict[str, str]) -> dict[str, 
         basis |= {"weights": f"{alone['weights']} {part}", "gathered": "whole parameters of the modules in use"}
         basis["gradients"] = f"{record.reached_parameters:,} {part}"
         basis["communication"] = f"a bucket of {zero.reduce_bucket_size:,} gradients, and what is gathered ahead"
+        if "optimizer" in job.offload:
+            basis["gradients"] = "parts on their way to the host"
+        if "parameters" in job.offload:
+            small = zero.param_persistence_threshold
+            basis["weights"] = f"those of at most {small:,} elements; the rest is on the host"
     return basis

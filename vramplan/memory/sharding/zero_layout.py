@@ -140,6 +140,7 @@ class Order(NamedTuple):
     places: tuple[Place | None, ...]  # None: in no block
     arrivals: tuple[int, ...]  # in which order backward completes their gradients
     uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
+    made: tuple[int, ...] = ()  # the number of each parameter, as the replay makes them
 
 
 def order_of(recipe: Recipe, trained: Trained | None, key: tuple[object, ...], *, with_uses: bool = False) -> Order:
@@ -185,7 +186,7 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     loss = output.loss
     del output
     backward(tape, loss)
-    found = [one for one in tape.parameters if one.node is not None]
+    found = made = [one for one in tape.parameters if one.node is not None]
     early = EARLY.get(recipe.shape.family)
     if early is not None:
         inside = next((i for i, one in enumerate(found) if id(one) in noted.places), len(found))
@@ -197,6 +198,7 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(noted.places.get(id(one)) for one in found),
         tuple(numbers[id(one)] for one in came),
         tuple(tuple(numbers[id(one)] for one in module) for module in uses),
+        tuple(numbers[id(one)] for one in made),
     )
     tape.uses = None
     tape.drop_leaves()

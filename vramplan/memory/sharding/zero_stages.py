@@ -25,8 +25,18 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         from vramplan.memory.sharding import zero3  # only these jobs pay for it
 
         order = order_of(recipe, tape.trained, key, with_uses=True)
-        zero, blocks = setup.sharding.zero, setup.model.blocks
-        return zero3.Zero3(tape, zero3.Policy(setup.sharding.shards, precision.weights, zero, blocks), order)
+        of_stage_3 = zero3.Policy(
+            setup.sharding.shards,
+            precision.weights,
+            setup.sharding.zero,
+            setup.model.blocks,
+            bias_first=setup.model.family == "gpt2",  # its layers are Conv1D
+        )
+        if setup.offload:
+            from vramplan.memory.sharding.zero3_offload import Offloaded3  # only these jobs pay for it
+
+            return Offloaded3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
+        return zero3.Zero3(tape, of_stage_3, order)
     order = order_of(recipe, tape.trained, key)
     policy = Policy(
         partitions_gradients=setup.sharding.kind == "zero2",
