@@ -60,6 +60,7 @@ TITLES = {
     "vramplan.tape.titan": "torchtitan's norm, positions and compiled loss",
     "vramplan.tape.dtensor": "Tensor parallelism by DTensor",
     "vramplan.tape.tensor_parallel": "Megatron-LM's split layers and fusions",
+    "vramplan.tape.foundry": "llm-foundry's attention and norms",
     "vramplan.tape.engine": "The autograd engine",
     "vramplan.tape.reentrant": "Reentrant checkpoints",
     "vramplan.memory.optimizers": "Optimizers",
