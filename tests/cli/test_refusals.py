@@ -12,8 +12,8 @@ GPT2 = ("-m", "gpt2", "-g", "a100")
 OLD = ("-m", "gpt2", "-g", "v100")
 
 NOT_MODELLED = {
-    "--context 2": ("parallel.context", "2"),
-    "--expert 2": ("parallel.expert", "2"),
+    "--context 2 --runtime pytorch": ("parallel.context", "2"),
+    "--expert 2 --runtime pytorch": ("parallel.expert", "2"),
     "--gpus 8 --sharding zero3 --offload parameters": ("offload", "parameters"),
     "--gpus 8 --sharding zero2 --optimizer rmsprop --precision mixed-fp16": ("optimizer", "rmsprop"),
     "--gpus 8 --sharding fsdp --optimizer muon": ("optimizer", "muon"),
