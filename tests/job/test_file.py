@@ -79,7 +79,7 @@ def test_one_job_that_is_not_modelled_does_not_spoil_the_others(read) -> None:
     assert [entry.job is not None for entry in entries] == [True, False, False, False]
     assert str(entries[1].problems[0]).endswith(
         "/jobs.yaml:8:12: jobs.1.offload: optimizer: offloading is not modelled with parallel.sharding none "
-        "(offload: [activations] without sharding; [optimizer, gradients] with zero2; all three states with fsdp)"
+        "(offload: [activations] without sharding; [optimizer, gradients] with zero2; all with zero3 or fsdp)"
     )
     assert len(entries[1].problems) == 2
     assert "there is no GPU profile 'nosuch'" in entries[2].problems[0].message
