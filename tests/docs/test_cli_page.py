@@ -15,7 +15,11 @@ import pytest
 
 from tests.cli.running import Ran, run
 from tests.docs.cli import DOCS, JOB, PAGE, ROOT, as_shell, commands, page
+from tests.measure.runners import Runner
+from vramplan.catalog import smi
+from vramplan.catalog.smi import LocalGpu
 from vramplan.cli.commands import COMMANDS, build
+from vramplan.measure import apart
 
 EXAMPLES = [(name, line) for line, name in {line: one.name for one in commands() for line in one.examples}.items()]
 BLOCK = re.compile(r"^```yaml\n(# ([\w.-]+\.ya?ml)\n.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -48,7 +52,7 @@ def test_every_command_has_examples() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a person has who tries the examples: the files that they name, and profiles of their own."""
+    """What a person has who tries the examples: the files that they name, profiles of their own, a GPU."""
     for source in (ROOT / "README.md", DOCS / "job-format.md"):
         for text, name in BLOCK.findall(source.read_text("utf-8")):
             (tmp_path / name).write_text(text, "utf-8")
@@ -66,6 +70,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    card_here = LocalGpu(0, "NVIDIA A100-SXM4-80GB", 80 << 30, 80 << 30, "nvidia-smi", compute_capability="8.0")
+    monkeypatch.setattr(smi, "ask", lambda: [card_here])
+    monkeypatch.setattr(apart, "run_apart", Runner())
+    monkeypatch.setattr(apart, "check_installed", lambda: None)
     return tmp_path
 
 

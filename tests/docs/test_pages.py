@@ -274,6 +274,7 @@ ANSWERS = {
     "explain": "explain.md",
     "timeline": "timeline.md",
     "walkthrough": "textbook.md",
+    "measure": "measure.md",
     "fit": "batch.md",  # the advice; all else is in the job format
     "runtimes": "runtimes.md",
     "profile-lint": "profiles.md",

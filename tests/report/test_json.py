@@ -17,7 +17,7 @@ from tests.report import profile_answers
 from tests.report.textbook_answers import WALK
 from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
-from vramplan.report import runtimes
+from vramplan.report import measure, runtimes
 from vramplan.report.checkpoints import document as checkpoints_document
 from vramplan.report.explain import document as explain_document
 from vramplan.report.json import (
@@ -37,6 +37,7 @@ from vramplan.report.timeline import document as timeline_document
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.walkthrough import document as walkthrough_document
 from vramplan.results import FitResult
+from vramplan.results.measure import Figures, MeasuredRow, Measurement, Predicted
 from vramplan.rows import RuntimeRow
 
 # In the order of docs/job-format.md.
@@ -84,6 +85,15 @@ RUNTIME = RuntimeRow(
 )
 
 
+MEASUREMENT = Measurement(
+    (
+        MeasuredRow("ran", "measured", Predicted("fits", 100, 104, 700), Figures("fits", allocated_bytes=101)),
+        MeasuredRow("broken", "error", problems=(Problem("no such model", key="model"),)),
+    ),
+    "measured.yaml",
+)
+
+
 @pytest.fixture
 def documents(
     examples: dict[str, FitResult], check_rows: Any, validate_rows: Any, gpu_rows: Any, model_rows: Any, profile: Any
@@ -102,6 +112,7 @@ def documents(
         "runtime-profile": profile_document(dataclasses.replace(profile, kind="runtime")),
         "runtimes": runtimes.document([RUNTIME]),
         "walkthrough": walkthrough_document(WALK),
+        "measure": measure.document(MEASUREMENT),
         "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
         **{
             f"profile-{kind}": import_module(f"vramplan.report.profiles.{kind}").document(answer)

@@ -58,6 +58,7 @@ _OWN: dict[str, str] = {
     "checkpoints": "vramplan.report.checkpoints",
     "walkthrough": "vramplan.report.walkthrough",
     "runtimes": "vramplan.report.runtimes",
+    "measure": "vramplan.report.measure",
     "profile-lint": "vramplan.report.profiles.lint",
     "profile-new": "vramplan.report.profiles.new",
     "profile-diff": "vramplan.report.profiles.diff",

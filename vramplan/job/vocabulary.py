@@ -22,7 +22,9 @@ JOB_KEYS = (
 )
 """The keys of a job, but for those of a validation case."""
 
-CASE_KEYS = ("measured", "use", "trace", "source", "confidence", "inferred", "missing", "ladder", "notes")
+CASE_KEYS = (
+    *("measured", "use", "trace", "source", "confidence", "inferred", "missing", "ladder", "environment", "notes"),
+)
 """The keys that only a validation case has; they go to `Job.case` as they are."""
 
 TEXTBOOK = "textbook"  # the runtime of equations

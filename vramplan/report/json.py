@@ -32,6 +32,7 @@ SCHEMAS = (
     "explain",
     "timeline",
     "walkthrough",
+    "measure",
 )
 
 

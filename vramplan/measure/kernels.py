@@ -1,0 +1,127 @@
+"""What a trace on tensors without data does not see of itself: the choice of an attention kernel, and scratch space.
+
+A PyTorch without CUDA cannot choose an attention kernel and has no kernel that allocates, so the job's kernel is called
+by name, and the scratch space of the four kernels that need some is computed as their sources do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+from vramplan.tape.tape import rounded
+from vramplan.tape.tensors import round_up
+
+FLASH_ROWS, FLASH_WIDTH = 128, 32  # tiles of mha_bwd
+EFFICIENT_ROWS = 64  # a block of queries of the CUTLASS backward kernel
+SORTED_INDICES = 3072  # more of them are sorted first
+
+
+def flash_backward(_: Any, query: Any, key: Any, *__: Any) -> int:
+    """Bytes: dq in fp32, the row sums, and under grouped queries dk and dv per query head.
+
+    Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_bwd.
+    """
+    batch, heads, length, width = query.shape
+    rows = round_up(length, FLASH_ROWS)
+    scratch = rounded(batch * rows * heads * round_up(width, FLASH_WIDTH) * 4) + rounded(batch * heads * rows * 4)
+    if key.shape[1] != heads:
+        scratch += 2 * rounded(batch * key.shape[2] * heads * width * query.element_size())
+    return scratch
+
+
+def efficient_backward(_: Any, query: Any, *__: Any) -> int:
+    """Bytes: dq in fp32, and delta.
+
+    Source: aten/src/ATen/native/transformers/cuda/attention_backward.cu.
+    """
+    batch, heads, length, width = query.shape
+    return rounded(batch * heads * round_up(length, EFFICIENT_ROWS) * width * 4) + rounded(batch * heads * length * 4)
+
+
+def embedding_backward(grad: Any, indices: Any, rows: int, *_: Any) -> int:
+    """Bytes: above 3072 indices they are sorted, and parts of segments are summed in fp32.
+
+    Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu.
+    """
+    count = indices.numel()
+    if count <= SORTED_INDICES:
+        return 0
+    segments = min(count, rows)
+    partial = count // 10 + segments
+    scratch = rounded(partial * grad.shape[-1] * 4) + rounded(8 * partial)
+    return scratch + 3 * rounded(8 * count) + 2 * rounded(8 * segments)
+
+
+def scratch_rules() -> dict[Any, Callable[..., int]]:
+    """The operators with scratch space."""
+    import torch
+
+    aten = torch.ops.aten
+    return {
+        aten._scaled_dot_product_flash_attention_backward.default: flash_backward,
+        aten._scaled_dot_product_efficient_attention_backward.default: efficient_backward,
+        aten.embedding_dense_backward.default: embedding_backward,
+    }
+
+
+def fused_on_cuda() -> Any:
+    """Operators that CUDA has a kernel for and PyTorch without it takes apart: one result each.
+
+    Source: aten/src/ATen/native/native_functions.yaml. The registrations last as long as what is returned.
+    """
+    import torch
+
+    library = torch.library.Library("aten", "IMPL")
+    for name in ("silu_backward", "mish_backward"):
+        library.impl(name, lambda grad, x: torch.empty_like(x), "CUDA")
+    return library
+
+
+def attention_by(kernel: str) -> Callable[..., Any]:
+    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash or efficient.
+
+    Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention: heads that are no multiple of
+    eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias.
+    """
+    import torch
+    from torch.nn import functional
+
+    aten = torch.ops.aten
+
+    def attend(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if torch.is_autocast_enabled("cuda"):  # the operator is on autocast's list
+            half = torch.get_autocast_dtype("cuda")
+            given = (query, key, value, attn_mask)
+            query, key, value, attn_mask = (
+                one.to(half) if one is not None and one.dtype == torch.float32 else one for one in given
+            )
+        width = query.shape[-1]
+        scale = 1 / sqrt(width) if scale is None else scale
+        with torch.autocast("cuda", enabled=False):
+            if kernel == "flash" and query.element_size() == 2 and attn_mask is None:
+                missing = -width % 8
+                if missing:
+                    query, key, value = (functional.pad(one, (0, missing)) for one in (query, key, value))
+                flash = aten._scaled_dot_product_flash_attention
+                out = flash(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+                return out[..., :width] if missing else out
+            if key.shape[1] != query.shape[1]:
+                groups = query.shape[1] // key.shape[1]
+                key, value = (one.repeat_interleave(groups, 1) for one in (key, value))
+            if attn_mask is not None:
+                attn_mask = attn_mask.expand(*query.shape[:3], key.shape[2])
+            efficient = aten._scaled_dot_product_efficient_attention
+            return efficient(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+
+    return attend

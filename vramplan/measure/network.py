@@ -1,0 +1,77 @@
+"""The model of a job as Transformers builds it, at random weights."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from vramplan.catalog import document
+from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.fields import Fields, Sink
+from vramplan.catalog.hf_config import shape_of_config
+from vramplan.errors import UsageError
+from vramplan.spec import Job, ModelShape
+
+HEADS = {"lm": "CausalLM", "mlm": "MaskedLM", "cls": "SequenceClassification"}
+"""The tasks that are run, and how the class of Transformers with that head is called."""
+
+_NULL_SAYS = ("sliding_window",)  # null is a value of its own, not the default
+_UNCOMPARED = ("name", "declared_parameters", "published_family")
+_DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
+
+
+def configuration(job: Job) -> Any:
+    """The configuration object of the model. Raises UsageError if it cannot say what the shape says."""
+    import transformers
+
+    shape = job.model
+    kind = MODEL_TYPES[shape.transformers_model_type]
+    given: dict[str, Any] = {}
+    for key, (field, _) in kind.keys.items():
+        if "." in field:
+            continue
+        value = getattr(shape, field)
+        if field in _DROPOUTS and job.dropout is not None:
+            value = job.dropout
+        if value is not None or key in _NULL_SAYS:
+            given[key] = list(value) if isinstance(value, tuple) else value
+    if shape.transformers_model_type.startswith("qwen"):
+        given["use_sliding_window"] = shape.sliding_window is not None
+    if shape.task == "cls":
+        given["num_labels"] = shape.classes
+    config = transformers.AutoConfig.for_model(shape.transformers_model_type, **given)
+    config.use_cache = False
+    model = _auto(shape)._model_mapping[type(config)]
+    config.architectures = [model.__name__]
+    _check(config, shape, job.dropout is not None)
+    if config.pad_token_id is None or config.pad_token_id >= shape.vocabulary_size:
+        config.pad_token_id = 0  # the default of the class is a token of its own vocabulary
+    return config
+
+
+def build(job: Job, config: Any) -> Any:
+    """The model of the configuration, on the device that is the default, in fp32."""
+    kernel = "eager" if job.attention == "eager" else "sdpa"
+    return _auto(job.model).from_config(config, attn_implementation=kernel)
+
+
+def _auto(shape: ModelShape) -> Any:
+    import transformers
+
+    return getattr(transformers, f"AutoModelFor{HEADS[shape.task]}")
+
+
+def _check(config: Any, shape: ModelShape, dropout_given: bool) -> None:
+    """Read the configuration as if it were a `config.json`: it must be the shape that was asked for."""
+    root = document.from_value(json.loads(config.to_json_string(use_diff=False)))
+    assert isinstance(root, document.Mapping)
+    back, _ = shape_of_config(Fields(root, Sink(None)), default_name=shape.name)
+    free = {*_UNCOMPARED, *(_DROPOUTS if dropout_given else ())}
+    if shape.sliding_window is None:
+        free.add("sliding_window_start")  # no block has a window
+    if shape.sliding_window_pattern is not None and shape.sliding_window_pattern > shape.layers:
+        free.add("sliding_window_pattern")  # every block has one
+    for field, value in shape._asdict().items():
+        if field not in free and getattr(back, field) != value:
+            said = f"{config.__class__.__name__} cannot say {field} {value} (it makes {getattr(back, field)} of it)"
+            raise UsageError(said, key="model", hint="measure a model of Transformers")

@@ -1,0 +1,96 @@
+"""Counts the bytes of storages while they live: what `torch.cuda.max_memory_allocated()` would say of tensors alone."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from vramplan.tape.tape import rounded
+
+
+class Storages(TorchDispatchMode):  # type: ignore[misc]
+    """Follows every storage that an operator makes on a device, in blocks of 512 bytes as the caching allocator does.
+
+    The autograd engine adds a second gradient into the first one's buffer if nobody else has it, but never under a
+    dispatch mode (torch/csrc/autograd/input_buffer.cpp, accumulate). So the level after such an addition waits for what
+    follows: if its left operand is gone by then, a run without this mode would have had one buffer less.
+    """
+
+    def __init__(self, device: str, scratch: Mapping[Any, Callable[..., int]]) -> None:
+        super().__init__()
+        import torch
+
+        self._torch = torch
+        self._device = device
+        self._scratch = scratch
+        self._living: dict[int, tuple[int, Any]] = {}
+        self._waiting: tuple[int, Any, int] | None = None
+        self.now_bytes = 0
+        self.phase = "forward"
+        self.phases: dict[str, int] = {}
+
+    @property
+    def peak_bytes(self) -> int:
+        """The highest level since `restart`."""
+        return max(self.phases.values(), default=self.now_bytes)
+
+    def restart(self) -> None:
+        """Forget the levels, not the storages."""
+        self.settle()
+        self.phases = {}
+
+    def enter(self, phase: str) -> None:
+        """Levels from here on belong to this phase."""
+        self.settle()
+        self.phase = phase
+        self._level(self.now_bytes)
+
+    def hold(self, tensor: Any) -> None:
+        """Count a tensor that is there already."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._living or tensor.device.type != self._device:
+            return
+        size = rounded(storage.nbytes())
+        self._living[key] = (size, weakref.ref(storage, lambda _: self._gone(key)))
+        self.now_bytes += size
+
+    def settle(self) -> None:
+        """Decide what an addition of gradients was."""
+        if self._waiting is None:
+            return
+        key, operand, level = self._waiting
+        self._waiting = None
+        if key in self._living and self._living[key][1] is operand:
+            self._level(level)
+
+    def _gone(self, key: int) -> None:
+        size, _ = self._living.pop(key)
+        self.now_bytes -= size
+
+    def _level(self, level: int) -> None:
+        self.phases[self.phase] = max(self.phases.get(self.phase, 0), level)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator and count what it leaves."""
+        aten = self._torch.ops.aten
+        self.settle()
+        out = func(*args, **(kwargs or {}))
+        if func.namespace != "aten":
+            return out
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, self._torch.Tensor):
+                self.hold(leaf)
+        if func is aten.add.Tensor and not self._torch.is_grad_enabled() and self.phase == "backward":
+            left, right = args[0], args[1]
+            key = left.untyped_storage()._cdata if isinstance(right, self._torch.Tensor) else None
+            if key in self._living:
+                self._waiting = (key, self._living[key][1], self.now_bytes)
+                return out
+        scratch = self._scratch.get(func)
+        self._level(self.now_bytes + (rounded(scratch(*args)) if scratch is not None else 0))
+        return out
