@@ -149,9 +149,10 @@ def describe(
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     full = host is not None and job.host_memory_bytes is not None and host.node_bytes > job.host_memory_bytes
+    verdict = DOES_NOT_FIT if full else rung.verdict
     result = FitResult(
         name=job.name,
-        verdict=DOES_NOT_FIT if full else rung.verdict,
+        verdict=verdict,
         job=job_to_dict(judged),
         capacity_bytes=job.gpu.capacity_bytes,
         usable_bytes=usable,
@@ -162,7 +163,7 @@ def describe(
         peak=_peak(record, rung),
         components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=overheads_of(rung.peak, judge),
-        recommended=_recommended(rung, job),
+        recommended=_recommended(rung._replace(verdict=verdict), job),
         checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,

@@ -55,6 +55,8 @@ def _row(profile: Any) -> Any:
     from vramplan.catalog.locate import origin
     from vramplan.rows import RuntimeRow
 
+    shardings = profile.value("only_sharding") or ()
+    several = profile.value("sharding") or ("ddp" if not shardings or "ddp" in shardings else ", ".join(shardings))
     return RuntimeRow(
         name=profile.name,
         title=profile.title,
@@ -64,7 +66,7 @@ def _row(profile: Any) -> Any:
         optimizer=profile.value("optimizer") or "adamw",
         optimizer_implementation=profile.value("optimizer_implementation"),
         loss=profile.value("head_loss") or "standard",
-        sharding=None if profile.value("only_one_device") else profile.value("sharding") or "ddp",
+        sharding=None if profile.value("only_one_device") else several,
         aliases=profile.aliases,
         origin=origin(profile.file),
     )

@@ -374,7 +374,7 @@ def _offload(fields: Fields) -> list[str]:
         if word not in words.OFFLOADS:
             hint = nearest(word, words.OFFLOADS) or "known: " + ", ".join(words.OFFLOADS)
             fields.problem("offload", f"{shown(word)} is not a known value", hint=hint)
-    return list(dict.fromkeys(offload or ()))
+    return [word for word in dict.fromkeys(offload or ()) if word in words.OFFLOADS]
 
 
 def _adapter(adapter: Fields) -> None:

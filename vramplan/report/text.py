@@ -339,6 +339,10 @@ def _ladder(result: FitResult, width: int) -> list[Line]:
 def _why_not(result: FitResult, figures: Figures, width: int) -> list[Line]:
     if result.verdict != DOES_NOT_FIT or not result.components:
         return []
+    if result.headroom_bytes >= 0 and result.host is not None:
+        need = text_of(gib_up(result.host.node_bytes))
+        spans = [Span("decided by "), Span("the host", "strong"), Span(f", whose node needs {need} GiB")]
+        return [(Span("Why not", "heading"),), *wrap(spans, width, first=2, rest=2)]
     part, hundredths = max(zip(result.components, figures.components, strict=True), key=lambda pair: pair[0].bytes)
     spans = [
         Span("decided by "),
@@ -353,7 +357,7 @@ def _why_not(result: FitResult, figures: Figures, width: int) -> list[Line]:
 
 def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
     if not result.remedies:
-        if result.verdict != DOES_NOT_FIT:
+        if result.verdict != DOES_NOT_FIT or result.headroom_bytes >= 0:  # the host is too small, not the device
             return []
         return [(Span("Remedies", "heading"),), *wrap([Span("no single change makes it fit")], width, first=2)]
     title = [Span("Remedies", "heading"), Span("  one of these is enough; device GiB with it", "muted")]
