@@ -156,3 +156,16 @@ def test_what_a_runtime_has_not_got_is_refused_with_the_reason(
 def test_code_that_is_not_written_down_is_told() -> None:
     assert "unsloth's own code of llama is not modelled" in assumed(job(LLAMA, runtime="unsloth"))["model.code"]
     assert "model.code" not in assumed(job(LLAMA, runtime="litgpt"))
+
+
+def test_lora_of_a_runtime_with_its_own_names_sits_on_queries_and_values() -> None:
+    """Whatever the model type's own code calls its layers."""
+    keys = {"model": "pythia-1.4b", "gpu": "a100", "runtime": "litgpt"}
+    found = build_job({**keys, "adapter": {"kind": "lora", "rank": 8}})
+    assert found.adapter is not None
+    assert found.adapter.targets == ("q_proj", "v_proj")
+    fused = build_job({**keys, "adapter": {"kind": "lora", "rank": 8, "targets": ["qkv_proj"]}})
+    assert fused.adapter is not None
+    assert fused.adapter.targets == ("q_proj", "k_proj", "v_proj")
+    with pytest.raises(InputError, match="qkv"):
+        build_job({**keys, "adapter": {"kind": "lora", "rank": 8, "targets": ["qkv"]}})

@@ -167,3 +167,11 @@ def test_replicas_do_not_change_what_one_device_holds() -> None:
 def test_divisors_are_all_of_them_the_largest_first(number: int) -> None:
     found = divisors(number)
     assert found == sorted((n for n in range(1, number + 1) if gcd(n, number) == n), reverse=True)
+
+
+def test_an_interleaved_pipeline_takes_steps_in_multiples_of_its_stages() -> None:
+    parallel = {"data": 6, "pipeline": 2, "schedule": "interleaved:2"}
+    found = run(model="gpt2", gpu="80 GiB", parallel=parallel)
+    micro, steps, whole = batch(found)
+    assert steps % 2 == 0
+    assert micro * steps * 6 == whole == 516

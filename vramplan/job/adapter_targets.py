@@ -33,6 +33,9 @@ def fused_targets(
     name = FUSED_NAMES.get(model.transformers_model_type)
     if FUSED not in targets:
         return tuple(targets)
+    if model.published_family is not None:  # LitGPT and torchtune know the three by their own names
+        told.append(Assumption("adapter.targets", list(THREE), f"{FUSED}: queries, keys and values"))
+        return tuple(dict.fromkeys(part for word in targets for part in (THREE if word == FUSED else (word,))))
     if name is not None:
         told.append(Assumption("adapter.targets", name, f"{FUSED}: the fused projection of {model.name}"))
         return tuple(dict.fromkeys(name if word == FUSED else word for word in targets))
@@ -62,8 +65,10 @@ def known_targets(model: ModelShape, names: Names, kind: str) -> tuple[str, ...]
 
 def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
     """The layers that may be targets: the head of ResNet is none, as it is a layer inside a `Sequential`."""
-    heads = CLASSIFIERS if model.transformers_model_type in ONLY_LORA else ()
-    return tuple(name for name in names.linears if name not in heads)
+    left_out = CLASSIFIERS if model.transformers_model_type in ONLY_LORA else ()
+    if model.family == "litgpt":
+        left_out = (*left_out, "qkv")  # it adapts the three parts of its fused layer
+    return tuple(name for name in names.linears if name not in left_out)
 
 
 def is_known(model: ModelShape, names: Names, kind: str, word: str) -> bool:

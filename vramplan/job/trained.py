@@ -79,7 +79,8 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if raw.frozen:
         fields.refuse("frozen", "an adapter freezes the whole model", hint="leave frozen out")
     adapter = _Adapter(raw, raw.adapter, model, names, precision, told).adapter()
-    if model.family == "llava" and not fields.sink.refusals and not is_adapter_reached(model, adapter):
+    may_miss = model.family in ("llava", "litgpt", "torchtune")
+    if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter):
         raw.adapter.refuse("targets", "nothing that the loss depends on is trained", hint="name a further layer")
     return (), adapter, told
 
@@ -260,11 +261,14 @@ class _Adapter:
         feedforward = fields.texts("feedforward_targets") if fields.given("feedforward_targets") else None
         if given is None:
             known = IA3_TARGETS.get(model_type) if self.kind == "ia3" else (LORA_TARGETS.get(model_type, ()), ())
+            whose = f"PEFT's own for {model_type}"
+            if self.model.published_family is not None:  # LitGPT's and torchtune's recipes name them alike
+                known, whose = (Q_AND_V, ()), "queries and values, as in the recipes of the runtime"
             if not known or not known[0]:
                 message = f"is missing: PEFT has no targets of its own for {model_type}"
                 fields.refuse("targets", message, hint="known: " + ", ".join(self.known))
                 return (), ()
-            self.told.append(Assumption("adapter.targets", list(known[0]), f"PEFT's own for {model_type}"))
+            self.told.append(Assumption("adapter.targets", list(known[0]), whose))
             if feedforward is None and known[1]:
                 self.told.append(Assumption("adapter.feedforward_targets", list(known[1]), "PEFT's own"))
             targets, own = known

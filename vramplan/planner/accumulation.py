@@ -32,9 +32,17 @@ class Accumulation:
     """
 
     def __init__(
-        self, *, micro: int | None, steps: int | None, global_batch: int | None, given: bool, data: int
+        self,
+        *,
+        micro: int | None,
+        steps: int | None,
+        global_batch: int | None,
+        given: bool,
+        data: int,
+        multiple: int = 1,
     ) -> None:
         self.micro, self.steps, self.data = micro, steps, data
+        self.multiple = multiple  # of which the steps have to be: an interleaved pipeline goes round in groups
         self.moved_from: int | None = None
         self.global_batch = self._settle(global_batch, given)
 
@@ -42,7 +50,7 @@ class Accumulation:
         if self.steps is not None and (wanted is None or not given):
             return None if self.micro is None else self.micro * self.steps * self.data
         assert wanted is not None
-        unit = self.data * (self.micro or 1) * (self.steps or 1)
+        unit = self.data * (self.micro or 1) * (self.steps or self.multiple)
         if wanted % unit == 0 and (self.micro is None or self.steps is None or wanted == unit):
             return wanted
         below, above = wanted // unit * unit, (wanted // unit + 1) * unit
@@ -63,6 +71,8 @@ class Accumulation:
             parts.append(f"micro-batch {self.micro}")
         if self.steps is not None:
             parts.append(f"{self.steps} accumulation steps")
+        elif self.multiple > 1:
+            parts.append(f"accumulation steps in multiples of the {self.multiple} stages")
         if self.data > 1:
             parts.append(f"{self.data} data-parallel ranks")
         return "with " + " and ".join(parts)
@@ -76,7 +86,7 @@ class Accumulation:
         per_rank = self.global_batch // data
         for micro in [self.micro] if self.micro is not None else divisors(per_rank):
             steps = per_rank // micro
-            if steps * micro == per_rank and (self.steps is None or steps == self.steps):
+            if steps * micro == per_rank and (self.steps is None or steps == self.steps) and not steps % self.multiple:
                 yield Schedule(micro, steps, self.global_batch)
 
     def for_micro(self, micro: int) -> Schedule:

@@ -42,6 +42,7 @@ def choose(job: Job, judge: Judge) -> Choice:
         global_batch=job.global_batch_size or None,
         given=job.global_batch_given,
         data=job.data_parallel_size,
+        multiple=steps_multiple(job),
     )
     pinned = job.activation_checkpointing
     rows = strategies_of(job)
@@ -53,6 +54,12 @@ def choose(job: Job, judge: Judge) -> Choice:
             if rung.verdict == wanted:
                 return Choice(rung, ladder, accumulation)
     return Choice(min(open_to_choice, key=lambda rung: rung.peak.device), ladder, accumulation)
+
+
+def steps_multiple(job: Job) -> int:
+    """What the steps have to be a multiple of, where they are open: the stages of an interleaved schedule."""
+    split = job.split
+    return split.pipeline if split is not None and split.virtual > 1 and job.gradient_accumulation_steps is None else 1
 
 
 def strategies_of(job: Job) -> tuple[str, ...]:
