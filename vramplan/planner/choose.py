@@ -63,9 +63,14 @@ def steps_multiple(job: Job) -> int:
 
 
 def strategies_of(job: Job) -> tuple[str, ...]:
-    """The rows of the ladder: only the first where the activations cannot be checkpointed, or it is not modelled."""
+    """The rows of the ladder: only the first where the activations cannot be checkpointed, or it is not modelled.
+
+    Of the others those that the runtime has.
+    """
     only_stored = no_checkpointing(job.model.family) or (job.compile and job.adapter is not None)
-    return STRATEGIES[:1] if only_stored else ladder_of(job.model.family) or STRATEGIES
+    rows = STRATEGIES[:1] if only_stored else ladder_of(job.model.family) or STRATEGIES
+    known = job.runtime.only.get("activation_checkpointing")
+    return rows if known is None else tuple(row for row in rows if row in known) or rows
 
 
 def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
