@@ -40,6 +40,7 @@ from vramplan.tape.record import Record
 
 if TYPE_CHECKING:
     from vramplan.results.advice import Advice
+    from vramplan.results.allocator import Allocator
     from vramplan.results.stages import StageRow
 
 
@@ -175,10 +176,12 @@ def describe(
             *_managed(record),
             *_uncounted(record, rung.schedule.micro_batch_size),
             *_beside(decision),
+            *_by_the_allocator(decision),
         ),
         active_parameters=_active(job, total),
         stages=_stages(decision),
         host=host,
+        allocator=_allocator(decision),
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
@@ -210,6 +213,43 @@ def _is_modelled(judged: Job, change: Mapping[str, Any]) -> bool:
     except InputError:
         return False
     return True
+
+
+def _allocator(decision: Decision) -> Allocator | None:
+    """What the simulated allocator did; None where it is estimated."""
+    judge, rung = decision.judge, decision.choice.rung
+    found = judge.reservation(rung.placement, rung.schedule)
+    if found is None:
+        return None
+    from vramplan.job.allocator import text_of  # only these jobs pay for it
+    from vramplan.results.allocator import Allocator, OutOfMemory
+
+    assert decision.job.allocator is not None
+    end, room = found.failure, judge.usable_bytes - judge.outside_bytes
+    return Allocator(
+        settings=text_of(decision.job.allocator),
+        reserved_bytes=found.reserved_bytes,
+        allocated_bytes=found.allocated_bytes,
+        first_reserved_bytes=found.first_reserved_bytes,
+        first_allocated_bytes=found.first_allocated_bytes,
+        held_bytes=found.held_bytes,
+        largest_free_bytes=found.largest_free_bytes,
+        retries=found.retries,
+        out_of_memory=None
+        if end is None
+        else OutOfMemory(*end, by_fragmentation=end.allocated_bytes + end.wanted_bytes <= room),
+    )
+
+
+def _by_the_allocator(decision: Decision) -> list[str]:
+    """What the simulated allocator says beside its figures."""
+    judge, rung = decision.judge, decision.choice.rung
+    found = judge.reservation(rung.placement, rung.schedule)
+    if found is None:
+        return []
+    from vramplan.planner.reserving import remarks  # only these jobs pay for it
+
+    return remarks(found, judge.usable_bytes - judge.outside_bytes, decision.job.allocator)
 
 
 def _host(record: Record, job: Job, schedule: Schedule) -> Host | None:

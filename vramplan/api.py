@@ -60,6 +60,7 @@ class JobKeys(TypedDict, total=False):
     parallel: Mapping[str, Any] | None
     runtime: str | None
     host_memory: str | None
+    allocator: str | None
     reserve: str | None
     expect: str | None
     max_utilization: float | None
@@ -126,6 +127,7 @@ class Job:
     parallel: Mapping[str, Any] | None
     runtime: str | None
     host_memory: str | None
+    allocator: str | None
     reserve: str | None
     expect: str | None
     max_utilization: float | None

@@ -178,7 +178,7 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
         parts.append(Component("streams", peak.stranded, why))
     basis = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}"
     if judge.simulates:
-        basis = "free blocks in the pools of three streams, simulated"
+        basis = "free blocks and ends of segments, simulated"
     parts += [
         Component("allocator", peak.reserved - peak.allocated - peak.stranded, basis),
         Component("context", judge.context_bytes, f"CUDA context, {whose}"),

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from vramplan.allocator_settings import Settings
 
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
 
@@ -172,7 +175,6 @@ class Runtime(NamedTuple):
     context_by_architecture: Mapping[str, int] = MappingProxyType({})
     process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
-    allocator: str = "segments"  # "expandable-segments": PYTORCH_CUDA_ALLOC_CONF of its launcher
     model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
     defaults: Mapping[str, Any] = MappingProxyType({})  # what a job has where it says nothing (job/runtime.py)
     only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True
@@ -320,6 +322,7 @@ class Job(NamedTuple):
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     devices_per_node: int = 1  # that share a host
     host_memory_bytes: int | None = None  # of a node; None: not checked
+    allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
 
 
 def trains_all(job: Job) -> bool:

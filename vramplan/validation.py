@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from vramplan.exit_codes import ExitCode
@@ -20,10 +21,12 @@ def compare(result: FitResult, job: AnyJob) -> ValidateRow:
     metric = measured.get("metric")
     measured_bytes: int | None = measured.get("peak_bytes")
     comparable = metric is not None and (use is None or "peak" in use)
-    predicted, error = None, None
+    predicted, error, within, width = None, None, None, None
     if comparable and measured_bytes:
         predicted = predicted_bytes(result, metric, measured_bytes)
         error = (predicted - measured_bytes) / measured_bytes
+        within, width = band_of(result, measured_bytes - predicted)
+    source = job.case.get("source")
     return ValidateRow(
         name=job.name,
         result=result,
@@ -32,12 +35,26 @@ def compare(result: FitResult, job: AnyJob) -> ValidateRow:
         runtime=job.runtime.name,
         devices="one" if devices_of(job) == 1 else "several",
         ladder=job.case.get("ladder"),
+        source=source.get("title") if isinstance(source, Mapping) else None,
+        confidence=job.case.get("confidence"),
+        in_band=within,
+        band_width=width,
         predicted_bytes=predicted,
         measured_bytes=measured_bytes if comparable else None,
         relative_error=error,
         outcome="fits" if result.verdict == FITS or result.headroom_bytes >= 0 else "oom",
         measured_outcome=measured.get("outcome") if use is None or "fit" in use else None,
     )
+
+
+def band_of(result: FitResult, off_bytes: int) -> tuple[bool, float]:
+    """Whether a run that is so far from its figure lies in the band, and how wide the band is.
+
+    The band is one of the device figure; what a source measured further inside is as far off as the device would be.
+    """
+    peak = result.peak
+    device = peak.device_bytes + off_bytes
+    return peak.low_bytes <= device <= peak.high_bytes, (peak.high_bytes - peak.low_bytes) / peak.device_bytes
 
 
 def devices_of(job: AnyJob) -> int:

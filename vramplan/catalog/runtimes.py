@@ -27,7 +27,6 @@ LOSSES = ("causal-lm-fp32", "causal-lm")
 GRADIENTS = ("set-to-none", "persistent")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 EMBEDDING_STATES = ("as-others", "fp32")
-ALLOCATORS = ("segments", "expandable-segments")
 MODEL_CODES = (
     "transformers",
     "megatron",
@@ -104,6 +103,8 @@ DEFAULTS: dict[str, Read] = {
     "no_sync": _boolean,
     "fsdp_version": _count,
     "gradient_as_bucket_view": _boolean,
+    "allocator": _text,
+    "allocator_of_several_nodes": _text,
 }
 """What a job has of a runtime where it says nothing; `job/runtime.py` says how each is taken."""
 
@@ -116,7 +117,6 @@ _READERS: dict[str, Read] = {
     "process_group": _context,
     "embedding_states": _one_of(EMBEDDING_STATES),
     "model_code": _one_of(MODEL_CODES),
-    "allocator": _one_of(ALLOCATORS),
     **DEFAULTS,
     "only_one_device": _boolean,
     **{ONLY + key: _words for key in ONLY_KEYS},
@@ -174,7 +174,6 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         context_by_architecture=exceptions,
         process_group_bytes=found.value("process_group"),
         embedding_states=found.value("embedding_states") or "as-others",
-        allocator=found.value("allocator") or "segments",
         model_code=found.value("model_code") or "transformers",
         defaults=_given(found, DEFAULTS),
         only={key.removeprefix(ONLY): words for key, words in _given(found, _READERS).items() if key.startswith(ONLY)},

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vramplan.cli.options import File, Format, GateFormat, Jobs, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import Allocator, File, Format, GateFormat, Jobs, Print, Profiles, Quiet, Strict
+
+if TYPE_CHECKING:
+    from vramplan.allocator_settings import Settings
 
 
 def check(
@@ -58,11 +61,15 @@ def validate(
     file: File,
     jobs: Jobs = None,
     profiles: Profiles = None,
+    allocator: Allocator = "simulate",
     output_format: Format = "text",
     key: Print = None,
     quiet: Quiet = False,
 ) -> None:
     """Compare predictions with the measured cases of FILE, like with like.
+
+    What the allocator reserves is simulated where a case says nothing of it;
+    `fit` estimates it then, and simulates it with --allocator simulate.
 
     \b
     Examples:
@@ -80,7 +87,7 @@ def validate(
 
     to = output(output_format, key, quiet)
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles):
+    for entry, outcome in _outcomes(file, jobs, profiles, _settings(allocator)):
         if isinstance(outcome, list):
             rows.append(
                 ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
@@ -93,19 +100,39 @@ def validate(
     raise typer.Exit(ExitCode.BAD_INPUT if any(row.result is None for row in rows) else ExitCode.OK)
 
 
-def _outcomes(file: str, wanted: list[str] | None, profiles: list[str] | None) -> Any:
-    """(entry, result or problems) for every selected job, in the order of the file."""
+def _settings(text: str) -> Settings | None:
+    """What a text says of the allocator; bad ones are errors of the option."""
+    from vramplan.errors import UsageError
+    from vramplan.job.allocator import BadSetting, settings_of
+
+    try:
+        return settings_of(text)
+    except BadSetting as error:
+        raise UsageError(str(error), key="--allocator", hint=error.hint) from None
+
+
+def _outcomes(
+    file: str, wanted: list[str] | None, profiles: list[str] | None, allocator: Settings | None = None
+) -> Any:
+    """(entry, result or problems) for every selected job, in the order of the file.
+
+    `allocator` is for the jobs that leave it to an estimate.
+    """
     from vramplan.answer import answer
     from vramplan.errors import InputError
     from vramplan.job import read_job_file
+    from vramplan.spec import Job
 
     folders = [Path(folder) for folder in profiles or ()]
     for entry in _selected(read_job_file(file, folders), wanted):
         if entry.job is None:
             yield entry, list(entry.problems)
             continue
+        job = entry.job
+        if allocator is not None and isinstance(job, Job) and job.allocator is None:
+            job = job._replace(allocator=allocator)
         try:
-            yield entry, answer(entry.job)
+            yield entry, answer(job)
         except InputError as error:
             place = {"file": None if file == "-" else file, "line": entry.line}
             yield entry, [p._replace(**place) if p.file is None else p for p in error.problems]

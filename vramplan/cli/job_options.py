@@ -166,6 +166,14 @@ def _job(
     devices_per_node: Annotated[
         str | None, _option("--devices-per-node", metavar="N", help="Devices that share a host, by default up to 8.")
     ] = None,
+    allocator: Annotated[
+        str | None,
+        _option(
+            "--allocator",
+            metavar="SETTINGS",
+            help="estimate; simulate; or simulate with what PYTORCH_ALLOC_CONF has: expandable_segments:True.",
+        ),
+    ] = None,
     reserve: Annotated[
         str | None, _option("--reserve", metavar="SIZE", help="Held back for others, as in '1 GiB'.")
     ] = None,

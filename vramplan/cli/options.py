@@ -32,4 +32,8 @@ Jobs = Annotated[
     list[str] | None,
     typer.Option("--job", metavar="NAME", help="Only this job; * and ? are wildcards. Repeatable."),
 ]
+Allocator = Annotated[
+    str,
+    typer.Option("--allocator", metavar="SETTINGS", help="simulate, estimate, or what PYTORCH_ALLOC_CONF has."),
+]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A job file in YAML or JSON; - is standard input.")]

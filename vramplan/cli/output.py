@@ -42,7 +42,7 @@ def output(format: str, key: str | None, quiet: bool, formats: Sequence[str] = F
 _TEXTS = {
     "fit": ("vramplan.report.text", "render_fit"),
     "check": ("vramplan.report.lists", "render_check"),
-    "validate": ("vramplan.report.lists", "render_validate"),
+    "validate": ("vramplan.report.validated", "render_validate"),
     "gpus": ("vramplan.report.lists", "render_gpus"),
     "models": ("vramplan.report.lists", "render_models"),
     "profile": ("vramplan.report.lists", "render_profile"),

@@ -80,12 +80,21 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         },
         "runtime": job.runtime.name,
         "host_memory": None if job.host_memory_bytes is None else f"{job.host_memory_bytes} B",
+        "allocator": _allocator(job),
         "reserve": f"{job.reserve_bytes} B",
         "expect": job.expect,
         "max_utilization": job.max_utilization,
         "base_batch_size": job.base_batch_size,
         "base_learning_rate": job.base_learning_rate,
     }
+
+
+def _allocator(job: Job) -> str:
+    if job.allocator is None:
+        return "estimate"
+    from vramplan.job.allocator import text_of  # only simulated ones pay for it
+
+    return text_of(job.allocator)
 
 
 def _gradient_dtype(job: Job) -> str | None:

@@ -76,6 +76,7 @@ class RawJob:
     reserve_bytes: int = 0
     devices_per_node: int | None = None
     host_memory_bytes: int | None = None
+    allocator: str | None = None  # as written; PyTorch would take it
     expect: str | None = None
     max_utilization: float | None = None
     quantization: str | None = None
@@ -142,6 +143,10 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.hold_outputs = fields.boolean("hold_outputs")
     raw.runtime = fields.text("runtime")
     raw.host_memory_bytes = fields.size_bytes("host_memory", rounding="down")
+    if fields.given("allocator"):
+        from vramplan.job.allocator import read_allocator  # only jobs that name it pay for it
+
+        raw.allocator = read_allocator(fields)
     raw.reserve_bytes = fields.size_bytes("reserve", rounding="up", allow_zero=True) or 0
     raw.expect = fields.word("expect", words.EXPECTATIONS)
     utilization = fields.number("max_utilization", minimum=0, maximum=1)

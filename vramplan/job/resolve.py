@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog import models, shapes
 from vramplan.catalog.fields import Fields, nearest, shown
@@ -28,9 +28,11 @@ from vramplan.spec import (
 )
 from vramplan.units import format_gib
 
+if TYPE_CHECKING:
+    from vramplan.allocator_settings import Settings
+
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
-DEVICES_PER_NODE = 8  # where a job does not say: of an HGX board, and of the DGX and p4d, p5, a3, ND nodes around it
 SPLITTING_RUNTIME = "megatron"  # where a job splits its model over devices and names no runtime
 BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
 
@@ -238,6 +240,7 @@ class Resolver:
             offload=host,
             devices_per_node=self._devices_per_node(),
             host_memory_bytes=raw.host_memory_bytes,
+            allocator=self._allocator(runtime),
         )
         if runtime.only:
             from vramplan.job.runtime import check_only  # only runtimes that cannot do everything pay for it
@@ -548,10 +551,18 @@ class Resolver:
         """Devices that share a host: as many as there are, up to the eight of a usual node."""
         raw, split = self.raw, self.raw.split
         devices = raw.data_parallel_size * (1 if split is None else split.devices)
-        usual = min(DEVICES_PER_NODE, devices)
+        usual = min(words.DEVICES_PER_NODE, devices)
         if raw.devices_per_node is None and raw.offload and devices > 1:
             self._assume("parallel.devices_per_node", usual, "they share the memory of a host")
         return min(raw.devices_per_node or usual, devices)
+
+    def _allocator(self, runtime: Runtime) -> Settings | None:
+        """What the caching allocator is simulated with; None: it is estimated."""
+        if self.raw.allocator is None and "allocator" not in runtime.defaults:
+            return None
+        from vramplan.job.allocator import resolve_allocator  # only jobs that simulate it pay for it
+
+        return resolve_allocator(self, runtime)
 
     def _warn(self, model: ModelShape, sequence_length: int, attention: str) -> None:
         length, most = f"sequence_length {sequence_length}", model.max_positions

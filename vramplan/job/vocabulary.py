@@ -15,7 +15,7 @@ JOB_KEYS = (
     *("padding", "packing", "compile", "dropout", "hold_outputs"),
     *("eval_batch_size", "generation_batch_size", "generation_length"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
-    "host_memory",
+    *("host_memory", "allocator"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
     *("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters"),
     *("base_batch_size", "base_learning_rate"),
@@ -89,6 +89,7 @@ SHARDINGS = (
     *("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp:N"),
     "distributed-optimizer",
 )
+DEVICES_PER_NODE = 8  # where a job does not say: of an HGX board, and of the DGX and p4d, p5, a3, ND nodes around it
 PIPELINE_SPLITS = ("blocks", "embedding-and-head")
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather")
 SCHEDULES = ("1f1b", "gpipe", "interleaved:V")

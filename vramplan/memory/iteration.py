@@ -250,12 +250,18 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
         states += [State("buffers", rounded(size), 0) for size in model.kept()]
     _wake(idle)
     managed = managed_bytes(tape.parameters, optimizer, wide)
+    pieces: tuple[tuple[int, ...], ...] = ()
+    if tape.direct:
+        from vramplan.memory.optimizers.pieces import state_pieces  # only the simulated allocator asks
+
+        pieces = state_pieces(tape.parameters, optimizer, setup.optimizer_implementation, precision, wide)
     if shards is not None:
         shards.drop()
     tape.parameters, owned = whole, tape.parameters
     record = Record(tape, states, saved_at, managed)
     if tape.direct:
         record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
+        record.state_bytes = pieces
     for parameter in (*whole, *owned):
         parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
     tape.parameters.clear()

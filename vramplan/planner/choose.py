@@ -48,6 +48,15 @@ def choose(job: Job, judge: Judge) -> Choice:
     rows = strategies_of(job)
     names = rows if pinned is None or pinned in rows else (*rows, pinned)
     ladder = tuple(best_rung(judge, accumulation, name) for name in names)
+    if judge.simulates:
+        from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
+
+        return settled(judge, accumulation, ladder, pinned)
+    return climb(accumulation, ladder, pinned)
+
+
+def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:
+    """The first that fits, else the first that is tight, else that with the smallest peak; `pinned`: only that one."""
     open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
     for wanted in (FITS, TIGHT):
         for rung in open_to_choice:
@@ -80,17 +89,13 @@ def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
     if strategy == OPTIMAL:
         return _placed_rung(judge, accumulation)
     schedule = (
-        _largest_schedule(judge, accumulation, strategy, judge.limits.high)
-        or _largest_schedule(judge, accumulation, strategy, judge.limits.low)
+        largest_schedule_within(judge, accumulation, strategy, judge.limits.high)
+        or largest_schedule_within(judge, accumulation, strategy, judge.limits.low)
         or accumulation.smallest()
     )
-    if judge.simulates:
-        schedule = _settled(judge, accumulation, strategy)
     peak = judge.footprint(strategy, schedule)
     verdict = judge.verdict(peak)
     largest = judge.largest_micro_batch(strategy, schedule.accumulates, judge.limits.device)
-    if judge.simulates:
-        largest = _settled_micro_batch(judge, strategy, schedule, largest)
     return Rung(strategy, schedule, peak, verdict, largest, strategy)
 
 
@@ -107,8 +112,6 @@ def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung
     own = judge.at_steps(chosen.gradient_accumulation_steps)
     peak = own.footprint(strategy, chosen)
     largest = own.largest_micro_batch(strategy, chosen.accumulates, own.limits.device)
-    if own.simulates:
-        largest = _settled_micro_batch(own, strategy, chosen, largest)
     return Rung(strategy, chosen, peak, own.verdict(peak), largest, strategy)
 
 
@@ -119,30 +122,6 @@ def _piped_figure(judge: Judge, strategy: str, schedule: Schedule, figure: str) 
         return held
     size: int = getattr(own.footprint(strategy, schedule), figure)
     return size
-
-
-def _settled(judge: Judge, accumulation: Accumulation, strategy: str) -> Schedule:
-    """The same where the allocator is simulated: the search goes on below what it reserves too much for."""
-    for figure, limit in (("high", judge.limits.high), ("low", judge.limits.low)):
-        below: int | None = limit
-        while below:
-            schedule = _largest_schedule(judge, accumulation, strategy, below)
-            if schedule is None:
-                break
-            below = judge.nearer(strategy, schedule, judge.usable_bytes, figure)
-            if below is None:
-                return schedule
-    return accumulation.smallest()
-
-
-def _settled_micro_batch(judge: Judge, strategy: str, schedule: Schedule, largest: int) -> int:
-    """The largest micro-batch whose device figure is within the usable memory, from one that may be too large."""
-    while largest:
-        below = judge.nearer(strategy, schedule._replace(micro_batch_size=largest), judge.usable_bytes, "device")
-        if below is None:
-            break
-        largest = min(largest - 1, judge.largest_micro_batch(strategy, schedule.accumulates, below))
-    return largest
 
 
 def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
@@ -171,7 +150,10 @@ def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
     return Rung(OPTIMAL, schedule, peak, verdict, largest, placement)
 
 
-def _largest_schedule(judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int) -> Schedule | None:
+def largest_schedule_within(
+    judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int
+) -> Schedule | None:
+    """The exact schedule with the largest micro-batch with which the allocator holds no more than the limit."""
     if accumulation.free:
         assert accumulation.steps is not None
         micro = judge.largest_micro_batch(strategy, accumulation.steps > 1, limit_bytes)

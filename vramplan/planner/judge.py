@@ -11,11 +11,12 @@ from vramplan.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSS
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.spec import FSDP, FSDP_GRAD_OP, Job, shares_weights, trains_all
+from vramplan.spec import Job, shares_weights, trains_all
 from vramplan.tape.envelope import Envelope
 from vramplan.tape.record import Record
 
 if TYPE_CHECKING:
+    from vramplan.memory.caching.run import Reservation
     from vramplan.memory.parallel.stages import Stage
 
 
@@ -50,7 +51,7 @@ class Judge:
         self._records: dict[tuple[str, bool, bool, int], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
-        self._reserved: dict[tuple[str, int, bool], int] = {}
+        self._reserved: dict[tuple[str, int, bool], Reservation] = {}
         self._envelopes: dict[tuple[str, bool], Envelope] = {}
         self._at_steps: dict[int, Judge] = {}
 
@@ -131,13 +132,14 @@ class Judge:
         """The record that is valid at a micro-batch, of the most loaded stage."""
         return self.record(strategy, accumulates, micro == 1, self.stage_at(strategy, micro, accumulates))
 
-    def footprint(self, strategy: str, schedule: Schedule) -> Footprint:
-        """The peak of a schedule on its way to the device."""
+    def footprint(self, strategy: str, schedule: Schedule, *, simulated: bool = False) -> Footprint:
+        """The peak of a schedule on its way to the device; `simulated`: with what the simulated allocator reserves."""
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         record = self.record_at(strategy, micro, accumulates)
         allocated, stranded = record.peak_bytes(micro), self.stranded_bytes(record, micro)
-        simulated = self._simulated_bytes(strategy, schedule)
-        return footprint(allocated, self.outside_bytes, self.margin_percent, stranded, simulated)
+        reservation = self.reservation(strategy, schedule) if simulated else None
+        reserved = None if reservation is None else reservation.reserved_bytes
+        return footprint(allocated, self.outside_bytes, self.margin_percent, stranded, reserved)
 
     @property
     def waits_for_steps(self) -> bool:
@@ -154,36 +156,24 @@ class Judge:
 
     @property
     def simulates(self) -> bool:
-        """Whether the allocator's pools are simulated: FSDP's streams under a runtime with expandable segments."""
-        sharding = self.job.sharding
-        shards = sharding is not None and sharding.kind in (FSDP, FSDP_GRAD_OP) and sharding.version == 2
-        return shards and self.job.runtime.allocator == "expandable-segments"
+        """Whether the caching allocator is simulated."""
+        return self.job.allocator is not None
 
-    def _simulated_bytes(self, strategy: str, schedule: Schedule) -> int | None:
-        if not self.simulates:
+    def reservation(self, strategy: str, schedule: Schedule) -> Reservation | None:
+        """What the allocator reserves for a run of a schedule; None where that is estimated."""
+        settings = self.job.allocator
+        if settings is None:
             return None
-        key = (strategy, schedule.micro_batch_size, schedule.accumulates)
+        micro, accumulates = schedule.micro_batch_size, schedule.accumulates
+        key = (strategy, micro, accumulates)
         found = self._reserved.get(key)
         if found is None:
-            from vramplan.memory.allocator import reserved_bytes  # only these jobs pay for it
+            from vramplan.planner.reserving import reservation_of  # only these jobs pay for it
 
-            micro = schedule.micro_batch_size
-            stage = self.stage_at(strategy, micro, schedule.accumulates)
-            setup = self.setup(strategy, schedule.accumulates, stage)
-            found = self._reserved[key] = reserved_bytes(replay(setup, batch=schedule.micro_batch_size, direct=True))
+            setup = self.setup(strategy, accumulates, self.stage_at(strategy, micro, accumulates))
+            room = self.usable_bytes - self.outside_bytes
+            found = self._reserved[key] = reservation_of(setup, micro, settings, room)
         return found
-
-    def nearer(self, strategy: str, schedule: Schedule, at_most: int, figure: str) -> int | None:
-        """A limit of allocated bytes below those of a schedule whose `figure` is above `at_most`; None: it is within.
-
-        What the pools reserve is no function of the allocated bytes, so a search has to look at it.
-        """
-        peak = self.footprint(strategy, schedule)
-        given: int = getattr(peak, figure)
-        if given <= at_most:
-            return None
-        room, needs, held = at_most - self.outside_bytes, given - self.outside_bytes, peak.allocated + peak.stranded
-        return max(0, min(held - 1, held * room // needs))
 
     def verdict(self, peak: Footprint) -> str:
         """fits: high <= usable; tight: low <= usable < high; else does-not-fit."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them
         ErrorStats,
         FieldRow,
         GpuRow,
+        LabelStats,
         ModelRow,
         ProfileView,
         ValidateRow,
@@ -64,7 +65,9 @@ def check_document(rows: Iterable[CheckRow], summary: CheckSummary | None = None
 
 def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | None = None) -> dict[str, Any]:
     """The answer of `vramplan validate`; the summary is computed from the rows if it is not given."""
-    from vramplan.rows import ValidateSummary
+    from dataclasses import asdict
+
+    from vramplan.rows import BandStats, ErrorStats, LabelStats, ValidateSummary
 
     rows = tuple(rows)
     summary = summary or ValidateSummary.of(rows)
@@ -79,6 +82,7 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
                 "relative_error": row.relative_error,
                 "outcome": row.outcome,
                 "measured_outcome": row.measured_outcome,
+                "in_band": row.in_band,
             }
             for row in rows
         ],
@@ -88,9 +92,23 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
             "per_metric": {name: _stats(stats) for name, stats in summary.per_metric.items()},
             "per_runtime": {name: _stats(stats) for name, stats in summary.per_runtime.items()},
             "per_devices": {name: _stats(stats) for name, stats in summary.per_devices.items()},
+            "per_source": {name: _stats(stats) for name, stats in summary.per_source.items()},
+            "peaks": _stats(summary.peaks or ErrorStats.of([])),
+            "labels": _labels(summary.labels or LabelStats.of([])),
+            "bands": asdict(summary.bands or BandStats.of([])),
             "outcomes": {"right": summary.outcomes_right, "total": summary.outcomes_total},
             "ladders": _ladders(summary),
         },
+    }
+
+
+def _labels(labels: LabelStats) -> dict[str, Any]:
+    """Runs that fitted or died, and what was predicted for them."""
+    return {
+        "verdicts": {measured: dict(counts) for measured, counts in labels.verdicts.items()},
+        "recall": dict(labels.recall),
+        "precision": dict(labels.precision),
+        "died_called_fits": labels.died_called_fits,
     }
 
 

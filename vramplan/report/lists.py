@@ -5,23 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from vramplan.errors import Problem
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
-from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent_up, share_text, text_of
+from vramplan.report.numbers import count, gib_against, gib_down, percent_up, text_of
 from vramplan.report.text import value_text
 from vramplan.results import TIGHT
 from vramplan.rows import (
     CheckRow,
     CheckSummary,
-    ErrorStats,
     FieldRow,
     GpuRow,
     ModelRow,
     ProfileView,
-    ValidateRow,
-    ValidateSummary,
 )
 
 ENDLESS = 1_000_000
@@ -73,94 +70,6 @@ def render_check(
     ):
         parts += [Span(before), Span(f"{number} {word}", style if number else "")]
     return lines + wrap(parts, width or ENDLESS)
-
-
-def render_validate(
-    rows: Iterable[ValidateRow], summary: ValidateSummary | None = None, *, width: int | None = None, worst: int = 5
-) -> list[Line]:
-    """How good the predictions are, per metric and per runtime; then the `worst` cases and every error."""
-    rows = tuple(rows)
-    summary = summary or ValidateSummary.of(rows)
-    lines: list[Line] = []
-    by = (("metric", summary.per_metric), ("runtime", summary.per_runtime), ("devices", summary.per_devices))
-    for title, groups in by:
-        if groups:
-            lines += [*_stats(title, groups, width), ()]
-    if summary.outcomes_total:
-        words = f"{summary.outcomes_right} of {summary.outcomes_total} cases fit or run out of memory as predicted"
-        lines += [*wrap([Span("Outcomes", "heading"), Span("  " + words)], width or ENDLESS, rest=2), ()]
-    if summary.steps:
-        lines += [*_ladders(summary, width), ()]
-    compared = [row for row in rows if row.relative_error is not None]
-    compared.sort(key=lambda row: -abs(row.relative_error or 0.0))
-    if compared[:worst]:
-        lines.append((Span("Worst cases", "heading"),))
-        cells: list[list[Cell]] = [
-            [
-                row.name,
-                row.metric or "-",
-                row.runtime or "-",
-                _gib(row.predicted_bytes),
-                _gib(row.measured_bytes),
-                _error(row),
-            ]
-            for row in compared[:worst]
-        ]
-        columns = [
-            Column("case", most=48),
-            Column("metric", drop=1),
-            Column("runtime", drop=2),
-            Column("predicted GiB", right=True),
-            Column("measured GiB", right=True),
-            Column("error", right=True),
-        ]
-        lines += [*table(columns, cells, width), ()]
-    failed = [row for row in rows if row.result is None]
-    if failed:
-        lines.append((Span("Errors", "heading"),))
-        for row in failed:
-            spans = [Span(f"{row.name}: ", "error"), Span(problems_text(row.problems))]
-            lines += wrap(spans, width or ENDLESS, first=2, rest=4)
-        lines.append(())
-    total = summary.computed + summary.errors
-    words = f"{count(total, 'case')}: {summary.computed} computed, {count(summary.errors, 'error')}"
-    return lines + wrap([Span(words)], width or ENDLESS)
-
-
-def _ladders(summary: ValidateSummary, width: int | None) -> list[Line]:
-    """The steps of ladders that are large enough to be judged, and how many are not."""
-    judged = summary.judged_steps
-    words = f"  {sum(step.has_sign for step in judged)} of {count(len(judged), 'step')} go the right way"
-    if judged:
-        middle = ErrorStats.of([step.relative_error for step in judged]).median
-        words += f", median error {share_text(middle)}"
-    if len(summary.steps) > len(judged):
-        words += f"; {len(summary.steps) - len(judged)} too small to say"
-    cells: list[list[Cell]] = [
-        [
-            step.first,
-            step.second,
-            step.switch,
-            _signed(step.predicted_bytes),
-            _signed(step.measured_bytes),
-            Span(share_text(step.relative_error, signed=True), "" if step.has_sign else "over"),
-        ]
-        for step in judged
-    ]
-    columns = [
-        Column("from", most=40, drop=2),
-        Column("to", most=40),
-        Column("switch", drop=1),
-        Column("predicted GiB", right=True),
-        Column("measured GiB", right=True),
-        Column("error", right=True),
-    ]
-    title = wrap([Span("Ladders", "heading"), Span(words)], width or ENDLESS, rest=2)
-    return title + (table(columns, cells, width) if cells else [])
-
-
-def _signed(size: int) -> str:
-    return f"{size / 2**30:+.2f}"
 
 
 def render_gpus(rows: Iterable[GpuRow], *, width: int | None = None) -> list[Line]:
@@ -292,38 +201,6 @@ def _field(row: FieldRow, column: int, width: int) -> list[Line]:
         if text:
             lines += wrap([Span(text, "muted")], width, first=6, rest=8)
     return lines
-
-
-def _stats(title: str, groups: Mapping[str, ErrorStats], width: int | None) -> list[Line]:
-    cells: list[list[Cell]] = [
-        [
-            name,
-            str(stats.count),
-            share_text(stats.median),
-            share_text(stats.p90),
-            share_text(stats.worst),
-            share_text(stats.bias, signed=True),
-        ]
-        for name, stats in groups.items()
-    ]
-    columns = [
-        Column(title, most=28),
-        Column("cases", right=True),
-        Column("median", right=True),
-        Column("p90", right=True),
-        Column("worst", right=True),
-        Column("bias", right=True),
-    ]
-    heading = [Span(f"Error of the peak per {title}", "heading")]
-    return wrap(heading, width or ENDLESS) + table(columns, cells, width)
-
-
-def _error(row: ValidateRow) -> str:
-    return share_text(row.relative_error, signed=True)
-
-
-def _gib(size: int | None) -> str:
-    return "-" if size is None else text_of(gib_up(size))
 
 
 def yes(known: bool | None) -> str:

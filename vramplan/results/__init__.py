@@ -17,6 +17,7 @@ from vramplan.spec import Assumption
 
 if TYPE_CHECKING:  # most answers give no advice, and have no pipeline
     from vramplan.results.advice import Advice
+    from vramplan.results.allocator import Allocator
     from vramplan.results.stages import StageRow
 
 TEXTBOOK_PHASE = "textbook"  # the phase of a peak that is a sum of closed forms and not a moment
@@ -125,6 +126,7 @@ class FitResult(NamedTuple):
     warnings: tuple[str, ...]
     active_parameters: int | None = None  # that one token passes; None: all of them, as there are no experts
     host: Host | None = None  # where the job offloads
+    allocator: Allocator | None = None  # where it is simulated
     stages: tuple[StageRow, ...] | None = None  # of a pipeline; the figures above are of the most loaded one
     lists_stages: bool = False  # whether a report for people has a table of them
     advice: Advice | None = None  # on batch size and learning rate, where the job names what it comes from

@@ -11,6 +11,8 @@ from vramplan.version import __version__
 
 if TYPE_CHECKING:
     from vramplan.results.advice import Advice
+    from vramplan.results.allocator import Allocator
+
 SCHEMA_VERSION = 1
 
 
@@ -85,8 +87,14 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
         "warnings": list(result.warnings),
         "stages": None if result.stages is None else [row._asdict() for row in result.stages],
         "host": None if result.host is None else result.host._asdict(),
+        "allocator": None if result.allocator is None else _allocator(result.allocator),
         "advice": None if result.advice is None else _advice(result.advice),
     }
+
+
+def _allocator(allocator: Allocator) -> dict[str, Any]:
+    end = allocator.out_of_memory
+    return {**allocator._asdict(), "out_of_memory": None if end is None else end._asdict()}
 
 
 def _advice(advice: Advice) -> dict[str, Any]:

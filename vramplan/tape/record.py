@@ -78,6 +78,7 @@ class Record:
         self.relabelled = frozenset(tape.relabelled)
         self.elsewhere = frozenset(tape.elsewhere)
         self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
+        self.state_bytes: tuple[tuple[int, ...], ...] = ()  # of each one's states, which the first step makes
         counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]
         self.parameters = sum(count for _, count in counts)
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)

@@ -15,10 +15,12 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vramplan.allocator_settings import MIN_BLOCK_BYTES
+
 if TYPE_CHECKING:
     from vramplan.tape.tape import Tape
 
-ALLOCATOR_BLOCK_BYTES = 512  # c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize
+ALLOCATOR_BLOCK_BYTES = MIN_BLOCK_BYTES  # what storages are rounded up to
 
 Shape = tuple[int, ...]
 

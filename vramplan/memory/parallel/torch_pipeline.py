@@ -48,6 +48,7 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
     candidates += [beside(_replayed(part, tape, reduces=True), i, idle) for i, part in enumerate(parts)]
     worst = max(candidates, key=lambda record: record.peak_bytes(tape.batch))
     worst.weight_bytes = tuple(size for record in within for size in record.weight_bytes)
+    worst.state_bytes = tuple(sizes for record in within for sizes in record.state_bytes)
     for name in ("parameters", "trainable_parameters", "reached_parameters"):
         setattr(worst, name, sum(getattr(record, name) for record in within))
     return worst

@@ -1,0 +1,248 @@
+"""Closed form: the caching allocator on sequences made by hand, by the rules of CUDACachingAllocator.cpp (2.13)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramplan.allocator_settings import Settings
+from vramplan.memory.caching.allocator import CachingAllocator, OutOfMemory
+from vramplan.memory.caching.blocks import Block
+
+KIB, MIB = 2**10, 2**20
+EXPANDABLE = Settings(expandable_segments=True)
+
+
+def allocator(limit_mib: int | None = None, settings: Settings = Settings()) -> CachingAllocator:  # noqa: B008
+    return CachingAllocator(settings, None if limit_mib is None else limit_mib * MIB)
+
+
+def mallocs(one: CachingAllocator, *sizes_mib: float) -> list[Block]:
+    return [one.malloc(int(size * MIB)) for size in sizes_mib]
+
+
+def free(one: CachingAllocator, blocks: Iterable[Block]) -> None:
+    for block in blocks:
+        one.free(block)
+
+
+@pytest.mark.parametrize(("size", "rounded"), [(1, 512), (512, 512), (513, 1024), (MIB, MIB), (MIB + 1, MIB + 512)])
+def test_requests_are_rounded_to_512_bytes(size: int, rounded: int) -> None:
+    assert Settings().rounded(size) == rounded
+
+
+@pytest.mark.parametrize(
+    ("size", "segment"),
+    [
+        (512, 2 * MIB),
+        (MIB, 2 * MIB),
+        (MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB),
+        (10 * MIB + 512, 12 * MIB),
+        (1601 * 4 * MIB, 6404 * MIB),
+    ],
+)
+def test_segments_have_2_or_20_mib_or_the_size_of_their_block(size: int, segment: int) -> None:
+    assert Settings().segment_bytes(size) == segment
+    one = allocator()
+    one.malloc(size)
+    assert one.reserved_bytes == segment
+
+
+def test_the_division_of_powers_of_two_that_pytorch_documents() -> None:
+    quarters = Settings(divisions=(4,) * 16)
+    assert quarters.rounded(1200 * KIB) == 1280 * KIB
+    assert quarters.rounded(1024 * KIB) == 1024 * KIB
+    assert quarters.rounded(1500) == 1536  # not above 4 x 512: as without
+    only_large = Settings(divisions=(1,) * 8 + (2,) * 8)
+    assert only_large.rounded(200 * MIB + 1) == 200 * MIB + 512
+    assert only_large.rounded(300 * MIB) == 384 * MIB
+
+
+def test_small_blocks_share_a_segment() -> None:
+    one = allocator()
+    blocks = mallocs(one, 0.5, 0.5, 0.5, 0.5)
+    assert one.reserved_bytes == 2 * MIB
+    blocks += mallocs(one, 0.25)
+    assert one.reserved_bytes == 4 * MIB
+    free(one, blocks)
+    assert one.reserved_bytes == 4 * MIB
+    one.empty_cache()
+    assert one.reserved_bytes == 0
+
+
+def test_what_is_left_of_a_large_block_stays_with_it_up_to_a_mebibyte() -> None:
+    one = allocator()
+    first, second = mallocs(one, 9.75, 9.75)
+    assert one.reserved_bytes == 20 * MIB
+    assert first.size == 9.75 * MIB
+    assert second.size == 10.25 * MIB  # half a mebibyte is not split off, and counts as allocated
+    assert one.allocated_bytes == 20 * MIB
+    third, fourth = mallocs(one, 9.25, 9.25)
+    assert (third.size, fourth.size) == (9.25 * MIB, 9.25 * MIB)  # 1.5 MiB are
+    assert one.largest_free_bytes == 1.5 * MIB
+
+
+def test_the_smallest_free_block_that_is_large_enough() -> None:
+    one = allocator()
+    blocks = mallocs(one, 40, 12, 24)
+    free(one, blocks)
+    assert one.reserved_bytes == 76 * MIB
+    assert mallocs(one, 11.5)[0].address == blocks[1].address
+    assert mallocs(one, 22)[0].address == blocks[2].address
+    mallocs(one, 30)
+    assert one.reserved_bytes == 76 * MIB
+    assert one.largest_free_bytes == 10 * MIB
+
+
+def test_free_neighbours_of_a_segment_become_one_block() -> None:
+    one = allocator()
+    whole = mallocs(one, 60)
+    free(one, whole)
+    blocks = mallocs(one, 20, 20, 20)
+    assert one.reserved_bytes == 60 * MIB
+    free(one, (blocks[0], blocks[2], blocks[1]))
+    assert one.largest_free_bytes == 60 * MIB
+
+
+def test_segments_do_not_become_one() -> None:
+    one = allocator()
+    free(one, mallocs(one, 20, 20, 20))
+    mallocs(one, 60)
+    assert one.reserved_bytes == 120 * MIB
+
+
+def test_at_the_limit_free_segments_go_back() -> None:
+    one = allocator(100)
+    kept, other = mallocs(one, 40, 50)
+    one.free(other)
+    mallocs(one, 60)
+    assert (one.reserved_bytes, one.retries) == (100 * MIB, 1)
+    assert kept.size == 40 * MIB
+
+
+def test_a_run_dies_of_fragmentation_although_its_tensors_would_fit() -> None:
+    def run(one: CachingAllocator) -> None:
+        free(one, mallocs(one, 80))
+        blocks = mallocs(one, 20, 20, 20, 20)
+        free(one, blocks[::2])
+        mallocs(one, 40)
+
+    one = allocator(100)
+    with pytest.raises(OutOfMemory) as error:
+        run(one)
+    found = error.value
+    assert (found.wanted_bytes, found.allocated_bytes) == (40 * MIB, 40 * MIB)
+    assert (found.reserved_bytes, found.largest_free_bytes) == (80 * MIB, 20 * MIB)
+    assert one.held_bytes == 40 * MIB
+    expandable = allocator(100, EXPANDABLE)
+    run(expandable)  # the free pages are unmapped, and others mapped at the end
+    assert expandable.reserved_bytes <= 100 * MIB
+
+
+def test_streams_have_pools_of_their_own() -> None:
+    one = allocator()
+    one.free(one.malloc(30 * MIB))
+    one.malloc(30 * MIB, "other")
+    assert one.reserved_bytes == 60 * MIB
+
+
+def test_an_expandable_segment_grows_at_its_end() -> None:
+    one = allocator(settings=EXPANDABLE)
+    first, second = mallocs(one, 30, 30)
+    assert one.reserved_bytes == 60 * MIB
+    one.free(second)
+    mallocs(one, 50)  # 30 free MiB and one page of 20
+    assert one.reserved_bytes == 80 * MIB
+    one.free(first)
+    mallocs(one, 31)  # the hole of 30 is too small
+    assert one.reserved_bytes == 120 * MIB
+
+
+def test_expandable_blocks_are_split_down_to_512_bytes() -> None:
+    one = allocator(settings=EXPANDABLE)
+    assert [block.size for block in mallocs(one, 9.75, 9.75)] == [9.75 * MIB, 9.75 * MIB]
+    assert one.reserved_bytes == 20 * MIB
+
+
+def test_large_free_blocks_are_not_split_above_max_split_size() -> None:
+    one = allocator(settings=Settings(max_split_size_bytes=100 * MIB))
+    free(one, mallocs(one, 200))
+    mallocs(one, 40)
+    assert one.reserved_bytes == 240 * MIB
+    mallocs(one, 170)  # more than 20 MiB would be wasted
+    assert one.reserved_bytes == 410 * MIB
+    block = mallocs(one, 190)[0]
+    assert (one.reserved_bytes, block.size) == (410 * MIB, 200 * MIB)
+
+
+def test_above_max_split_size_only_as_much_goes_back_as_is_needed() -> None:
+    limited = Settings(max_split_size_bytes=100 * MIB)
+    one = allocator(500, limited)
+    free(one, mallocs(one, 110, 120, 130, 90))
+    mallocs(one, 150)
+    # 130 and 120 went back; those of 110, and of 90, which is too small for that, stayed
+    assert (one.reserved_bytes, one.retries) == (350 * MIB, 0)
+
+
+def test_the_threshold_of_garbage_collection_needs_a_fraction() -> None:
+    def run(settings: Settings) -> int:
+        one = allocator(1000, settings)
+        free(one, mallocs(one, 300, 200))
+        mallocs(one, 300)
+        free(one, mallocs(one, 400))
+        return one.reserved_bytes // MIB
+
+    assert run(Settings(garbage_collection_threshold=0.4)) == 900
+    assert run(Settings(garbage_collection_threshold=0.4, memory_fraction=0.95)) == 700  # the 200 were not used again
+
+
+def test_a_fraction_of_the_device_is_a_limit() -> None:
+    one = allocator(100, Settings(memory_fraction=0.5))
+    mallocs(one, 40)
+    with pytest.raises(OutOfMemory):
+        mallocs(one, 20)
+
+
+SIZES = st.one_of(st.integers(1, MIB), st.integers(MIB + 1, 10 * MIB - 1), st.integers(10 * MIB, 200 * MIB))
+SEQUENCES = st.lists(st.tuples(SIZES, st.sampled_from(("", "other")), st.integers(0, 3)), max_size=60)
+
+
+@settings(max_examples=150, deadline=None)
+@given(sequence=SEQUENCES, expandable=st.booleans(), limited=st.booleans(), split=st.sampled_from((None, 50, 120)))
+def test_whatever_is_asked_for(
+    sequence: list[tuple[int, str, int]], expandable: bool, limited: bool, split: int | None
+) -> None:
+    conf = Settings(expandable_segments=expandable)
+    if split is not None:
+        conf = conf._replace(max_split_size_bytes=split * MIB)
+    one = allocator(600 if limited else None, conf)
+    living: list[tuple[Block, int]] = []
+    for size, stream, deaths in sequence:
+        try:
+            block = one.malloc(size, stream)
+        except OutOfMemory:
+            assert limited
+            break
+        assert block.size >= size
+        living.append((block, size))
+        for _ in range(deaths):
+            if living:
+                one.free(living.pop(len(living) // 2)[0])
+        assert one.allocated_bytes == sum(block.size for block, _ in living)
+        assert one.allocated_bytes <= one.reserved_bytes
+        assert one.reserved_bytes == one.allocated_bytes + sum(pool.free_bytes for pool in one.pools.values())
+        for pool in one.pools.values():
+            mine = sorted((block.address, block.size) for block, _ in living if block.pool is pool)
+            assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(mine))
+        if limited:
+            assert one.reserved_bytes <= 600 * MIB
+    for block, _ in living:
+        one.free(block)
+    one.empty_cache()
+    assert one.reserved_bytes == one.allocated_bytes == 0

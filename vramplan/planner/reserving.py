@@ -1,0 +1,60 @@
+"""The caching allocator's answer for one iteration of a job at one micro-batch."""
+
+from __future__ import annotations
+
+from vramplan.allocator_settings import Settings
+from vramplan.memory.caching.run import Reservation, reserve
+from vramplan.memory.iteration import Setup, replay
+
+GIB = 2**30
+
+
+def reservation_of(setup: Setup, micro: int, settings: Settings, room_bytes: int) -> Reservation:
+    """What a run reserves on a device that has `room_bytes` for the allocator.
+
+    Where more is asked for, the run is played again within the limit: it may come through by giving free segments
+    back. Where it does not, the figures are those that it would need, and `failure` says where it ends.
+    """
+    record = replay(setup, batch=micro, direct=True)
+    first = None
+    if setup.accumulating and makes_gradients(setup):
+        first = replay(setup._replace(accumulating=False), batch=micro, direct=True)
+    wanted = reserve(record, settings, None, first)
+    fraction = settings.memory_fraction or 1.0
+    if wanted.reserved_bytes <= int(fraction * room_bytes) and settings.memory_fraction is None:
+        return wanted
+    limited = reserve(record, settings, max(0, room_bytes), first)
+    if limited.failure is None:
+        return limited
+    return wanted._replace(failure=limited.failure, retries=limited.retries)
+
+
+def makes_gradients(setup: Setup) -> bool:
+    """Whether the first micro-step of an iteration makes the gradients that later ones find.
+
+    Elsewhere they are buffers that an engine has from the start, or parts of what devices share, which are taken to be
+    there from the start.
+    """
+    owns_all = setup.sharding is None and setup.split is None and setup.model.family != "megatron"
+    return owns_all and not setup.persistent_gradients and not setup.fp32_gradients
+
+
+def remarks(found: Reservation, room_bytes: int, settings: Settings | None) -> list[str]:
+    """What is worth saying of a run beside its figures; `room_bytes` is what the device has for the allocator."""
+    said = []
+    end = found.failure
+    if end is not None:
+        free = f"{end.reserved_bytes - end.allocated_bytes >> 20} MiB are free, in pieces of at most"
+        said.append(
+            f"the simulated run ends in iteration {end.iteration}, {end.phase}, {end.operator}: "
+            f"{end.wanted_bytes >> 20} MiB are asked for, {end.allocated_bytes / GIB:.2f} GiB are in use, "
+            f"{free} {end.largest_free_bytes >> 20} MiB"
+        )
+        if end.allocated_bytes + end.wanted_bytes <= room_bytes and settings is not None:
+            more = "" if settings.expandable_segments else "; PYTORCH_ALLOC_CONF=expandable_segments:True may be enough"
+            said.append(f"its tensors would fit: it dies of fragmentation{more}")
+    elif found.retries:
+        times = "once" if found.retries == 1 else f"{found.retries} times"
+        iterations = f"{found.iterations} iterations"
+        said.append(f"the allocator gives all free segments back {times} in {iterations}, which is slow")
+    return said

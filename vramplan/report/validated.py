@@ -1,0 +1,170 @@
+"""What a person sees of `vramplan validate`: errors by group, bands, labels, ladders, the worst cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
+from vramplan.report.lists import ENDLESS, problems_text
+from vramplan.report.numbers import count, gib_up, share_text, text_of
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
+from vramplan.rows import ErrorStats, ValidateRow, ValidateSummary
+
+
+def render_validate(
+    rows: Iterable[ValidateRow], summary: ValidateSummary | None = None, *, width: int | None = None, worst: int = 5
+) -> list[Line]:
+    """How good the predictions are, per metric and per runtime; then the `worst` cases and every error."""
+    rows = tuple(rows)
+    summary = summary or ValidateSummary.of(rows)
+    lines: list[Line] = []
+    per_devices = dict(summary.per_devices)
+    if summary.peaks is not None and summary.peaks.count and len(per_devices) > 1:
+        per_devices["all"] = summary.peaks
+    by = (
+        ("metric", summary.per_metric),
+        ("runtime", summary.per_runtime),
+        ("source", summary.per_source),
+        ("devices", per_devices),
+    )
+    for title, groups in by:
+        if groups:
+            lines += [*_stats(title, groups, width), ()]
+    lines += _bands(summary, width)
+    lines += _labels(summary, width)
+    if summary.steps:
+        lines += [*_ladders(summary, width), ()]
+    compared = [row for row in rows if row.relative_error is not None]
+    compared.sort(key=lambda row: -abs(row.relative_error or 0.0))
+    if compared[:worst]:
+        lines.append((Span("Worst cases", "heading"),))
+        cells: list[list[Cell]] = [
+            [
+                row.name,
+                row.metric or "-",
+                row.runtime or "-",
+                _gib(row.predicted_bytes),
+                _gib(row.measured_bytes),
+                _error(row),
+            ]
+            for row in compared[:worst]
+        ]
+        columns = [
+            Column("case", most=48),
+            Column("metric", drop=1),
+            Column("runtime", drop=2),
+            Column("predicted GiB", right=True),
+            Column("measured GiB", right=True),
+            Column("error", right=True),
+        ]
+        lines += [*table(columns, cells, width), ()]
+    failed = [row for row in rows if row.result is None]
+    if failed:
+        lines.append((Span("Errors", "heading"),))
+        for row in failed:
+            spans = [Span(f"{row.name}: ", "error"), Span(problems_text(row.problems))]
+            lines += wrap(spans, width or ENDLESS, first=2, rest=4)
+        lines.append(())
+    total = summary.computed + summary.errors
+    words = f"{count(total, 'case')}: {summary.computed} computed, {count(summary.errors, 'error')}"
+    return lines + wrap([Span(words)], width or ENDLESS)
+
+
+def _bands(summary: ValidateSummary, width: int | None) -> list[Line]:
+    bands = summary.bands
+    if bands is None or not bands.count:
+        return []
+    words = f"  {bands.covered} of {count(bands.count, 'measured peak')} lie in their bands"
+    words += f", whose median width is {share_text(bands.median_width)} of the device figure"
+    return [*wrap([Span("Bands", "heading"), Span(words)], width or ENDLESS, rest=2), ()]
+
+
+def _labels(summary: ValidateSummary, width: int | None) -> list[Line]:
+    """Runs that fitted or died, and what was predicted for them."""
+    labels = summary.labels
+    if labels is None or not labels.total:
+        return []
+    words = f"  {labels.right} of {count(labels.total, 'case')} fit or run out of memory as predicted; "
+    words += f"{labels.died_called_fits} of those that died are called {FITS}"
+    names = {"fits": "ran", "oom": "died"}
+    cells: list[list[Cell]] = [
+        [
+            names[measured],
+            *(str(number) for number in counts.values()),
+            share_text(labels.recall[measured]),
+            share_text(labels.precision[measured]),
+        ]
+        for measured, counts in labels.verdicts.items()
+    ]
+    columns = [Column("measured"), *(Column(word, right=True) for word in (FITS, TIGHT, DOES_NOT_FIT))]
+    columns += [Column("recall", right=True), Column("precision", right=True)]
+    title = wrap([Span("Outcomes", "heading"), Span(words)], width or ENDLESS, rest=2)
+    return [*title, *table(columns, cells, width), ()]
+
+
+def _ladders(summary: ValidateSummary, width: int | None) -> list[Line]:
+    """The steps of ladders that are large enough to be judged, and how many are not."""
+    judged = summary.judged_steps
+    words = f"  {sum(step.has_sign for step in judged)} of {count(len(judged), 'step')} go the right way"
+    if judged:
+        middle = ErrorStats.of([step.relative_error for step in judged]).median
+        words += f", median error {share_text(middle)}"
+    if len(summary.steps) > len(judged):
+        words += f"; {len(summary.steps) - len(judged)} too small to say"
+    cells: list[list[Cell]] = [
+        [
+            step.first,
+            step.second,
+            step.switch,
+            _signed(step.predicted_bytes),
+            _signed(step.measured_bytes),
+            Span(share_text(step.relative_error, signed=True), "" if step.has_sign else "over"),
+        ]
+        for step in judged
+    ]
+    columns = [
+        Column("from", most=40, drop=2),
+        Column("to", most=40),
+        Column("switch", drop=1),
+        Column("predicted GiB", right=True),
+        Column("measured GiB", right=True),
+        Column("error", right=True),
+    ]
+    title = wrap([Span("Ladders", "heading"), Span(words)], width or ENDLESS, rest=2)
+    return title + (table(columns, cells, width) if cells else [])
+
+
+def _signed(size: int) -> str:
+    return f"{size / 2**30:+.2f}"
+
+
+def _stats(title: str, groups: Mapping[str, ErrorStats], width: int | None) -> list[Line]:
+    cells: list[list[Cell]] = [
+        [
+            name,
+            str(stats.count),
+            share_text(stats.median),
+            share_text(stats.p90),
+            share_text(stats.worst),
+            share_text(stats.bias, signed=True),
+        ]
+        for name, stats in groups.items()
+    ]
+    columns = [
+        Column(title, most=28),
+        Column("cases", right=True),
+        Column("median", right=True),
+        Column("p90", right=True),
+        Column("worst", right=True),
+        Column("bias", right=True),
+    ]
+    heading = [Span(f"Error of the peak per {title}", "heading")]
+    return wrap(heading, width or ENDLESS) + table(columns, cells, width)
+
+
+def _error(row: ValidateRow) -> str:
+    return share_text(row.relative_error, signed=True)
+
+
+def _gib(size: int | None) -> str:
+    return "-" if size is None else text_of(gib_up(size))

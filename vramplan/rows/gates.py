@@ -1,0 +1,47 @@
+"""The jobs of a gate file, and how many passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vramplan.errors import Problem
+from vramplan.results import TIGHT, FitResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """One job of a gate file. Without a result it could not be computed, and `problems` say why."""
+
+    name: str
+    result: FitResult | None
+    passed: bool
+    exit_code: int  # of this job alone: 0, 2, 3 or 4
+    reasons: tuple[str, ...] = ()  # why it failed, or what is remarkable about a pass
+    problems: tuple[Problem, ...] = ()
+    file: str | None = None  # where the job is written; None for standard input
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSummary:
+    """Counts over a gate file. `tight` counts verdicts, whether they passed or not; errors are not `failed`."""
+
+    total: int
+    passed: int
+    failed: int
+    tight: int
+    errors: int
+
+    @classmethod
+    def of(cls, rows: Iterable[CheckRow]) -> CheckSummary:
+        """Count `rows`."""
+        rows = tuple(rows)
+        computed = [row for row in rows if row.result is not None]
+        return cls(
+            total=len(rows),
+            passed=sum(row.passed for row in computed),
+            failed=sum(not row.passed for row in computed),
+            tight=sum(row.result is not None and row.result.verdict == TIGHT for row in computed),
+            errors=len(rows) - len(computed),
+        )
