@@ -40,6 +40,8 @@ class JobKeys(TypedDict, total=False):
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
     expert_imbalance: float | None
+    expert_capacity_factor: float | None
+    expert_pad_to_capacity: bool | None
     checkpoint_reentrant: bool | None
     attention: str | None
     loss: str | None
@@ -107,6 +109,8 @@ class Job:
     activation_checkpointing: str | Mapping[str, Any] | None
     every_second_matmul: bool | None
     expert_imbalance: float | None
+    expert_capacity_factor: float | None
+    expert_pad_to_capacity: bool | None
     checkpoint_reentrant: bool | None
     attention: str | None
     loss: str | None

@@ -303,6 +303,8 @@ class Job(NamedTuple):
     offload_activations: bool = False  # what forward saves is in pinned memory of the host
     checkpoint_reentrant: bool = False  # torch.utils.checkpoint with use_reentrant=True
     expert_imbalance: float | None = None  # tokens of the most loaded expert over the mean; None: there are no experts
+    expert_capacity_factor: float | None = None  # tokens that an expert takes over the mean; None: all
+    expert_pad_to_capacity: bool = False  # each expert gets as many as it takes
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused | dpo
     compile: bool = False  # torch.compile around the model, its loss included
     label_smoothing: float = 0.0  # the figure itself costs nothing

@@ -34,6 +34,7 @@ TITLES = {
     "vramplan.tape.attention": "Fused attention",
     "vramplan.tape.context": "Attention over split sequences, by Transformer Engine",
     "vramplan.tape.dispatch": "Experts over devices, by Megatron-LM",
+    "vramplan.tape.capacity": "Experts with a capacity, by Megatron-LM",
     "vramplan.tape.ring": "Attention over split sequences, by PyTorch",
     "vramplan.tape.convolution": "Convolutions",
     "vramplan.tape.images": "Batch normalisation and pooling",

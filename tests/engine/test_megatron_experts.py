@@ -24,7 +24,7 @@ from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, Experts, Sharded
 
 ROWS = json.loads((Path(__file__).parent / "expert_rows.json").read_text())
 COUNT, RECOMPUTED = 14, 2
-OWN = ("expert", "experts", "active", "received", "expert_ffn")
+OWN = ("expert", "experts", "active", "received", "expert_ffn", "factor", "pad", "load", "sent")
 
 
 def spread(row: dict[str, Any]) -> Setup:
@@ -32,12 +32,15 @@ def spread(row: dict[str, Any]) -> Setup:
     setup = setup_of({key: value for key, value in row.items() if key not in OWN})
     micro, active = row.get("micro", 2), row.get("active", 2)
     load = row["received"] / (row["seq"] * micro * active) if "received" in row else 1.0
+    factor: float | None = row.get("factor")
     hidden = setup.model.hidden_size
     experts = Experts(row.get("experts", 4), active, 0, row.get("expert_ffn", 4 * hidden), None, True, ())
     assert setup.split is not None
     return setup._replace(
         split=setup.split._replace(expert=row.get("expert", 1)),
-        expert_imbalance=load,
+        expert_imbalance=load if factor is None else row.get("load", 1.0),
+        expert_capacity_factor=factor,
+        expert_pad_to_capacity=row.get("pad", False),
         model=setup.model._replace(experts=experts),
     )
 
@@ -106,13 +109,17 @@ def test_experts_are_shared_by_fewer_devices_than_the_rest() -> None:
     micro=st.sampled_from((1, 2, 3)),
     tensor=st.sampled_from((1, 2)),
     recompute=st.sampled_from((None, "full", "selective")),
+    factor=st.sampled_from((None, 0.7, 1.25, 5.0)),
+    pad=st.booleans(),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_one_replay_stands_for_every_micro_batch_and_block(
-    expert: int, load: float, micro: int, tensor: int, recompute: str | None
+    expert: int, load: float, micro: int, tensor: int, recompute: str | None, factor: float | None, pad: bool
 ) -> None:
+    factor = min(factor, 4.0) if factor is not None and pad else factor  # there are 8 experts, of which 2 are active
     row = {**ROW, "seq": 64, "expert": expert, "tp": tensor, "sp": tensor > 1, "recompute": recompute, "layers": 3}
-    setup = spread(row)._replace(expert_imbalance=load)
+    pads = pad and factor is not None
+    setup = spread(row)._replace(expert_imbalance=load, expert_capacity_factor=factor, expert_pad_to_capacity=pads)
     record, literal = replay(setup, batch=1 if micro == 1 else 2), replay(setup, batch=micro, direct=True)
     assert record.peaks(micro) == literal.peaks(micro)
     assert record.end_bytes(micro) == record.static_bytes(micro)

@@ -93,6 +93,8 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             ),
             "every_second_matmul": st.booleans(),
             "expert_imbalance": st.none() | st.floats(1, 100),
+            "expert_capacity_factor": st.none() | st.floats(0.1, 100),
+            "expert_pad_to_capacity": st.booleans(),
             "loss": pinned(["standard", "fp32-logits", "chunked:4", "fused", "classification", "dpo"]),
             "label_smoothing": pinned([None, 0.1]),
             "dpo_reference": pinned([None, "model", "precomputed", "adapter-off"]),

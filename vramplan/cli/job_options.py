@@ -103,6 +103,21 @@ def _job(
         str | None,
         _option("--expert-imbalance", metavar="X", help="Tokens of the most loaded expert over the mean."),
     ] = None,
+    expert_capacity_factor: Annotated[
+        str | None,
+        _option(
+            "--expert-capacity-factor",
+            metavar="X",
+            help="Tokens that an expert takes over the mean, as in 1.25; those above are dropped.",
+        ),
+    ] = None,
+    expert_pad_to_capacity: Annotated[
+        bool | None,
+        typer.Option(
+            "--expert-pad-to-capacity/--no-expert-pad-to-capacity",
+            help="With a capacity factor: every expert gets as many tokens as it takes.",
+        ),
+    ] = None,
     checkpoint_reentrant: Annotated[
         bool | None,
         typer.Option("--checkpoint-reentrant/--no-checkpoint-reentrant", help="Checkpoints with use_reentrant=True."),

@@ -55,6 +55,8 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "every_second_matmul": _every_second(job),
         "attention": job.attention if job.model.attention_heads else None,
         "expert_imbalance": job.expert_imbalance,
+        "expert_capacity_factor": job.expert_capacity_factor,
+        "expert_pad_to_capacity": job.expert_pad_to_capacity,
         "checkpoint_reentrant": job.checkpoint_reentrant,
         "loss": job.loss,
         "label_smoothing": job.label_smoothing,

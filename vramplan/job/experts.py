@@ -1,15 +1,46 @@
-"""What a job may say of experts: how unevenly tokens are spread over them."""
+"""What a job may say of experts: how unevenly tokens are spread over them, and how many an expert takes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.spec import Assumption, ModelShape
+from vramplan.spec import Assumption, ModelShape, Runtime
 
 if TYPE_CHECKING:
     from vramplan.job.read import RawJob
 
 NO_EFFECT = "one product over all tokens, sorted by expert, needs the same memory for every routing"
+HERE = "one device has all experts, and so all tokens"
+PADDED = "each expert gets as many tokens as it takes, whatever was chosen"
+
+
+def check_capacity(raw: RawJob, model: ModelShape | None, runtime: Runtime | None) -> None:
+    """Refuse a capacity where no tokens are dropped, and one that Megatron's code cannot pad to.
+
+    Source: megatron-core, TransformerConfig; moe_utils.py, permute with drop_and_pad, whose list of places has no more
+    rows than there are tokens.
+    """
+    if model is None or runtime is None:
+        return
+    fields, factor, pads = raw.fields, raw.expert_capacity_factor, raw.expert_pad_to_capacity
+    for key, given in (("expert_capacity_factor", factor is not None), ("expert_pad_to_capacity", pads)):
+        if given and model.experts is None:
+            message = f"belongs to models with experts, and {model.name} has none"
+            fields.refuse(key, message, hint="leave it out")
+        elif given and model.family != "megatron":
+            shown = "true" if key == "expert_pad_to_capacity" else f"{factor:g}"
+            message = f"{shown} is not modelled for {model.family} under {runtime.name}"
+            hint = "--runtime megatron, or leave it out" if model.family == "mixtral" else "leave it out"
+            fields.refuse(key, message, hint=hint)
+    if model.experts is None or model.family != "megatron" or not pads:
+        return
+    most = model.experts.routed / model.experts.active
+    if factor is None:
+        hint = "--expert-capacity-factor 1.25"
+        fields.refuse("expert_pad_to_capacity", "belongs to expert_capacity_factor, which is not given", hint=hint)
+    elif factor > most:
+        message = f"{factor:g} is more than {most:g}, which is all tokens, and Megatron cannot pad beyond them"
+        fields.refuse("expert_capacity_factor", message, hint=f"use {most:g}, or --no-expert-pad-to-capacity")
 
 
 def expert_imbalance(
@@ -17,7 +48,8 @@ def expert_imbalance(
 ) -> float | None:
     """Tokens of the most loaded expert over the mean; None for a model without experts, where it is refused.
 
-    Where no devices share the experts no figure depends on it, which is said where it is assumed and where it is given.
+    Where no devices share the experts, or all get the same, no figure depends on it, which is said where it is assumed
+    and where it is given. A capacity bounds it.
     """
     given = raw.expert_imbalance
     if model is None:
@@ -28,8 +60,10 @@ def expert_imbalance(
             raw.fields.refuse("expert_imbalance", message, hint="leave it out")
         return None
     spread = raw.split is not None and raw.split.expert > 1
+    here = HERE if model.family == "megatron" else NO_EFFECT
+    why = PADDED if raw.expert_pad_to_capacity else None if spread else here
     if given is None:
-        assumptions.append(Assumption("expert_imbalance", 1.0, "balanced" if spread else f"balanced; {NO_EFFECT}"))
+        assumptions.append(Assumption("expert_imbalance", 1.0, "balanced" if why is None else f"balanced; {why}"))
         return 1.0
     most = model.experts.routed / model.experts.active
     if given > most:
@@ -37,6 +71,9 @@ def expert_imbalance(
             f"{given:g} is more than {most:g}: an expert gets no token twice, and there are {model.experts.routed}"
         )
         raw.fields.refuse("expert_imbalance", f"{message} of which each token takes {model.experts.active}")
-    elif given > 1 and not spread:
-        warnings.append(f"expert_imbalance {given:g} changes no figure: {NO_EFFECT}")
+    elif given > 1 and why is not None:
+        warnings.append(f"expert_imbalance {given:g} changes no figure: {why}")
+    elif raw.expert_capacity_factor is not None and given > max(raw.expert_capacity_factor, 1):
+        taken = f"an expert takes {raw.expert_capacity_factor:g} times the mean, and drops the rest"
+        warnings.append(f"expert_imbalance {given:g} counts as {raw.expert_capacity_factor:g}: {taken}")
     return given

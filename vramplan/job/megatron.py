@@ -91,12 +91,8 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
 
 def _check_experts(resolver: Resolver, job: Job) -> None:
     """Refuse what MoELayer does not train, and what was not traced with it."""
-    fields, split, experts = resolver.raw.fields, job.split, job.model.experts
+    fields, split = resolver.raw.fields, job.split
     parallel = fields.fields("parallel") or fields
-    assert experts is not None
-    if experts.active == 1:
-        message = "one expert for each token is not modelled: Megatron weighs it before it chooses"
-        fields.refuse("model", message, hint="use a model with 2, or another --runtime")
     if split is not None and split.tensor > 1 and not split.sequence_parallel:
         message = "Megatron's experts want the sequence in parts beside tensor parallelism"
         parallel.refuse("sequence_parallel", message, hint="--sequence-parallel")

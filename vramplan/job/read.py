@@ -41,6 +41,8 @@ class RawJob:
     activation_checkpointing: str | None = None
     every_second_matmul: bool | None = None
     expert_imbalance: float | None = None
+    expert_capacity_factor: float | None = None
+    expert_pad_to_capacity: bool | None = None
     checkpoint_reentrant: bool | None = None
     offload_activations: bool = False
     offload: tuple[str, ...] = ()
@@ -127,6 +129,11 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.every_second_matmul = fields.boolean("every_second_matmul")
     imbalance = fields.number("expert_imbalance", minimum=1, maximum=MAX_COUNT)
     raw.expert_imbalance = None if imbalance is None else float(imbalance)
+    capacity = fields.number("expert_capacity_factor", minimum=0, maximum=MAX_COUNT)
+    if capacity == 0:
+        fields.problem("expert_capacity_factor", "0 leaves no tokens; leave it out and none is dropped")
+    raw.expert_capacity_factor = None if capacity is None else float(capacity)
+    raw.expert_pad_to_capacity = fields.boolean("expert_pad_to_capacity")
     raw.checkpoint_reentrant = fields.boolean("checkpoint_reentrant")
     raw.attention = fields.word("attention", words.ATTENTIONS)
     raw.loss = _pattern(fields, "loss", words.LOSSES)

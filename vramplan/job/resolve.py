@@ -132,9 +132,11 @@ class Resolver:
 
             check_classifier(self, model)
         imbalance = None
-        if raw.expert_imbalance is not None or (model is not None and model.experts is not None):
-            from vramplan.job.experts import expert_imbalance  # only these jobs pay for it
+        dropping = raw.expert_capacity_factor is not None or raw.expert_pad_to_capacity
+        if raw.expert_imbalance is not None or dropping or (model is not None and model.experts is not None):
+            from vramplan.job.experts import check_capacity, expert_imbalance  # only these jobs pay for it
 
+            check_capacity(raw, model, runtime)
             imbalance = expert_imbalance(raw, model, self.assumptions, self.warnings)
         if raw.compile:
             from vramplan.job.compiling import check_compile  # only these jobs pay for it
@@ -219,6 +221,8 @@ class Resolver:
             fp32_states=cells.fp32_states,
             every_second_matmul=bool(raw.every_second_matmul),
             expert_imbalance=imbalance,
+            expert_capacity_factor=raw.expert_capacity_factor,
+            expert_pad_to_capacity=bool(raw.expert_pad_to_capacity),
             offload_activations=raw.offload_activations,
             checkpoint_reentrant=bool(raw.checkpoint_reentrant),
             loss=loss,

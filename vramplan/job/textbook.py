@@ -48,6 +48,8 @@ _MEANINGLESS = (
     _Meaningless("every_second_matmul", (False,)),
     _Meaningless("target_length", ()),
     _Meaningless("expert_imbalance", ()),
+    _Meaningless("expert_capacity_factor", ()),
+    _Meaningless("expert_pad_to_capacity", (False,)),
     _Meaningless("checkpoint_reentrant", (False,)),
     _Meaningless("loss", ("standard",)),
     _Meaningless("label_smoothing", (0, 0.0)),

@@ -63,6 +63,8 @@ class Setup(NamedTuple):
     sharding: Sharded | None = None  # how data-parallel devices share the states
     split: Split | None = None  # how a replica is split over devices
     expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean
+    expert_capacity_factor: float | None = None  # of each expert over the mean; None: no token is dropped
+    expert_pad_to_capacity: bool = False
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     stage: Stage | None = None  # of a pipeline: which one this device has
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced

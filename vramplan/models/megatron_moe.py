@@ -5,9 +5,11 @@ Names that start with an underscore are locals of that code which outlive their 
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from vramplan.models.modules import Recipe
+from vramplan.tape.capacity import places_of_capacity, sorted_rooms, weights_of_capacity, within_capacity
 from vramplan.tape.dispatch import (
     all_to_all,
     copied_rows,
@@ -43,18 +45,48 @@ def experts_of(recipe: Recipe) -> Experts:
     return found
 
 
+def tokens_of(recipe: Recipe) -> int:
+    """Tokens of one sample that a device routes."""
+    return recipe.sequence_length // (recipe.slice.tensor if recipe.slice.sequence_parallel else 1)
+
+
+def room_of_each(recipe: Recipe) -> int:
+    """Tokens of one sample that each expert takes at most of those that one device routes.
+
+    Megatron rounds up once for a micro-batch, here each sample is: the difference is less than a token of each.
+    Source: moe_utils.py, get_capacity.
+    """
+    mixture, factor = experts_of(recipe), recipe.slice.capacity
+    assert factor is not None
+    return ceil(tokens_of(recipe) * mixture.active / mixture.routed * factor)
+
+
+def rows_sent(recipe: Recipe) -> int:
+    """Tokens of one sample that a device sends, each as often as it has experts, where least are dropped."""
+    mixture, part = experts_of(recipe), recipe.slice
+    chosen = tokens_of(recipe) * mixture.active
+    if part.capacity is None:
+        return chosen
+    rooms = room_of_each(recipe) * mixture.routed
+    return rooms if part.pads else min(chosen, rooms)
+
+
 def rows_of_each(recipe: Recipe) -> int:
     """Tokens of one sample that each expert of the most loaded device gets, from all devices that share them.
 
     On average as many as the device has itself, times the experts of a token; `expert_imbalance` times that, and never
-    more than all tokens there are.
+    more than all tokens there are, nor than it takes. A padded expert gets what it takes, whatever was chosen.
     """
     part, experts = recipe.slice, experts_of(recipe)
+    room = None if part.capacity is None else room_of_each(recipe) * part.expert * part.tensor
+    if room is not None and part.pads:
+        return room
     tokens = recipe.sequence_length  # of one device, or of those that share each expert together
     here = experts.routed // part.expert
     load = part.imbalance if part.expert > 1 else 1.0  # one device has them all, however they are loaded
     rows = -(-int(tokens * experts.active * load * 1024) // (here * 1024))
-    return round_up(min(rows, tokens * part.expert), part.tensor)
+    rows = min(rows, tokens * part.expert)
+    return round_up(rows if room is None else min(rows, room), part.tensor)
 
 
 class Expert:
@@ -80,7 +112,7 @@ class Expert:
 
 
 class MoELayer:
-    """MoELayer with TopKRouter, MoEAlltoAllTokenDispatcher and SequentialMLP; nothing is dropped."""
+    """MoELayer with TopKRouter, MoEAlltoAllTokenDispatcher and SequentialMLP."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.recipe, self.mixture = recipe, experts_of(recipe)
@@ -91,15 +123,20 @@ class MoELayer:
     def __call__(self, hidden: Tensor) -> tuple[Tensor, None]:
         part, mixture, shape = self.recipe.slice, self.mixture, hidden.shape
         tokens = shape[0] * shape[1]
-        sent = tokens * mixture.active
+        sent = rows_sent(self.recipe) * shape[1]
         received = rows_of_each(self.recipe) * shape[1] * len(self.experts) // part.tensor
         rows = view(hidden, (tokens, shape[2]))
         weights, chosen = self.route(rows)
-        mask = contiguous(transpose(chosen, 0, 1))
-        indices = indices_of(rows, mask, sent)
-        weights = masked_select(contiguous(transpose(weights, 0, 1)), mask, sent)
+        if part.pads:
+            indices = places_of_capacity(chosen, sent // mixture.routed)
+            weights = weights_of_capacity(weights, indices)
+        else:
+            mask = contiguous(transpose(chosen, 0, 1))
+            indices = indices_of(rows, mask, sent)
+            weights = masked_select(contiguous(transpose(weights, 0, 1)), mask, sent)
+            del mask
         _permuted = copied_rows(rows, indices)
-        del mask, rows
+        del rows
         _dispatched = all_to_all(_permuted, received, part.expert)
         weights = all_to_all(weights, received, part.expert)
         output = self.compute(_dispatched, weights)
@@ -108,20 +145,35 @@ class MoELayer:
 
     def route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """TopKRouter.forward."""
+        mixture, part = self.mixture, self.recipe.slice
         _logits = gating(rows, self.router)
-        scores, indices = top_k(_logits, self.mixture.active)
-        probabilities = to(softmax(scores, FP32), _logits.dtype)
-        return routed(probabilities, indices, self.mixture.routed)
+        if mixture.active == 1:  # --moe-router-pre-softmax, without which Megatron refuses it
+            probabilities, indices = top_k(to(softmax(_logits, FP32), _logits.dtype), 1)
+        else:
+            scores, indices = top_k(_logits, mixture.active)
+            probabilities = to(softmax(scores, FP32), _logits.dtype)
+        if part.capacity is None:
+            return routed(probabilities, indices, mixture.routed)
+        weights, chosen = routed(probabilities, indices, mixture.routed, kept=False)
+        room = room_of_each(self.recipe) * (rows.shape[0] // tokens_of(self.recipe))
+        return within_capacity(weights, chosen, room, pad=part.pads)
 
     def compute(self, rows: Tensor, weights: Tensor) -> Tensor:
         """MoELayer.routed_experts_compute."""
         devices, here = self.recipe.slice.tensor, len(self.experts)
         rows, weights = gather_rows(rows, devices), gather_rows(weights, devices)
         if here > 1:
-            rows, weights = sort_chunks(rows), sort_chunks(weights)
+            rows, weights = self.sorted(rows), self.sorted(weights)
         _output = self.each(rows, weights)
-        output = sort_chunks(_output) if here > 1 else _output
+        output = self.sorted(_output) if here > 1 else _output
         return reduce_scatter_rows(output, devices)
+
+    def sorted(self, rows: Tensor) -> Tensor:
+        """Rows in the order of the experts, or back in that of the devices."""
+        part = self.recipe.slice
+        if part.pads:
+            return sorted_rooms(rows, part.expert * part.tensor, len(self.experts))
+        return sort_chunks(rows)
 
     def each(self, rows: Tensor, weights: Tensor) -> Tensor:
         """SequentialMLP.forward."""
@@ -137,6 +189,5 @@ class MoELayer:
 
 def kept_bytes(recipe: Recipe) -> list[int]:
     """Of one sample, what each dispatcher keeps until the next micro-batch."""
-    mixture, part = experts_of(recipe), recipe.slice
-    tokens = recipe.sequence_length // (part.tensor if part.sequence_parallel else 1)
-    return kept_by_dispatcher(tokens, mixture.routed, mixture.active, recipe.weight_dtype.itemsize)
+    routed_experts, itemsize = experts_of(recipe).routed, recipe.weight_dtype.itemsize
+    return kept_by_dispatcher(tokens_of(recipe), routed_experts, rows_sent(recipe), itemsize)

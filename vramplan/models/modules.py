@@ -79,6 +79,8 @@ class Slice(NamedTuple):
     ring: bool = False  # keys and values go round these devices; else they are gathered
     expert: int = 1  # devices that the experts are spread over
     imbalance: float = 1.0  # tokens of the most loaded of them over the mean
+    capacity: float | None = None  # of an expert over the mean, above which tokens are dropped; None: none is
+    pads: bool = False  # each expert gets as many tokens as it has room for
 
 
 class Recipe(NamedTuple):

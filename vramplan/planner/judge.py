@@ -259,6 +259,8 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         sharding=job.sharding,
         split=job.split,
         expert_imbalance=job.expert_imbalance or 1.0,
+        expert_capacity_factor=job.expert_capacity_factor,
+        expert_pad_to_capacity=job.expert_pad_to_capacity,
         offload=job.offload,
     )
 

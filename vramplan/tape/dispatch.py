@@ -7,8 +7,6 @@ Files are those of megatron-core 0.16, under core/transformer/moe; its MoEAlltoA
 
 from __future__ import annotations
 
-from math import prod
-
 from vramplan.tape.tape import Saved
 from vramplan.tape.tensors import BOOL, INT32, INT64, Parameter, Tensor
 from vramplan.tape.views import Grads
@@ -36,10 +34,10 @@ def gating(x: Tensor, weight: Parameter) -> Tensor:
     return x.tape.new("general_gemm", (rows, experts), dtype, batched, None, node)
 
 
-def routed(scores: Tensor, indices: Tensor, experts: int) -> tuple[Tensor, Tensor]:
+def routed(scores: Tensor, indices: Tensor, experts: int, *, kept: bool = True) -> tuple[Tensor, Tensor]:
     """The weights of all experts for each token, most of them zero, and which are meant, as booleans.
 
-    The dispatcher keeps both until the next micro-batch is routed: they belong to the states.
+    If `kept`, the dispatcher keeps both until the next micro-batch is routed: they belong to the states.
     Saves `indices`: the gradient of a weight is found by them.
     Backward: 1 new, as large as the scores.
     Source: moe_utils.py, topk_routing_with_score_function; token_dispatcher.py, MoEAlltoAllTokenDispatcher.probs.
@@ -52,11 +50,14 @@ def routed(scores: Tensor, indices: Tensor, experts: int) -> tuple[Tensor, Tenso
 
     node = tape.record("scatter", (scores,), backward, (indices,))
     _zeros = tape.new("zeros_like", shape, scores.dtype, batched)
-    weights = tape.constant(shape, scores.dtype, bool(batched)).alias(shape, None, node)
+    if kept:
+        weights = tape.constant(shape, scores.dtype, bool(batched)).alias(shape, None, node)
+    else:
+        weights = tape.new("scatter", shape, scores.dtype, batched, None, node)
     _zeros = tape.new("zeros_like", shape, scores.dtype, batched)
     _zeros = tape.new("to", shape, INT32, batched)
     _marked = tape.new("scatter", shape, INT32, batched)
-    return weights, tape.constant(shape, BOOL, bool(batched))
+    return weights, tape.constant(shape, BOOL, bool(batched)) if kept else tape.new("to", shape, BOOL, batched)
 
 
 def masked_select(x: Tensor, mask: Tensor, count: int) -> Tensor:
@@ -202,6 +203,6 @@ def indices_of(tape_of: Tensor, mask: Tensor, count: int) -> Tensor:
     return tape.constant((count,), INT64, bool(mask.batched))
 
 
-def kept_by_dispatcher(tokens: int, experts: int, active: int, itemsize: int) -> list[int]:
+def kept_by_dispatcher(tokens: int, experts: int, sent: int, itemsize: int) -> list[int]:
     """Bytes of the weights, the booleans and the indices."""
-    return [tokens * experts * itemsize, tokens * experts, prod((tokens, active, INT64.itemsize))]
+    return [tokens * experts * itemsize, tokens * experts, sent * INT64.itemsize]

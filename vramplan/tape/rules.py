@@ -22,6 +22,7 @@ ROOMS = (
     "vramplan.tape.attention",
     "vramplan.tape.context",
     "vramplan.tape.dispatch",
+    "vramplan.tape.capacity",
     "vramplan.tape.ring",
     "vramplan.tape.convolution",
     "vramplan.tape.images",

@@ -331,5 +331,16 @@ def slice_of(setup: Setup) -> Slice:
     deepspeed = setup.sharding is not None and setup.sharding.kind == ZERO1
     first, last = (True, True) if stage is None else (stage.first, stage.last)
     ring = split.context_communication == RING
-    load = setup.expert_imbalance
-    return Slice(split.tensor, split.sequence_parallel, first, last, deepspeed, split.context, ring, split.expert, load)
+    return Slice(
+        split.tensor,
+        split.sequence_parallel,
+        first,
+        last,
+        deepspeed,
+        split.context,
+        ring,
+        split.expert,
+        setup.expert_imbalance,
+        setup.expert_capacity_factor,
+        setup.expert_pad_to_capacity,
+    )
