@@ -237,7 +237,11 @@ def _allocator(decision: Decision) -> Allocator | None:
         retries=found.retries,
         out_of_memory=None
         if end is None
-        else OutOfMemory(*end, by_fragmentation=end.allocated_bytes + end.wanted_bytes <= room),
+        else OutOfMemory(
+            *end,
+            by_fragmentation=end.allocated_bytes + end.wanted_bytes <= room,
+            expandable_segments_suffice=found.expandable_survives,
+        ),
     )
 
 
@@ -249,7 +253,7 @@ def _by_the_allocator(decision: Decision) -> list[str]:
         return []
     from vramplan.planner.reserving import remarks  # only these jobs pay for it
 
-    return remarks(found, judge.usable_bytes - judge.outside_bytes, decision.job.allocator)
+    return remarks(found, judge.usable_bytes - judge.outside_bytes)
 
 
 def _host(record: Record, job: Job, schedule: Schedule) -> Host | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from vramplan.allocator_settings import DEFAULT, LARGE_SEGMENT_BYTES, UNLIMITED, Settings
+from vramplan.allocator_settings import DEFAULT, LARGE_SEGMENT_BYTES, MIN_LARGE_BYTES, UNLIMITED, Settings
 from vramplan.errors import near_matches
 from vramplan.job.vocabulary import DEVICES_PER_NODE
 
@@ -140,8 +140,7 @@ def _with(settings: Settings, name: str, value: str) -> Settings:
     if name == "max_non_split_rounding_mb":
         return settings._replace(max_non_split_rounding_bytes=_mib(name, value, least=LARGE_SEGMENT_BYTES // MIB))
     if name == "large_segment_size_mb":
-        size = _mib(name, value, least=LARGE_SEGMENT_BYTES // MIB)
-        return settings._replace(large_segment_bytes=size)
+        return settings._replace(large_segment_bytes=_mib(name, value, least=MIN_LARGE_BYTES // MIB + 1))
     if name == "garbage_collection_threshold":
         return settings._replace(garbage_collection_threshold=_share(name, value))
     if name == "per_process_memory_fraction":
@@ -180,7 +179,8 @@ def _divisions(value: str) -> tuple[int, ...]:
         if not colon:
             raise BadSetting(f"roundup_power2_divisions has no {pair!r}", "[256:1,512:2,>:8]")
         if bound == ">":
-            found[last or 0 :] = [_power(count)] * (INTERVALS - (last or 0))
+            after = (last or 0) + 1
+            found[after:] = [_power(count)] * (INTERVALS - after)
             continue
         place = min(_power(bound).bit_length() - 1, INTERVALS - 1)
         if last is None:
@@ -191,6 +191,8 @@ def _divisions(value: str) -> tuple[int, ...]:
 
 
 def _power(text: str) -> int:
+    if text == "0":  # no rounding, as 1
+        return 1
     if not text.isdecimal() or int(text) < 1 or int(text) & (int(text) - 1):
         raise BadSetting(f"roundup_power2_divisions has powers of two, not {text!r}", "roundup_power2_divisions:4")
     return int(text)

@@ -26,7 +26,11 @@ def reservation_of(setup: Setup, micro: int, settings: Settings, room_bytes: int
     limited = reserve(record, settings, max(0, room_bytes), first)
     if limited.failure is None:
         return limited
-    return wanted._replace(failure=limited.failure, retries=limited.retries)
+    survives = None
+    if not settings.expandable_segments:
+        other = settings._replace(expandable_segments=True)
+        survives = reserve(record, other, max(0, room_bytes), first).failure is None
+    return wanted._replace(failure=limited.failure, retries=limited.retries, expandable_survives=survives)
 
 
 def makes_gradients(setup: Setup) -> bool:
@@ -39,7 +43,7 @@ def makes_gradients(setup: Setup) -> bool:
     return owns_all and not setup.persistent_gradients and not setup.fp32_gradients
 
 
-def remarks(found: Reservation, room_bytes: int, settings: Settings | None) -> list[str]:
+def remarks(found: Reservation, room_bytes: int) -> list[str]:
     """What is worth saying of a run beside its figures; `room_bytes` is what the device has for the allocator."""
     said = []
     end = found.failure
@@ -50,9 +54,10 @@ def remarks(found: Reservation, room_bytes: int, settings: Settings | None) -> l
             f"{end.wanted_bytes >> 20} MiB are asked for, {end.allocated_bytes / GIB:.2f} GiB are in use, "
             f"{free} {end.largest_free_bytes >> 20} MiB"
         )
-        if end.allocated_bytes + end.wanted_bytes <= room_bytes and settings is not None:
-            more = "" if settings.expandable_segments else "; PYTORCH_ALLOC_CONF=expandable_segments:True may be enough"
-            said.append(f"its tensors would fit: it dies of fragmentation{more}")
+        if found.expandable_survives:
+            said.append("with PYTORCH_ALLOC_CONF=expandable_segments:True it comes through")
+        elif end.allocated_bytes + end.wanted_bytes <= room_bytes:
+            said.append("it dies of fragmentation: what is in use and what is asked for would have room")
     elif found.retries:
         times = "once" if found.retries == 1 else f"{found.retries} times"
         iterations = f"{found.iterations} iterations"

@@ -16,6 +16,7 @@ class OutOfMemory(NamedTuple):
     reserved_bytes: int  # with free blocks that cannot go back, as others of their segments are in use
     largest_free_bytes: int  # of those blocks
     by_fragmentation: bool  # what was in use and what was asked for would have had room
+    expandable_segments_suffice: bool | None  # None: they are in use
 
 
 class Allocator(NamedTuple):

@@ -44,6 +44,9 @@ class Reservation(NamedTuple):
     retries: int
     iterations: int
     failure: Failure | None
+    expandable_survives: bool | None = (
+        None  # where it fails: whether it does with expandable segments; None: it had them
+    )
 
 
 def reserve(
@@ -83,7 +86,7 @@ class _Run:
                 self._iterate()
                 if self.iteration == 1:
                     first_reserved, first_allocated = allocator.peak_reserved_bytes, allocator.peak_allocated_bytes
-                elif allocator.peak_reserved_bytes == before:
+                elif allocator.peak_reserved_bytes == before and (self.iteration > 2 or not allocator.retries):
                     break
         except OutOfMemory as error:
             failure = Failure(

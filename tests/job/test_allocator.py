@@ -1,0 +1,144 @@
+"""The job key `allocator`: the words of PYTORCH_ALLOC_CONF, its defaults, and what a simulated answer says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramplan.allocator_settings import DEFAULT, UNLIMITED, Settings
+from vramplan.answer import answer
+from vramplan.errors import InputError
+from vramplan.job import build_job
+from vramplan.job.allocator import settings_of, text_of
+from vramplan.results import FitResult
+from vramplan.spec import Job
+
+MIB = 2**20
+SMALL = {
+    "model": {
+        "family": "gpt2",
+        "layers": 6,
+        "hidden_size": 512,
+        "attention_heads": 8,
+        "vocabulary_size": 8192,
+        "max_positions": 1024,
+    },
+    "gpu": "v100",
+    "sequence_length": 512,
+    "global_batch_size": 32,
+}
+
+
+def job_of(**keys: Any) -> Job:
+    job = build_job(SMALL | keys)
+    assert isinstance(job, Job)
+    return job
+
+
+def answered(**keys: Any) -> FitResult:
+    return answer(job_of(**keys))
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("estimate", None),
+        ("simulate", DEFAULT),
+        ("backend:native", DEFAULT),
+        ("expandable_segments:True", Settings(expandable_segments=True)),
+        (" expandable_segments : False , max_split_size_mb : 128 ", Settings(max_split_size_bytes=128 * MIB)),
+        (
+            "garbage_collection_threshold:0.8,per_process_memory_fraction:0.9",
+            Settings(garbage_collection_threshold=0.8, memory_fraction=0.9),
+        ),
+        ("large_segment_size_mb:64,max_non_split_rounding_mb:40", Settings(False, UNLIMITED, 40 * MIB, 64 * MIB)),
+        ("roundup_power2_divisions:4", Settings(divisions=(4,) * 16)),
+        ("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", Settings(divisions=(*[1] * 9, 2, 4, *[8] * 5))),
+        ("pinned_use_background_threads:True,release_lock_on_cudamalloc:True", DEFAULT),
+    ],
+)
+def test_what_pytorch_reads_is_read(text: str, settings: Settings | None) -> None:
+    found = settings_of(text)
+    assert found == settings
+    assert settings_of(text_of(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("simulat", "did you mean simulate"),
+        ("expandable_segment:True", "did you mean expandable_segments?"),
+        ("expandable_segments:true", "True or False"),
+        ("expandable_segments", "no way to look at the allocator"),
+        ("expandable_segments:", "is no setting"),
+        ("max_split_size_mb:8", "at least 20"),
+        ("max_split_size_mb:many", "whole number"),
+        ("garbage_collection_threshold:1.5", "between 0 and 1"),
+        ("backend:cudaMallocAsync", "not modelled"),
+        ("roundup_power2_divisions:3", "powers of two"),
+        ("roundup_power2_divisions:[256]", "256"),
+    ],
+)
+def test_what_pytorch_refuses_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        build_job(SMALL | {"allocator": text})
+    assert message in str(error.value)
+
+
+def test_the_allocator_is_estimated_unless_a_job_says_otherwise() -> None:
+    result = answered()
+    assert result.job["allocator"] == "estimate"
+    assert result.allocator is None
+
+
+@pytest.mark.parametrize("text", ["simulate", "expandable_segments:True", "max_split_size_mb:64"])
+def test_a_simulated_answer_fed_back_is_the_same(text: str) -> None:
+    result = answered(allocator=text)
+    again = answer(build_job(dict(result.job)))
+    assert result.allocator is not None
+    assert result.allocator.settings == text
+    assert (again.peak, again.allocator, again.verdict) == (result.peak, result.allocator, result.verdict)
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_what_is_reserved_holds_what_is_allocated(accumulation: int, checkpointing: str) -> None:
+    pinned = {"micro_batch_size": 4, "gradient_accumulation_steps": accumulation, "global_batch_size": 4 * accumulation}
+    result = answered(**pinned, activation_checkpointing=checkpointing, allocator="simulate")
+    found = result.allocator
+    assert found is not None
+    assert result.peak.allocated_bytes <= found.allocated_bytes <= found.reserved_bytes == result.peak.reserved_bytes
+    assert found.first_reserved_bytes <= found.reserved_bytes
+    assert found.first_allocated_bytes < found.allocated_bytes  # the first step makes the states
+    assert sum(part.bytes for part in result.overheads) == result.peak.device_bytes - result.peak.allocated_bytes
+
+
+def test_a_run_that_dies_of_fragmentation_is_told_so() -> None:
+    pinned = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "activation_checkpointing": "none"}
+    card = {"name": "a shared card", "memory": "27.6 GiB"}  # its tensors have room to spare
+    keys = {"model": "gpt2-xl", "gpu": card, "precision": "fp32", "attention": "efficient", **pinned}
+    result = answer(build_job({**keys, "allocator": "simulate"}))
+    assert result.peak.allocated_bytes + 2**29 < result.usable_bytes < result.peak.device_bytes
+    assert result.allocator is not None
+    end = result.allocator.out_of_memory
+    assert end is not None
+    assert end.by_fragmentation
+    assert end.expandable_segments_suffice
+    assert end.largest_free_bytes < end.wanted_bytes < end.reserved_bytes
+    assert any("expandable_segments:True it comes through" in warning for warning in result.warnings)
+    other = answer(build_job({**keys, "allocator": "expandable_segments:True"}))
+    assert other.allocator is not None
+    assert other.allocator.out_of_memory is None
+    assert other.headroom_bytes >= 0
+
+
+def test_torchtitan_has_what_its_launchers_set() -> None:
+    def settings(devices: int) -> object:
+        parallel = {"data": devices, "sharding": "fsdp"}
+        model = SMALL["model"] | {"family": "llama", "intermediate_size": 1024}  # type: ignore[operator]
+        job = job_of(model=model, runtime="torchtitan", gpu="h100", parallel=parallel, global_batch_size=512)
+        return job.allocator
+
+    assert settings(8) == Settings(expandable_segments=True)
+    assert settings(64) == DEFAULT
