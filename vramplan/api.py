@@ -62,6 +62,9 @@ class JobKeys(TypedDict, total=False):
     parallel: Mapping[str, Any] | None
     runtime: str | None
     host_memory: str | None
+    gpu_free: str | None
+    pytorch_version: str | None
+    cuda_module_loading: str | None
     allocator: str | None
     reserve: str | None
     expect: str | None
@@ -131,6 +134,9 @@ class Job:
     parallel: Mapping[str, Any] | None
     runtime: str | None
     host_memory: str | None
+    gpu_free: str | None
+    pytorch_version: str | None
+    cuda_module_loading: str | None
     allocator: str | None
     reserve: str | None
     expect: str | None

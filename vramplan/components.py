@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.memory.budget import RESERVED_PERCENT, Footprint
+from vramplan.memory.budget import MULTIPLYING_THREADS, RESERVED_PERCENT, Footprint
 from vramplan.memory.precision import precision_of
 from vramplan.planner.choose import Rung
 from vramplan.planner.judge import Judge
@@ -12,6 +12,7 @@ from vramplan.results import Component
 from vramplan.spec import DDP, Job, trains_all
 from vramplan.tape.record import Record
 from vramplan.tape.tensors import FP32
+from vramplan.units import format_gib
 
 if TYPE_CHECKING:
     from vramplan.memory.parallel.stages import Stage
@@ -176,12 +177,17 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
         if judge.job.model.family == "megatron":
             why = "blocks of their own, as what was freed is too small"
         parts.append(Component("streams", peak.stranded, why))
-    basis = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}"
+    basis, unused = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}", peak.reserved - peak.allocated - peak.stranded
+    libraries = min(judge.workspace_bytes, unused)  # within the factor, which is of runs that had them
     if judge.simulates:
         basis = "free blocks and ends of segments, simulated"
+    if libraries:
+        threads = f"workspaces of cuBLAS, {MULTIPLYING_THREADS} threads"
+        cut = f"of {format_gib(judge.workspace_bytes)} of cuBLAS: the factor has no more"
+        parts.append(Component("libraries", libraries, threads if libraries == judge.workspace_bytes else cut))
     parts += [
-        Component("allocator", peak.reserved - peak.allocated - peak.stranded, basis),
-        Component("context", judge.context_bytes, f"CUDA context, {whose}"),
+        Component("allocator", unused - libraries, basis),
+        Component("context", judge.context_bytes, judge.job.runtime.context_basis or f"CUDA context, {whose}"),
     ]
     if judge.groups_bytes:
         from vramplan.planner.devices import process_groups  # only jobs with several devices pay for it

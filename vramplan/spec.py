@@ -158,6 +158,16 @@ class Gpu(NamedTuple):
     flash_attention: bool | None = None
     memory_bandwidth_bytes_per_s: float | None = None
     note: str | None = None  # said with the answer: "v100 is the 32 GiB part; the other is v100-16gb"
+    free_bytes: int | None = None  # now, of a card of this machine; a resolved job has it as `gpu_free_bytes`
+
+
+class ContextFigure(NamedTuple):
+    """A CUDA context that somebody measured: on which architecture, of which PyTorch, and how its kernels come."""
+
+    architecture: str
+    version: str  # 2.1
+    loading: str  # lazy | eager
+    context_bytes: int
 
 
 class Runtime(NamedTuple):
@@ -173,6 +183,11 @@ class Runtime(NamedTuple):
     gradients: str  # "set-to-none": made in backward, gone after the step | "persistent": buffers that stay
     context_bytes: int  # CUDA context and modules, outside the allocator
     context_by_architecture: Mapping[str, int] = MappingProxyType({})
+    context_basis: str = ""  # what it is a figure of; empty: the profile's own, of no version
+    contexts: tuple[ContextFigure, ...] = ()  # where a job names a version
+    context_kernels_bytes: int = 0  # what a lazy context loads after the first tensor
+    blas_workspace_bytes: int | None = None  # of each thread that multiplies, in the allocator; None: not known
+    blas_workspace_by_architecture: Mapping[str, int | None] = MappingProxyType({})
     process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
@@ -183,6 +198,10 @@ class Runtime(NamedTuple):
     def context_on(self, architecture: str | None) -> int:
         """Bytes of the CUDA context on a GPU of this architecture."""
         return self.context_by_architecture.get(architecture or "", self.context_bytes)
+
+    def blas_workspace_on(self, architecture: str | None) -> int | None:
+        """Bytes of the workspace that PyTorch gives a handle of cuBLAS; None: not known."""
+        return self.blas_workspace_by_architecture.get(architecture or "", self.blas_workspace_bytes)
 
 
 class Assumption(NamedTuple):
@@ -325,6 +344,16 @@ class Job(NamedTuple):
     devices_per_node: int = 1  # that share a host
     host_memory_bytes: int | None = None  # of a node; None: not checked
     allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
+    gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
+    pytorch_version: str | None = None  # 2.1; None: the context is the runtime profile's
+    cuda_module_loading: str | None = None  # lazy | eager; None: what that version does
+
+    @property
+    def usable_bytes(self) -> int:
+        """What the run may take of the device."""
+        capacity = self.gpu.capacity_bytes
+        free = capacity if self.gpu_free_bytes is None else min(self.gpu_free_bytes, capacity)
+        return free - self.reserve_bytes
 
 
 def trains_all(job: Job) -> bool:

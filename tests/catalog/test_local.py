@@ -19,6 +19,7 @@ from vramplan.catalog.gpus import find_gpu
 from vramplan.catalog.local import visible
 from vramplan.catalog.smi import LocalGpu
 from vramplan.errors import InputError
+from vramplan.job import build_job
 
 MIB = 1 << 20
 Tool = Callable[..., None]
@@ -155,9 +156,26 @@ def test_what_others_hold_is_said_with_a_remedy(tool: Tool) -> None:
     tool("nvidia-smi", script=nvidia([{**A100, "memory.free": "60571"}]))
     note = find_gpu("local").gpu().note or ""
     assert "59.15 GiB are free now" in note
-    assert "--reserve '20.00 GiB'" in note
+    assert "--gpu-free now" in note
     tool("nvidia-smi", script=nvidia([{**A100, "memory.free": "81040"}]))
-    assert "--reserve" not in (find_gpu("local").gpu().note or "")
+    assert "--gpu-free" not in (find_gpu("local").gpu().note or "")
+
+
+def test_what_is_free_now_decides_where_it_is_asked_for(tool: Tool) -> None:
+    tool("nvidia-smi", script=nvidia([{**A100, "memory.free": "60571"}]))
+    job = ("-m", "gpt2", "-g", "local")
+    assert fit(*job)["usable_bytes"] == (81920 - 869) * MIB
+    answer = fit(*job, "--gpu-free", "now")
+    assert answer["usable_bytes"] == 60571 * MIB
+    assert answer["job"]["gpu_free"] == f"{60571 * MIB} B"
+    assert "gpu_free" in {one["key"] for one in answer["assumptions"]}
+    assert fit(*job, "--gpu-free", "20 GiB")["usable_bytes"] == 20480 * MIB  # a size overrides what the tool says
+
+
+def test_a_tool_that_does_not_say_what_is_free_is_an_error(tool: Tool) -> None:
+    tool("nvidia-smi", script=nvidia([{**A100, "memory.free": "[N/A]"}]))
+    with pytest.raises(InputError, match="does not say how much of a100-80gb is free"):
+        build_job({"model": "gpt2", "gpu": "local", "gpu_free": "now"})
 
 
 def two(tool: Tool) -> None:

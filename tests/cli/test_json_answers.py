@@ -43,6 +43,7 @@ OPTIONS = {
     "dropout": "--dropout",
     "runtime": "--runtime",
     "reserve": "--reserve",
+    "gpu_free": "--gpu-free",
 }
 
 

@@ -54,7 +54,7 @@ A trace of operators does not see what lies inside or below them:
 
 - the workspaces of the attention and embedding kernels are read off their sources, in the trace as here,
   so agreement on them is agreement of two readings, not evidence;
-- library workspaces (cuBLAS about 8 MiB, 32 MiB on Hopper; cuDNN) are not counted;
+- library workspaces are not in `allocated`: cuBLAS' are a line of what is reserved, cuDNN's are not counted;
 - the caching allocator may hand out up to 1 MiB more than asked for a large block, and fragments:
   until it is simulated, `reserved` is 1.04 times `allocated`, the band ends at 1.10 times,
   and the CUDA context is a figure of the runtime profile, each a line of its own in the report.

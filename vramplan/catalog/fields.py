@@ -94,6 +94,11 @@ class Fields:
             return node.text
         return None
 
+    def scalar_text(self, name: str) -> str | None:
+        """The text of a scalar as it stands there, for what is one of several kinds; nothing is noted."""
+        node = self.node_of(name)
+        return node.text.strip() if isinstance(node, Scalar) and not node.is_null else None
+
     def prose(self, name: str) -> str | None:
         """A text that may have been written over several lines, as one line."""
         node = self._scalar(name, "text")

@@ -16,7 +16,7 @@ from vramplan.catalog.gpus import GpuProfile
 from vramplan.catalog.profile import Source, Sourced
 from vramplan.catalog.smi import LocalGpu
 from vramplan.errors import InputError, Problem
-from vramplan.spec import Assumption
+from vramplan.spec import Assumption, Gpu
 from vramplan.units import format_gib
 
 SAME_MEMORY = 0.08  # ECC takes a sixteenth of what the data sheet says; the nearest other size of a card is 17 % away
@@ -36,6 +36,10 @@ class LocalProfile(GpuProfile):
     """The profile of a GPU of this machine."""
 
     __slots__ = ()
+
+    def gpu(self) -> Gpu:
+        """What the planner knows of it, and what is free of it now."""
+        return super().gpu()._replace(free_bytes=self.value("free_memory"))
 
     def assumptions(self) -> tuple[Assumption, ...]:
         """Which card the tool found, and where its capacity comes from."""
@@ -58,6 +62,8 @@ def load(name: str, dirs: Sequence[Path] = ()) -> LocalProfile:
         sources.update(known.sources)
     nominal, visible = _memory(gpu, known)
     fields["memory"], fields["visible_memory"] = nominal, visible
+    if gpu.free_bytes is not None:
+        fields["free_memory"] = _sourced(gpu, gpu.free_bytes, rule=f"what {gpu.tool} reports as free now")
     if visible.value is None and nominal.value is None:
         hint = "give what the framework sees, as in --gpu '64 GiB'"
         raise InputError([Problem(f"{gpu.tool} does not say how much memory {_called(gpu)} has", "gpu", hint)])
@@ -134,8 +140,7 @@ def _note(gpu: LocalGpu, seen: Sequence[LocalGpu], known: GpuProfile | None, cap
         taken = capacity - gpu.free_bytes
         free = f"{format_gib(max(gpu.free_bytes, 0))} are free now"
         if taken > WORTH_SAYING_BYTES:
-            size = format_gib(taken)
-            free += f"; to plan with that and not with the whole card, add --reserve '{size}'"
+            free += "; to plan with that and not with the whole card, add --gpu-free now"
         said.append(free)
     if len({one.name for one in seen}) > 1 and _order_differs(gpu):
         said.append("CUDA may number these cards in another order, but for CUDA_DEVICE_ORDER=PCI_BUS_ID")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vramplan.catalog import locate, profile
+from vramplan.catalog import document, locate, profile
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
 from vramplan.errors import InputError
-from vramplan.spec import Assumption, Runtime
+from vramplan.spec import Assumption, ContextFigure, Runtime
 from vramplan.units import parse_size_bytes
 
 CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by architecture
+LOADINGS = ("lazy", "eager")
+FIGURE = re.compile(rf"context_({'|'.join(GENERATIONS)})_(\d{{1,2}}\.\d{{1,2}})_({'|'.join(LOADINGS)})")
+"""A context by architecture, version of PyTorch and loading of kernels: `context_ampere_2.1_lazy`."""
+
+WORKSPACE = "blas_workspace_"  # blas_workspace_hopper, blas_workspace_amd: exceptions, by architecture and vendor
+VENDORS = tuple(dict.fromkeys(generation.vendor for generation in GENERATIONS.values()))
 ONLY = "only_"  # only_family, only_sharding: what the framework has at all
 ONLY_KEYS = (
     *("family", "precision", "optimizer", "adapter", "quantization", "sharding", "activation_checkpointing"),
@@ -114,13 +121,17 @@ _READERS: dict[str, Read] = {
     "loss": _one_of(LOSSES),
     "gradients": _one_of(GRADIENTS),
     "context": _context,
+    "context_kernels": _context,
     "process_group": _context,
+    "blas_workspace": _context,
+    "convolution_workspace": _context,
     "embedding_states": _one_of(EMBEDDING_STATES),
     "model_code": _one_of(MODEL_CODES),
     **DEFAULTS,
     "only_one_device": _boolean,
     **{ONLY + key: _words for key in ONLY_KEYS},
     **{CONTEXT + architecture: _context for architecture in GENERATIONS},
+    **{WORKSPACE + name: _context for name in (*GENERATIONS, *VENDORS)},
 }
 _REQUIRED = ("optimizer_implementation", "loss", "gradients", "context", "process_group")
 
@@ -132,7 +143,7 @@ FIELDS = tuple(_READERS)
 def load_runtime_profile(path: Path | str) -> Profile:
     """Read one runtime profile. Raises InputError with every problem of the file."""
     fields = profile.open_profile(Path(path))
-    common = profile.read(fields, "runtime", _READERS)
+    common = profile.read(fields, "runtime", {**_READERS, **_figures_of(fields)})
     missing = [key for key in _REQUIRED if common.value(key) is None]
     if missing and not fields.sink.problems:
         fields.problem("fields", f"{', '.join(missing)} missing")
@@ -159,11 +170,8 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
     Raises InputError, with near matches.
     """
     found = find_runtime_profile(name, dirs)
-    exceptions = {
-        key.removeprefix(CONTEXT): value.value
-        for key, value in found.fields.items()
-        if key.startswith(CONTEXT) and value.value is not None
-    }
+    contexts = {one: found.value(CONTEXT + one) for one in GENERATIONS if found.value(CONTEXT + one) is not None}
+    figures = ((FIGURE.fullmatch(key), value.value) for key, value in found.fields.items())
     runtime = Runtime(
         name=found.name,
         title=found.title or found.name,
@@ -171,7 +179,13 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         loss=found.value("loss"),
         gradients=found.value("gradients"),
         context_bytes=found.value("context"),
-        context_by_architecture=exceptions,
+        context_by_architecture=contexts,
+        contexts=tuple(
+            ContextFigure(key[1], key[2], key[3], size) for key, size in figures if key is not None and size
+        ),
+        context_kernels_bytes=found.value("context_kernels") or 0,
+        blas_workspace_bytes=found.value("blas_workspace"),
+        blas_workspace_by_architecture=_workspaces_of(found),
         process_group_bytes=found.value("process_group"),
         embedding_states=found.value("embedding_states") or "as-others",
         model_code=found.value("model_code") or "transformers",
@@ -180,6 +194,20 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         notes={key: field.note for key, field in found.fields.items() if field.note is not None},
     )
     return runtime, locate.shadow_told("runtimes", found)
+
+
+def _workspaces_of(found: Profile) -> dict[str, int | None]:
+    """What a profile has of an architecture, or else of its vendor; None: it says that nobody knows."""
+    both = {one: (WORKSPACE + one, WORKSPACE + generation.vendor) for one, generation in GENERATIONS.items()}
+    known = {one: next((key for key in keys if key in found.fields), None) for one, keys in both.items()}
+    return {one: found.value(key) for one, key in known.items() if key is not None}
+
+
+def _figures_of(fields: Fields) -> dict[str, Read]:
+    """The readers of the contexts by version that a profile has; there are too many to name them all."""
+    table = fields.node_of("fields")
+    names = table.entries if isinstance(table, document.Mapping) else ()
+    return {name: _context for name in names if FIGURE.fullmatch(name)}
 
 
 def _given(found: Profile, keys: dict[str, Read]) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def _words(name: str, runtime: str) -> tuple[str, ...]:
         "adapter": words.ADAPTERS,
         "quantization": words.QUANTIZATIONS,
         "frozen": ("embeddings", "layers", "norms", "head"),
+        "cuda_module_loading": words.MODULE_LOADINGS,
         "adapter_dtype": ("fp32", "fp16", "bf16"),
         **dict.fromkeys(words.CELLS, words.CELL_WORDS),
     }.get(name, ())

@@ -181,6 +181,16 @@ def _job(
     devices_per_node: Annotated[
         str | None, _option("--devices-per-node", metavar="N", help="Devices that share a host, by default up to 8.")
     ] = None,
+    gpu_free: Annotated[
+        str | None,
+        _option("--gpu-free", metavar="SIZE", help="Free on a shared card before this run, as in '19 GiB'; or now."),
+    ] = None,
+    pytorch_version: Annotated[
+        str | None, _option("--pytorch-version", metavar="X.Y", help="Whose CUDA context is taken, as in 2.1.")
+    ] = None,
+    cuda_module_loading: Annotated[
+        str | None, _option("--cuda-module-loading", metavar="HOW", help="Kernels of the context: lazy, eager.")
+    ] = None,
     allocator: Annotated[
         str | None,
         _option(

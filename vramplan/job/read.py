@@ -78,6 +78,10 @@ class RawJob:
     reserve_bytes: int = 0
     devices_per_node: int | None = None
     host_memory_bytes: int | None = None
+    gpu_free_bytes: int | None = None
+    gpu_free_now: bool = False
+    pytorch_version: str | None = None
+    cuda_module_loading: str | None = None
     allocator: str | None = None  # as written; PyTorch would take it
     expect: str | None = None
     max_utilization: float | None = None
@@ -150,6 +154,11 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.hold_outputs = fields.boolean("hold_outputs")
     raw.runtime = fields.text("runtime")
     raw.host_memory_bytes = fields.size_bytes("host_memory", rounding="down")
+    raw.gpu_free_now = fields.scalar_text("gpu_free") == words.FREE_NOW
+    if not raw.gpu_free_now:
+        raw.gpu_free_bytes = fields.size_bytes("gpu_free", rounding="down")
+    raw.pytorch_version = fields.text("pytorch_version")
+    raw.cuda_module_loading = fields.word("cuda_module_loading", words.MODULE_LOADINGS)
     if fields.given("allocator"):
         from vramplan.job.allocator import read_allocator  # only jobs that name it pay for it
 

@@ -172,8 +172,12 @@ class Resolver:
 
             check_offload_of_states(self, host, sharding)
         global_batch, given = self._batch()
-        if gpu is not None and raw.reserve_bytes >= gpu.capacity_bytes:
-            self.fields.refuse("reserve", f"leaves nothing of the {format_gib(gpu.capacity_bytes)} of {gpu.name}")
+        if gpu is not None:
+            gpu = self._usable(gpu)
+        if runtime is not None and gpu is not None and (raw.pytorch_version or raw.cuda_module_loading):
+            from vramplan.job.software import with_software  # only jobs that name their software pay for it
+
+            runtime = with_software(self, runtime, gpu)
         if self.fields.sink.problems or self.fields.sink.refusals or model is None or gpu is None or runtime is None:
             return None
         if (
@@ -244,6 +248,9 @@ class Resolver:
             offload=host,
             devices_per_node=self._devices_per_node(),
             host_memory_bytes=raw.host_memory_bytes,
+            gpu_free_bytes=raw.gpu_free_bytes,
+            pytorch_version=raw.pytorch_version,
+            cuda_module_loading=raw.cuda_module_loading,
             allocator=self._allocator(runtime),
         )
         if runtime.only:
@@ -392,6 +399,19 @@ class Resolver:
         if gpu.capacity_basis == "nominal" and all(one.key != "gpu.memory" for one in told):
             self._assume("gpu.memory", format_gib(gpu.capacity_bytes), "nominal; the framework sees a little less")
         return gpu
+
+    def _usable(self, gpu: Gpu) -> Gpu:
+        """Check what is free on the card and what is held back from it; what is free now is settled here."""
+        if self.raw.gpu_free_now or self.raw.gpu_free_bytes is not None:
+            from vramplan.job.free import check_free  # only these jobs pay for it
+
+            check_free(self, gpu)
+        free = self.raw.gpu_free_bytes
+        if self.raw.reserve_bytes >= (gpu.capacity_bytes if free is None else free):
+            of = f"{format_gib(gpu.capacity_bytes)} of {gpu.name}"
+            of = of if free is None else f"{format_gib(free)} that are free on {gpu.name}"
+            self.fields.refuse("reserve", f"leaves nothing of the {of}")
+        return gpu._replace(free_bytes=None) if gpu.free_bytes is not None else gpu
 
     def _precision(self, gpu: Gpu | None) -> str:
         given = self.raw.precision

@@ -16,7 +16,7 @@ JOB_KEYS = (
     *("padding", "packing", "compile", "dropout", "hold_outputs"),
     *("eval_batch_size", "generation_batch_size", "generation_length"),
     *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
-    *("host_memory", "allocator"),
+    *("host_memory", "allocator", "gpu_free", "pytorch_version", "cuda_module_loading"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
     *("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters"),
     *("base_batch_size", "base_learning_rate"),
@@ -114,6 +114,8 @@ MODELLED_SHARDINGS = (
 )
 ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
 
+MODULE_LOADINGS = ("lazy", "eager")
+FREE_NOW = "now"  # of gpu_free: what the tool that is asked for `gpu: local` reports
 EXPECTATIONS = ("fits", "does-not-fit", "tight")
 
 METRICS = ("allocated", "reserved", "device", "unspecified")

@@ -17,6 +17,12 @@ HIGH_PERCENT = 110  # the upper end of the band
 COMPILED_MARGIN_PERCENT = 10
 
 
+# PyTorch has a handle of cuBLAS for each thread that multiplies, and each has its workspace for good: forward runs in
+# the thread of the program, backward in that of the device (ATen/cuda/detail/DeviceThreadHandles.h, DeviceThreadHandle-
+# Pool; aten/src/ATen/cuda/CublasHandlePool.cpp, setWorkspaceForHandle; torch/csrc/autograd/engine.cpp, thread_main).
+MULTIPLYING_THREADS = 2
+
+
 class Footprint(NamedTuple):
     """One peak on its way from the tensors to the device, in bytes."""
 

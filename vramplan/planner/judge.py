@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT, Footprint, allocated_limit, footprint
+from vramplan.memory.budget import (
+    COMPILED_MARGIN_PERCENT,
+    HIGH_PERCENT,
+    MULTIPLYING_THREADS,
+    Footprint,
+    allocated_limit,
+    footprint,
+)
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import compiles_blocks, no_checkpointing
 from vramplan.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
@@ -40,7 +47,9 @@ class Judge:
 
             self.groups_bytes = len(process_groups(job)) * job.runtime.process_group_bytes
         self.outside_bytes = self.context_bytes + self.groups_bytes  # on the device, and not in the allocator
-        self.usable_bytes = job.gpu.capacity_bytes - job.reserve_bytes
+        self.usable_bytes = job.usable_bytes
+        workspace = job.runtime.blas_workspace_on(job.gpu.architecture)
+        self.workspace_bytes = (workspace or 0) * MULTIPLYING_THREADS  # of libraries, in the allocator
         self.margin_percent = COMPILED_MARGIN_PERCENT if job.compile else 0
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin_percent
         self.limits = Limits(
@@ -172,7 +181,9 @@ class Judge:
 
             setup = self.setup(strategy, accumulates, self.stage_at(strategy, micro, accumulates))
             room = self.usable_bytes - self.outside_bytes
-            found = self._reserved[key] = reservation_of(setup, micro, settings, room)
+            each = self.workspace_bytes // MULTIPLYING_THREADS
+            workspaces = (each,) * MULTIPLYING_THREADS if each else ()
+            found = self._reserved[key] = reservation_of(setup, micro, settings, room, workspaces)
         return found
 
     def verdict(self, peak: Footprint) -> str:

@@ -36,6 +36,7 @@ def remedies_for(
     base = judge.job._replace(activation_checkpointing=rung.strategy)
     found = []
     for change, cost, job, schedule in (
+        *_whole_card(base, rung.schedule),
         *_smaller_micro_batch(choice, judge),
         *_other_kernels(base, rung.schedule),
         *_shared_states(base, rung.schedule),
@@ -89,6 +90,13 @@ def _fits(judge: Judge, strategy: str, schedule: Schedule) -> bool:
 
         return fits(judge, schedule, judge.limits.high)
     return judge.verdict(judge.footprint(strategy, schedule)) == FITS
+
+
+def _whole_card(base: Job, schedule: Schedule) -> Iterator[Change]:
+    """Of a card that others use too: all of it."""
+    if base.gpu_free_bytes is not None and base.gpu_free_bytes < base.gpu.capacity_bytes:
+        job = base._replace(gpu_free_bytes=None)
+        yield {"gpu_free": None}, "none, once nothing else runs on the card", job, schedule
 
 
 def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
@@ -267,7 +275,11 @@ def _larger_gpu(
         if base.precision == "fp8" and runs_float8(gpu) is False:
             continue
         size = f"{gpu.capacity_bytes / 2**30:.1f} GiB"
-        remedy = _judged({"gpu": gpu.name}, f"a {size} card", base._replace(gpu=gpu), schedule, device_bytes)
+        change: dict[str, Any] = {"gpu": gpu.name}
+        if base.gpu_free_bytes is not None:  # it is of the other card
+            change["gpu_free"] = None
+        job = base._replace(gpu=gpu, gpu_free_bytes=None)
+        remedy = _judged(change, f"a {size} card", job, schedule, device_bytes)
         if remedy is not None and remedy.verdict == FITS:
             return [remedy]
     return []

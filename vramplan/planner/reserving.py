@@ -9,7 +9,9 @@ from vramplan.memory.iteration import Setup, replay
 GIB = 2**30
 
 
-def reservation_of(setup: Setup, micro: int, settings: Settings, room_bytes: int) -> Reservation:
+def reservation_of(
+    setup: Setup, micro: int, settings: Settings, room_bytes: int, workspaces: tuple[int, ...] = ()
+) -> Reservation:
     """What a run reserves on a device that has `room_bytes` for the allocator.
 
     Where more is asked for, the run is played again within the limit: it may come through by giving free segments
@@ -19,17 +21,17 @@ def reservation_of(setup: Setup, micro: int, settings: Settings, room_bytes: int
     first = None
     if setup.accumulating and makes_gradients(setup):
         first = replay(setup._replace(accumulating=False), batch=micro, direct=True)
-    wanted = reserve(record, settings, None, first)
+    wanted = reserve(record, settings, None, first, workspaces)
     fraction = settings.memory_fraction or 1.0
     if wanted.reserved_bytes <= int(fraction * room_bytes) and settings.memory_fraction is None:
         return wanted
-    limited = reserve(record, settings, max(0, room_bytes), first)
+    limited = reserve(record, settings, max(0, room_bytes), first, workspaces)
     if limited.failure is None:
         return limited
     survives = None
     if not settings.expandable_segments:
         other = settings._replace(expandable_segments=True)
-        survives = reserve(record, other, max(0, room_bytes), first).failure is None
+        survives = reserve(record, other, max(0, room_bytes), first, workspaces).failure is None
     return wanted._replace(failure=limited.failure, retries=limited.retries, expandable_survives=survives)
 
 

@@ -93,13 +93,24 @@ def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
     rows.append(Row("total", "device", figures.device, peak.device_bytes, "what nvidia-smi shows"))
     rows.append(Row("free", "free", figures.headroom, result.headroom_bytes))
     if figures.capacity > figures.usable:
-        kept = result.capacity_bytes - result.usable_bytes
         rows.append(Row("total", "usable", figures.usable, result.usable_bytes))
-        rows.append(Row("reserve", "reserve", figures.capacity - figures.usable, kept, "held back for others"))
+        rows += _not_ours(result, figures)
         rows.append(Row("total", "capacity", figures.capacity, result.capacity_bytes))
     else:
         rows.append(Row("total", "usable", figures.usable, result.usable_bytes, "all that the GPU offers"))
     return rows
+
+
+def _not_ours(result: FitResult, figures: Figures) -> list[Row]:
+    """What lies between the usable memory and the capacity: held back, and what others have of the card."""
+    kept, shown = result.capacity_bytes - result.usable_bytes, figures.capacity - figures.usable
+    free = result.job.get("gpu_free")
+    if free is None:
+        return [Row("reserve", "reserve", shown, kept, "held back for others")]
+    others = result.capacity_bytes - int(free.removesuffix(" B"))  # as a resolved job has it
+    used = shown if others == kept else min(gib_up(others), shown)
+    rows = [Row("reserve", "reserve", shown - used, kept - others, "held back for others")] if kept > others else []
+    return [*rows, Row("reserve", "in use", used, others, "not free on the GPU before the run")]
 
 
 def _textbook_rows(result: FitResult, figures: Figures) -> list[Row]:

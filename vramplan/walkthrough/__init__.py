@@ -28,6 +28,7 @@ TEXTBOOK_ALONE = ("activation_model", "activation_bytes", "checkpoint_factor")
 REPLAY_ALONE = (
     *("attention", "dropout", "hold_outputs", "loss", "optimizer_implementation", "reserve", "runtime"),
     *("optimizer_in_backward", "max_gradient_norm", "ema", "target_length"),
+    *("gpu_free", "pytorch_version", "cuda_module_loading"),
 )
 BATCH = ("micro_batch_size", "global_batch_size", "gradient_accumulation_steps")
 OF_A_VERDICT = ("tight with no headroom: more likely not",)  # a warning about one step alone
@@ -124,7 +125,7 @@ class _Walk:
             data_parallel_size=first.data_parallel_size,
             global_batch_size=last.micro_batch_size * last.gradient_accumulation_steps * first.data_parallel_size,
             nominal_capacity_bytes=book.gpu.capacity_bytes,
-            usable_bytes=first.gpu.capacity_bytes - first.reserve_bytes,
+            usable_bytes=first.usable_bytes,
             steps=tuple(steps),
             assumptions=(*self.assumptions, *_taken(first, self.assumptions)),
             warnings=tuple(self.warnings),

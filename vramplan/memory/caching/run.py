@@ -54,19 +54,28 @@ def reserve(
     settings: Settings = DEFAULT,
     limit_bytes: int | None = None,
     first: Record | None = None,
+    workspaces: tuple[int, ...] = (),
 ) -> Reservation:
     """Run iterations until none reserves more than all before it.
 
     `record` plays every block at the real micro-batch (`replay(..., direct=True)`). `first` is the same of a micro-step
     that finds no gradients, where the iteration accumulates them; without it they are there from the start.
-    `limit_bytes` is what the device can give the allocator; None for as much as it asks for.
+    `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
+    libraries, which the first products make and which stay.
     """
-    return _Run(record, settings, limit_bytes, first).reservation()
+    return _Run(record, settings, limit_bytes, first, workspaces).reservation()
 
 
 class _Run:
-    def __init__(self, record: Record, settings: Settings, limit_bytes: int | None, first: Record | None) -> None:
-        self.record, self.first = record, first
+    def __init__(
+        self,
+        record: Record,
+        settings: Settings,
+        limit_bytes: int | None,
+        first: Record | None,
+        workspaces: tuple[int, ...],
+    ) -> None:
+        self.record, self.first, self.workspaces = record, first, workspaces
         self.allocator = CachingAllocator(settings, limit_bytes)
         self.iteration = 0
         self.phase = "start"
@@ -125,6 +134,8 @@ class _Run:
                 size = state.at(0) // state.copies
                 if size:
                     allocator.malloc(size, stream)
+        for size in self.workspaces:
+            allocator.malloc(size)
         whole = sum(state.at(0) for state in record.states if state.category == "optimizer")
         others = whole - sum(sum(sizes) for sizes in record.state_bytes)
         if record.state_bytes and others > 0:  # what all parameters share
