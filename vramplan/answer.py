@@ -98,10 +98,13 @@ class Decision(NamedTuple):
         return self.judge.stage_at(rung.placement, schedule.micro_batch_size, schedule.accumulates)
 
 
-def decide(job: Job) -> Decision:
-    """Judge one job, choosing what it leaves open. Raises UsageError if the batch keys contradict each other."""
+def decide(job: Job, *, whole_ladder: bool = True) -> Decision:
+    """Judge one job, choosing what it leaves open. Raises UsageError if the batch keys contradict each other.
+
+    Without the `whole_ladder` a job that pins its checkpoints has no alternatives.
+    """
     judge = Judge(job)
-    choice = choose(job, judge)
+    choice = choose(job, judge, whole_ladder=whole_ladder)
     if judge.waits_for_steps:
         judge = judge.at_steps(choice.rung.schedule.gradient_accumulation_steps)
     return Decision(job, judge, choice)

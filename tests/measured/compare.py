@@ -5,26 +5,39 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from vramplan.answer import answer
+from vramplan.allocator_settings import DEFAULT
+from vramplan.answer import decide, describe
 from vramplan.job import read_job_file
 from vramplan.rows import ValidateRow, ValidateSummary
+from vramplan.spec import Job
 from vramplan.validation import compare
 
-SEVERAL_DEVICES = Path(__file__).with_name("several_devices.yaml")
-COUNT = 45
+HERE = Path(__file__).parent
+COUNTS = {"one_device": 52, "several_devices": 45}
 
 
 @cache
-def rows() -> tuple[ValidateRow, ...]:
-    """Every case, computed."""
+def rows(file: str, *, simulated: bool = True) -> tuple[ValidateRow, ...]:
+    """Every case of a file, computed; with the allocator simulated, as `vramplan validate` does, or estimated."""
     found = []
-    for entry in read_job_file(SEVERAL_DEVICES):
-        assert entry.job is not None, entry.problems
-        found.append(compare(answer(entry.job), entry.job))
+    for entry in read_job_file(HERE / f"{file}.yaml"):
+        job = entry.job
+        assert isinstance(job, Job), entry.problems
+        if simulated and job.allocator is None:
+            job = job._replace(allocator=DEFAULT)
+        if not simulated:
+            job = job._replace(allocator=None)
+        result = describe(decide(job, whole_ladder=False), with_remedies=False)
+        found.append(compare(result, job))
     return tuple(found)
 
 
+def all_rows(*, simulated: bool = True) -> tuple[ValidateRow, ...]:
+    """Those of both files."""
+    return tuple(row for file in COUNTS for row in rows(file, simulated=simulated))
+
+
 @cache
-def summary() -> ValidateSummary:
+def summary(file: str) -> ValidateSummary:
     """How good they are."""
-    return ValidateSummary.of(rows())
+    return ValidateSummary.of(rows(file))

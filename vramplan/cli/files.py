@@ -87,7 +87,7 @@ def validate(
 
     to = output(output_format, key, quiet)
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles, _settings(allocator)):
+    for entry, outcome in _outcomes(file, jobs, profiles, _settings(allocator), plans=False):
         if isinstance(outcome, list):
             rows.append(
                 ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
@@ -112,13 +112,19 @@ def _settings(text: str) -> Settings | None:
 
 
 def _outcomes(
-    file: str, wanted: list[str] | None, profiles: list[str] | None, allocator: Settings | None = None
+    file: str,
+    wanted: list[str] | None,
+    profiles: list[str] | None,
+    allocator: Settings | None = None,
+    *,
+    plans: bool = True,
 ) -> Any:
     """(entry, result or problems) for every selected job, in the order of the file.
 
-    `allocator` is for the jobs that leave it to an estimate.
+    `allocator` is for the jobs that leave it to an estimate. Without `plans` there are no remedies, and no alternatives
+    to pinned checkpoints.
     """
-    from vramplan.answer import answer
+    from vramplan.answer import answer, decide, describe
     from vramplan.errors import InputError
     from vramplan.job import read_job_file
     from vramplan.spec import Job
@@ -132,7 +138,10 @@ def _outcomes(
         if allocator is not None and isinstance(job, Job) and job.allocator is None:
             job = job._replace(allocator=allocator)
         try:
-            yield entry, answer(job)
+            if plans or not isinstance(job, Job):
+                yield entry, answer(job)
+            else:
+                yield entry, describe(decide(job, whole_ladder=False), with_remedies=False)
         except InputError as error:
             place = {"file": None if file == "-" else file, "line": entry.line}
             yield entry, [p._replace(**place) if p.file is None else p for p in error.problems]

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from vramplan.memory.parallel.stages import Stage
 
 
+SOFTMAX_WITHOUT_INPUT = (1, 11)  # of PyTorch: from then on backward needs no input of a softmax
+
+
 class Setup(NamedTuple):
     """All that decides an iteration, beside the micro-batch."""
 
@@ -67,6 +70,7 @@ class Setup(NamedTuple):
     expert_pad_to_capacity: bool = False
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     stage: Stage | None = None  # of a pipeline: which one this device has
+    pytorch: tuple[int, int] | None = None  # whose operators run, where a job says so; None: those that were traced
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced
 
 
@@ -111,6 +115,7 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
     """Replay one iteration, or one micro-batch of a stage of a pipeline."""
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
     tape.float8 = precision.float8
+    tape.softmax_keeps_input = setup.pytorch is not None and setup.pytorch < SOFTMAX_WITHOUT_INPUT
     recipe = recipe_of(setup, precision)
     if setup.frozen or setup.adapter is not None:
         from vramplan.memory.trained import trained_of  # only jobs that train less than every weight pay for it

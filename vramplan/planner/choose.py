@@ -34,8 +34,11 @@ class Choice(NamedTuple):
     accumulation: Accumulation
 
 
-def choose(job: Job, judge: Judge) -> Choice:
-    """Climb the ladder: the first strategy that fits, else the first that is tight, else the smallest peak."""
+def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
+    """Climb the ladder: the first strategy that fits, else the first that is tight, else the smallest peak.
+
+    Without the `whole_ladder` a job that pins a strategy is judged at that alone.
+    """
     accumulation = Accumulation(
         micro=job.micro_batch_size,
         steps=job.gradient_accumulation_steps,
@@ -47,6 +50,8 @@ def choose(job: Job, judge: Judge) -> Choice:
     pinned = job.activation_checkpointing
     rows = strategies_of(job)
     names = rows if pinned is None or pinned in rows else (*rows, pinned)
+    if pinned is not None and not whole_ladder:
+        names = (pinned,)
     ladder = tuple(best_rung(judge, accumulation, name) for name in names)
     if judge.simulates:
         from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from vramplan.memory.parallel.stages import Stage
 
 
+GRADIENTS_SET_TO_NONE = (2, 0)  # of PyTorch: zero_grad's default from then on
+
+
 class Limits(NamedTuple):
     """Largest allocated bytes for which a figure is within the usable capacity."""
 
@@ -246,7 +249,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         optimizer=f"{job.optimizer}-32bit" if job.fp32_states else job.optimizer,
         optimizer_implementation=job.optimizer_implementation,
         accumulating=accumulates,
-        persistent_gradients=job.runtime.gradients == "persistent",
+        persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
         padded=job.padding == "right",
         packed=job.packing,
@@ -273,7 +276,25 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         expert_capacity_factor=job.expert_capacity_factor,
         expert_pad_to_capacity=job.expert_pad_to_capacity,
         offload=job.offload,
+        pytorch=release_of(job),
     )
+
+
+def release_of(job: Job) -> tuple[int, int] | None:
+    """The release of PyTorch that the job names."""
+    if job.pytorch_version is None:
+        return None
+    major, _, minor = job.pytorch_version.partition(".")
+    return int(major), int(minor)
+
+
+def keeps_zeroed_gradients(job: Job) -> bool:
+    """Whether gradients stay after the step, filled with zeros, as `zero_grad` left them before PyTorch 2.0.
+
+    Source: torch/nn/modules/module.py and torch/optim/optimizer.py of 1.13, zero_grad(set_to_none=False).
+    """
+    release = release_of(job)
+    return release is not None and release < GRADIENTS_SET_TO_NONE and job.sharding is None
 
 
 def loss_of(job: Job) -> str:

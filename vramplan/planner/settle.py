@@ -24,7 +24,7 @@ def settled(judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], 
             continue
         if rung.verdict == DOES_NOT_FIT and pinned is None:  # not even without a free block
             continue
-        rows[place] = _simulated(judge, accumulation, rung)
+        rows[place] = _simulated(judge, accumulation, rung, looks_for_largest=len(ladder) > 1)
         if rows[place].verdict == FITS:
             break
     tried = tuple(rung for rung, before in zip(rows, ladder, strict=True) if rung is not before)
@@ -37,12 +37,12 @@ def settled(judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], 
     return Choice(chosen, tuple(rows), accumulation)
 
 
-def _simulated(judge: Judge, accumulation: Accumulation, rung: Rung) -> Rung:
+def _simulated(judge: Judge, accumulation: Accumulation, rung: Rung, *, looks_for_largest: bool) -> Rung:
     if judge.waits_for_steps:  # each number of steps is another pipeline: what the estimate chose is looked at
         own = judge.at_steps(rung.schedule.gradient_accumulation_steps)
-        return _at(own, rung, rung.schedule)
+        return _at(own, rung, rung.schedule, looks_for_largest=looks_for_largest)
     if rung.strategy == OPTIMAL or accumulation.micro is not None:
-        return _at(judge, rung, rung.schedule)
+        return _at(judge, rung, rung.schedule, looks_for_largest=looks_for_largest)
     for figure in ("high", "low"):
         schedule = _largest(judge, accumulation, rung.strategy, figure)
         if schedule is not None:
@@ -50,10 +50,10 @@ def _simulated(judge: Judge, accumulation: Accumulation, rung: Rung) -> Rung:
     return _at(judge, rung, accumulation.smallest())
 
 
-def _at(judge: Judge, rung: Rung, schedule: Schedule) -> Rung:
+def _at(judge: Judge, rung: Rung, schedule: Schedule, *, looks_for_largest: bool = True) -> Rung:
     peak = judge.footprint(rung.placement, schedule, simulated=True)
     largest = rung.largest_micro_batch_size
-    if rung.strategy != OPTIMAL:
+    if rung.strategy != OPTIMAL and looks_for_largest:
         largest = _largest_micro_batch(judge, rung.strategy, schedule, largest)
     return rung._replace(schedule=schedule, peak=peak, verdict=judge.verdict(peak), largest_micro_batch_size=largest)
 

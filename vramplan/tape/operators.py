@@ -494,8 +494,9 @@ def softmax(x: Tensor, dtype: DType | None = None) -> Tensor:
 
     To fp32 from fp16 it is one kernel, whose gradient comes out in fp16; from bf16 it is a cast and a softmax.
     Saves `out`: the gradient is the result times the incoming one less their row sum; x is not needed.
+    Saves `x`: only before PyTorch 1.11, whose backward asked it for its element type.
     Backward: 1 new.
-    Source: tools/autograd/derivatives.yaml, _softmax; aten/src/ATen/native/cuda/SoftMax.cu, host_softmax.
+    Source: tools/autograd/derivatives.yaml, _softmax (of 1.10: _softmax_backward_data(grad, result, dim, self)); aten/src/ATen/native/cuda/SoftMax.cu, host_softmax.
     """
     target = dtype or (FP32 if x.tape.autocast is not None else x.dtype)
     return _normalised_exponential("_softmax", x, target)
@@ -524,6 +525,8 @@ def _normalised_exponential(operator: str, x: Tensor, target: DType) -> Tensor:
     node = tape.record(operator, (x,), backward)
     out = tape.like(operator, x, target, node)
     tape.save(node, out)
+    if tape.softmax_keeps_input:
+        tape.save(node, x)
     return out
 
 

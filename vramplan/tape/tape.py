@@ -173,6 +173,7 @@ class Tape:
         self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
+        self.softmax_keeps_input = False  # as before PyTorch 1.11
         self.float8 = False  # whether linear layers multiply in fp8
         self.drops_empty = False  # whether what is concatenated with nothing but empty tensors stays as it is
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast

@@ -1,0 +1,70 @@
+"""Published runs, predicted without knowing their peaks.
+
+The limits are those that the project sets itself for such runs: settings that a source does not print, library versions
+of the day and fragmentation are in every error (docs/measured.md has each).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.measured.compare import COUNTS, all_rows, rows, summary
+from tests.measured.misses import MISSES
+from tests.measured.page import PAGE, far_off, page, reason
+from vramplan.rows import ErrorStats, ValidateSummary
+
+LIMITS = {"one_device": (0.03, 0.08), "several_devices": (0.05, 0.12)}  # median and 90th percentile
+ALL = (0.04, 0.12)
+STEP_MEDIAN = 0.25  # a step is a difference of two figures, and has the errors of both
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("file", COUNTS)
+def test_every_run_is_computed_and_near(file: str) -> None:
+    stats = ErrorStats.of([row.relative_error for row in rows(file) if row.relative_error is not None])
+    assert stats.count == len(rows(file)) == COUNTS[file]
+    assert stats.median is not None
+    assert stats.p90 is not None
+    assert (stats.median, stats.p90) <= LIMITS[file]
+    assert stats.p90 <= LIMITS[file][1]
+
+
+@pytest.mark.truth
+def test_all_runs_together_are_near() -> None:
+    stats = ErrorStats.of([row.relative_error for row in all_rows() if row.relative_error is not None])
+    assert stats.median is not None
+    assert stats.p90 is not None
+    assert stats.median <= ALL[0]
+    assert stats.p90 <= ALL[1]
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("simulated", [True, False])
+def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(simulated: bool) -> None:
+    bands = ValidateSummary.of(all_rows(simulated=simulated)).bands
+    assert bands is not None
+    assert bands.median_width is not None
+    assert bands.covered >= 0.9 * bands.count
+    assert bands.median_width <= 0.16
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize(("file", "least"), [("one_device", 20), ("several_devices", 17)])
+def test_a_switch_moves_the_peak_as_it_did_in_the_run(file: str, least: int) -> None:
+    steps = summary(file).judged_steps
+    assert len(steps) >= least
+    assert [step for step in steps if not step.has_sign] == []
+    errors = sorted(abs(step.relative_error) for step in steps)
+    assert errors[len(errors) // 2] <= STEP_MEDIAN
+
+
+@pytest.mark.truth
+def test_every_run_that_is_far_off_is_explained() -> None:
+    assert [row.name for row in far_off(all_rows()) if reason(row) is None] == []
+    used = {reason(row) for row in far_off(all_rows())}
+    assert [why for why in MISSES.values() if why not in used] == []
+
+
+@pytest.mark.snapshot
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text("utf-8") == page(), "stale: run python -m tests.measured.page"
