@@ -177,6 +177,7 @@ def describe(
             *_too_much_on_the_host(host, job),
             *_warnings(job, rung, usable, own_parameters(job, record)),
             *_managed(record),
+            *_falls_back(decision),
             *_uncounted(record, rung.schedule.micro_batch_size),
             *_beside(decision),
             *_by_the_allocator(decision),
@@ -407,6 +408,16 @@ def _managed(record: Record) -> list[str]:
         f"{size / 2**30:.2f} GiB of optimizer states lie in managed memory and are in none of these figures: they stay "
         "on the GPU while there is room, and move to the host when there is not"
     ]
+
+
+def _falls_back(decision: Decision) -> tuple[str, ...]:
+    """What llm.c does where a device cannot hold all states."""
+    if decision.job.model.family != "llmc" or decision.choice.rung.verdict != DOES_NOT_FIT:
+        return ()
+    from vramplan.memory.llmc import falls_back  # only its jobs pay for it
+
+    rung, judge = decision.choice.rung, decision.judge
+    return falls_back(decision.record, rung.peak.device, judge.usable_bytes)
 
 
 def _uncounted(record: Record, micro: int) -> list[str]:

@@ -69,6 +69,10 @@ def components_of(
         from vramplan.memory.parallel.basis import basis_of_split  # only its jobs pay for it
 
         basis |= basis_of_split(record, job, stage)
+    elif job.model.family == "llmc":
+        from vramplan.memory.llmc import basis_of_llmc  # only its jobs pay for it
+
+        basis |= basis_of_llmc(record, job)
     elif job.sharding is not None:
         basis |= _basis_of_shared(record, job, basis, resident)
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
@@ -185,8 +189,9 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
         threads = f"workspaces of cuBLAS, {MULTIPLYING_THREADS} threads"
         cut = f"of {format_gib(judge.workspace_bytes)} of cuBLAS: the factor has no more"
         parts.append(Component("libraries", libraries, threads if libraries == judge.workspace_bytes else cut))
+    if judge.job.runtime.caches:
+        parts.append(Component("allocator", unused - libraries, basis))
     parts += [
-        Component("allocator", unused - libraries, basis),
         Component("context", judge.context_bytes, judge.job.runtime.context_basis or f"CUDA context, {whose}"),
     ]
     if judge.groups_bytes:

@@ -52,6 +52,9 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     if job.model.family == "megatron":
         message = "placements are not modelled under megatron, which recomputes none, the core, or blocks in equal runs"
         raise UsageError(message, key="runtime", hint="vramplan fit answers with none, selective, full and every:K")
+    if job.model.family == "llmc":
+        message = "llm.c has no checkpoints to place: it computes gelus and norms again in every block, or in none"
+        raise UsageError(message, key="runtime", hint="vramplan fit answers with none, gelu and more")
     if job.compile:
         message = "true is not modelled with placements: the pieces of a compiled step do not add up"
         raise UsageError(message, key="compile", hint="fit --compile takes a placement as it is given")

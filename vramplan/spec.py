@@ -190,6 +190,7 @@ class Runtime(NamedTuple):
     blas_workspace_by_architecture: Mapping[str, int | None] = MappingProxyType({})
     process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
+    caches: bool = True  # whether an allocator keeps what is freed; else everything is allocated once
     model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
     defaults: Mapping[str, Any] = MappingProxyType({})  # what a job has where it says nothing (job/runtime.py)
     only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True

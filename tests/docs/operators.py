@@ -52,6 +52,7 @@ TITLES = {
     "vramplan.tape.quantized": "Quantized weights",
     "vramplan.tape.gptq": "GPTQ layers",
     "vramplan.tape.float8": "Linear layers in fp8",
+    "vramplan.tape.transformer_engine": "Linear layers of Transformer Engine in fp8",
     "vramplan.tape.views": "Casts and views",
     "vramplan.tape.indexing": "Slices with a step, stacks and lists of indices",
     "vramplan.tape.plain_products": "Products with a transposed weight",

@@ -366,7 +366,10 @@ def test_options_may_come_as_text() -> None:
         ({"parallel": {"sharding": "hsdp:4"}}, "parallel.sharding: hsdp:4 needs several devices, not parallel.data 1"),
         ({"parallel": {"sharding": "zero4"}}, "did you mean zero"),
         ({"parallel": 8}, "parallel: expected keys and values, not '8'"),
-        ({"runtime": "llm.c"}, "runtime: llm.c is not modelled (modelled: transformers, pytorch, megatron, deepspeed"),
+        (
+            {"runtime": "modded-nanogpt"},
+            "which no key names (modelled: transformers, pytorch, megatron, deepspeed",
+        ),
         ({"runtime": "transfomers"}, "did you mean transformers"),
         ({"reserve": "2"}, "reserve: '2' has no unit of bytes"),
         ({"reserve": "80 GiB"}, "reserve: leaves nothing of the 80.00 GiB of m"),

@@ -15,7 +15,7 @@ from vramplan.spec import Job
 
 LLAMA = {"model": "llama-3.2-1b", "gpu": "a100"}
 GPT2 = {"model": "gpt2", "gpu": "a100"}
-MODELS = {"nanogpt": "gpt2"}
+MODELS = {"nanogpt": "gpt2", "llm.c": "gpt2"}
 PROFILES = runtimes.list_runtimes()
 WORDS = {
     "precision": words.KNOWN_PRECISIONS,

@@ -32,15 +32,18 @@ INTRODUCTION = (
 TOOLS = """\
 ## Beside what other tools print
 
-Errors that others print of themselves and of each other, on runs of their own; none prints how many runs that died it recalls.
+Errors that others print of themselves and of each other, on runs of their own.
+None prints how many of the runs that died it recalls.
 
 | Tool | Error of the peak | Where it is printed |
 |---|---|---|
 | xMem | median 3.59 %; 8.87 % of its estimates fail as a limit | notebook in Stone-ResearchLife/xMem |
 | LLMem | up to 1.6 % on one GPU, 3.0 % on average on several | arXiv:2404.10933 |
 | DNNMem | mean 14 to 16 %, five models on one P40 | ESEC/FSE 2020 |
-| DNNMem, SchedTune, LLMem, measured by xMem | median 13.82, 24.84 and 76.83 %; 53.67, 50.55 and 65.77 % fail as a limit | the same notebook |
-| accelerate estimate-memory | "within a few %" of loading a model, which is no training | its documentation |
+| DNNMem, by xMem | median 13.82 %; 53.67 % fail as a limit | the same notebook |
+| SchedTune, by xMem | median 24.84 %; 50.55 % fail as a limit | the same notebook |
+| LLMem, by xMem | median 76.83 %; 65.77 % fail as a limit | the same notebook |
+| accelerate estimate-memory | "within a few %", of loading alone | its documentation |
 """
 
 

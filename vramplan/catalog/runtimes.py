@@ -44,6 +44,7 @@ MODEL_CODES = (
     "llm-foundry",
     "fms-fsdp",
     "unsloth",
+    "llm.c",
 )
 PRECISIONS = (
     *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fsdp-bf16", "fp8"),
@@ -126,6 +127,7 @@ _READERS: dict[str, Read] = {
     "blas_workspace": _context,
     "convolution_workspace": _context,
     "embedding_states": _one_of(EMBEDDING_STATES),
+    "caching_allocator": _boolean,
     "model_code": _one_of(MODEL_CODES),
     **DEFAULTS,
     "only_one_device": _boolean,
@@ -188,6 +190,7 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         blas_workspace_by_architecture=_workspaces_of(found),
         process_group_bytes=found.value("process_group"),
         embedding_states=found.value("embedding_states") or "as-others",
+        caches=found.value("caching_allocator") is not False,
         model_code=found.value("model_code") or "transformers",
         defaults=_given(found, DEFAULTS),
         only={key.removeprefix(ONLY): words for key, words in _given(found, _READERS).items() if key.startswith(ONLY)},

@@ -89,7 +89,7 @@ def _job(
             "--activation-checkpointing",
             metavar="NAME",
             help="none, full, sqrt, every:K, layers:[[0,6],[7,13]], optimal, selective, selective-op, "
-            "selective-layer:K.",
+            "selective-layer:K; under llm.c gelu and gelu-norms.",
         ),
     ] = None,
     every_second_matmul: Annotated[

@@ -42,6 +42,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if job.model.family == "megatron":
         message = "the layers of Megatron-LM, which are split over devices, are not derived"
         raise UsageError(message, key="runtime", hint="fit and timeline answer it; or explain another --runtime")
+    if job.model.family == "llmc":
+        message = "llm.c has no operator that allocates: its tensors are there before the first step"
+        raise UsageError(message, key="runtime", hint="fit and timeline answer it; or explain another --runtime")
     if shares_weights(job):
         message = "what devices gather and reduce round each block is not derived"
         raise UsageError(message, key="parallel.sharding", hint="timeline shows it; or explain one device")

@@ -69,7 +69,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     if obstacle is None and gpu is not None and gpu.flash_attention is None:
         why = f"whether {gpu.name} runs it is unknown, which counts as able"
     chosen = "flash" if obstacle is None else "efficient"
-    if obstacle is not None and model is not None and model.family == "megatron":
+    if obstacle is not None and model is not None and model.family in ("megatron", "llmc"):
         chosen = "eager"  # its own core is the other one that it has
     resolver.assume("attention", chosen, f"sdpa: {why}")
     return chosen

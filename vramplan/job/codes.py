@@ -19,12 +19,13 @@ OWN_CODE: dict[str, dict[str, str]] = {
     "torchtitan": {"llama": "titan"},
     "llm-foundry": {"mpt": "foundry"},
     "fms-fsdp": {"llama": "fms"},
+    "llm.c": {"gpt2": "llmc"},
 }
 """For each `model_code` of a runtime profile the families that it has code for, and the file of vramplan/models."""
 
 CHECKED_APART = ("megatron", "torchtitan")  # job/megatron.py, job/titan.py
 
-BINDING: tuple[str, ...] = ("megatron",)
+BINDING: tuple[str, ...] = ("megatron", "llm.c")
 """Of them those that never run the models of Transformers."""
 
 

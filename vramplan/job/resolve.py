@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_SEQUENCE = 2048
 DEFAULT_MAX_UTILIZATION = 0.95
+FP8_OF_SHARDS = ("torchtitan", "llm-foundry")  # runtimes whose fp8 means FSDP
 SPLITTING_RUNTIME = "megatron"  # where a job splits its model over devices and names no runtime
 BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
 
@@ -146,6 +147,10 @@ class Resolver:
             from vramplan.job.float8 import check_float8  # only these jobs pay for it
 
             self.assumptions += check_float8(self.fields, raw, model, gpu, sequence_length, loss)
+        if precision == FSDP_FP8 and model is not None and model.family != "titan":
+            from vramplan.job.foundry import check_te  # only these jobs pay for it
+
+            check_te(self, model, gpu, sequence_length)
         sharding = None
         along = raw.split is not None and raw.split.context > 1  # these sum their gradients too
         if raw.data_parallel_size > 1 or along or raw.shares_states or precision in {FSDP_PRECISION, FSDP_FP8}:
@@ -265,6 +270,12 @@ class Resolver:
             job = check_megatron(self, job)
             if self.fields.sink.refusals:
                 return None
+        elif model.family == "llmc":
+            from vramplan.job.llmc import check_llmc  # only its jobs pay for it
+
+            job = check_llmc(self, job)
+            if self.fields.sink.refusals:
+                return None
         elif sharding is not None:
             from vramplan.job.sharding import check_sharding
 
@@ -289,6 +300,11 @@ class Resolver:
         """What is trained, where that is not every weight."""
         if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
             return (), None
+        if model is not None and model.family == "llmc":
+            from vramplan.job.llmc import refuse_parts  # only a mistake pays for it
+
+            refuse_parts(self)
+            return (), None
         from vramplan.job.trained import resolve_trained  # only these jobs pay for it
 
         frozen, adapter, told = resolve_trained(self.raw, model, precision, loss)
@@ -309,9 +325,12 @@ class Resolver:
                 runtime, why = SPLITTING_RUNTIME, f"{runtime} keeps a replica on one device"
             self._assume("runtime", runtime, why)
         if runtime not in words.RUNTIMES:
-            hint = None if runtime in words.KNOWN_RUNTIMES else nearest(runtime, words.KNOWN_RUNTIMES)
+            reason = words.UNMODELLED_RUNTIMES.get(runtime)
+            hint = nearest(runtime, words.KNOWN_RUNTIMES) if reason is None else None
+            because = "" if reason is None else f": {reason}"
             modelled = ", ".join(words.RUNTIMES)
-            self.fields.refuse("runtime", f"{_word(runtime)} is not modelled (modelled: {modelled})", hint=hint)
+            message = f"{_word(runtime)} is not modelled{because} (modelled: {modelled})"
+            self.fields.refuse("runtime", message, hint=hint)
             return None
         try:
             found, told = self.catalog.runtime(runtime)
@@ -486,6 +505,8 @@ class Resolver:
             return
         if given is None or model is None:
             return
+        if given in words.LLMC_CHECKPOINTINGS and model.family != "llmc":
+            self.fields.refuse(key, f"{given} is llm.c's", hint="use sqrt or full, or --runtime llm.c")
         if given in ("selective", "selective-op"):
             from vramplan.job.checkpoints import check_selective  # only these jobs pay for it
 
@@ -547,9 +568,9 @@ class Resolver:
 
     def _cells(self, precision: str, gpu: Gpu | None) -> Cells:
         """The precision with the element types that the job has of its own."""
-        if precision == "fp8" and self.raw.runtime == "torchtitan":
+        if precision == "fp8" and self.raw.runtime in FP8_OF_SHARDS:
             precision = FSDP_FP8
-            self._assume("precision", precision, "torchtitan's products in fp8 are of fp32 shards")
+            self._assume("precision", precision, f"{self.raw.runtime}'s products in fp8 are of fp32 shards")
         cells = compose(self.fields, self.raw.cells, precision, self.raw.optimizer, gpu)
         if cells.precision != precision:
             self._assume("precision", cells.precision, "what the element types amount to")

@@ -31,6 +31,10 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     if is_megatron(resolver):
         refuse_fsdp_keys(raw, fields)
         return sharding_under_megatron(resolver)
+    if raw.runtime == "llm.c":
+        from vramplan.job.llmc import sharding_under_llmc  # only its jobs pay for it
+
+        return sharding_under_llmc(resolver, resolver.model_shape)
     if raw.runtime == "torchtitan" and raw.split is not None:
         devices *= raw.split.context  # FSDP's mesh is both together
     if raw.zero and kind not in ZERO_STAGES:

@@ -36,7 +36,8 @@ def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> t
     if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
         return optimizer, _only(resolver, "fused", optimizer, "bitsandbytes has one kernel for each parameter")
     if cells.fp32_states:
-        return optimizer, _only(resolver, "fused", optimizer, "bitsandbytes has one kernel for each parameter")
+        whose = "llm.c" if runtime is not None and runtime.name == "llm.c" else "bitsandbytes"
+        return optimizer, _only(resolver, "fused", optimizer, f"{whose} has one kernel for each parameter")
     if words.pattern_word(optimizer) == words.GALORE and not mixed:
         return optimizer, _only(resolver, "for-loop", optimizer, "galore-torch steps one parameter after the other")
     if optimizer == "lomo" and not mixed:

@@ -65,9 +65,11 @@ OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, "sgd", "lomo")  # their states do not fo
 OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-* and fp8
 
 OPTIMAL = "optimal"
+LLMC_CHECKPOINTINGS = ("gelu", "gelu-norms")  # the options -r 1 and -r 2 of llm.c
 CHECKPOINTINGS = (
     *("none", "full", "sqrt", "every:K", "layers:[[0,6],[7,13]]", "optimal"),
     *("selective", "selective-op", "selective-layer:K"),
+    *LLMC_CHECKPOINTINGS,
 )
 
 ATTENTIONS = ("eager", "flash", "efficient", "math", "sdpa")
@@ -79,9 +81,13 @@ PADDINGS = ("none", "right")
 DPO_REFERENCES = ("model", "precomputed", "adapter-off")
 
 # with defaults of their own
-ENGINES = ("deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth")
+ENGINES = ("deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth", "llm.c")
 RUNTIMES = ("transformers", "pytorch", "megatron", *ENGINES, "textbook")
-KNOWN_RUNTIMES = (*RUNTIMES, "llm.c", "modded-nanogpt")
+UNMODELLED_RUNTIMES = {
+    "modded-nanogpt": "each of its records has an architecture of its own (value embeddings, skips), which no key names"
+}
+"""Runtimes of published runs, and why they are refused."""
+KNOWN_RUNTIMES = (*RUNTIMES, *UNMODELLED_RUNTIMES)
 
 QUANTIZATIONS = ("nf4", "nf4-double", "int8", "gptq-int4")
 ADAPTERS = ("lora", "dora", "ia3")

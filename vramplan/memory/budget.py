@@ -16,6 +16,10 @@ HIGH_PERCENT = 110  # the upper end of the band
 # tests/oracle/compile.json or compile_more.json is as far from its prediction.
 COMPILED_MARGIN_PERCENT = 10
 
+# Without a caching allocator what is reserved is what was asked for. Above it is the workspace of cuDNN's attention,
+# which depends on the card and is made in the first step: "by default, cuDNN uses up to 256MiB" (llmc/cudnn_att.cpp).
+STATIC_HIGH_BYTES = 256 << 20
+
 
 # PyTorch has a handle of cuBLAS for each thread that multiplies, and each has its workspace for good: forward runs in
 # the thread of the program, backward in that of the device (ATen/cuda/detail/DeviceThreadHandles.h, DeviceThreadHandle-
@@ -62,6 +66,17 @@ def footprint(
         low=-(-held * (100 - margin_percent) // 100) + -(-outside_bytes // 2),
         high=high + outside_bytes,
         stranded=stranded_bytes,
+    )
+
+
+def static_footprint(allocated_bytes: int, outside_bytes: int) -> Footprint:
+    """The same where everything is allocated once, and no allocator is in between."""
+    return Footprint(
+        allocated=allocated_bytes,
+        reserved=allocated_bytes,
+        device=allocated_bytes + outside_bytes,
+        low=allocated_bytes + -(-outside_bytes // 2),
+        high=allocated_bytes + outside_bytes + STATIC_HIGH_BYTES,
     )
 
 

@@ -87,6 +87,10 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
             from vramplan.memory.parallel.megatron import replay_megatron
 
             return replay_megatron(setup, tape or Tape(batch, direct=direct))
+        if setup.model.family == "llmc":
+            from vramplan.memory.llmc import replay_llmc
+
+            return replay_llmc(setup, tape or Tape(batch, direct=direct))
         if setup.stage is not None:
             from vramplan.memory.parallel.torch_pipeline import replay_pipelined  # only pipelines pay for it
 
@@ -345,5 +349,6 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         packed=setup.packed,
         split=setup.split,
         compiled=setup.compile,
+        float8=precision.name == "fsdp-fp8",
         fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
     )

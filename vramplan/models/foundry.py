@@ -24,6 +24,7 @@ from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import BOOL, INT64, Tensor
 from vramplan.tape.views import split, view
 
+LAYERS_OF_A_BLOCK = 4  # linear ones
 HEAD_MULTIPLE = 8  # of the elements of a head: flash-attn pads others
 
 
@@ -40,14 +41,26 @@ class LowPrecisionLayerNorm:
         return low_precision_layer_norm(x, self.weight, self.bias)
 
 
+class TELinear(Linear):
+    """te.Linear, which `fc_type: te` puts in place of every `nn.Linear` of a block."""
+
+    def base(self, x: Tensor) -> Tensor:
+        """The layer as it is in the model."""
+        from vramplan.tape.transformer_engine import te_linear  # only jobs in fp8 pay for it
+
+        assert self.bias is not None
+        return te_linear(x, self.weight, self.bias)
+
+
 class Attention:
     """MultiheadAttention, with flash_attn_fn: queries, keys and values are copied row by row, and so is its result."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.recipe = recipe
-        self.Wqkv = Linear(tape, "attn.Wqkv", width, 3 * width, dtype, bias=True)
-        self.out_proj = Linear(tape, "attn.out_proj", width, width, dtype, bias=True)
+        layer = TELinear if recipe.float8 else Linear
+        self.Wqkv = layer(tape, "attn.Wqkv", width, 3 * width, dtype, bias=True)
+        self.out_proj = layer(tape, "attn.out_proj", width, width, dtype, bias=True)
 
     def __call__(self, x: Tensor, padding: tuple[Tensor, ...]) -> Tensor:
         batch, length, width = x.shape
@@ -80,8 +93,9 @@ class Block:
         self.norm_1 = LowPrecisionLayerNorm(tape, "norm_1", recipe)
         self.attn = Attention(tape, recipe)
         self.norm_2 = LowPrecisionLayerNorm(tape, "norm_2", recipe)
-        self.up_proj = Linear(tape, "ffn.up_proj", shape.hidden_size, shape.intermediate_size, dtype, bias=True)
-        self.down_proj = Linear(tape, "ffn.down_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=True)
+        layer = TELinear if recipe.float8 else Linear
+        self.up_proj = layer(tape, "ffn.up_proj", shape.hidden_size, shape.intermediate_size, dtype, bias=True)
+        self.down_proj = layer(tape, "ffn.down_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=True)
 
     def __call__(self, x: Tensor) -> Tensor:
         _a = self.norm_1(x)
@@ -112,7 +126,11 @@ class MPT:
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers of the module."""
-        return []
+        if not self.recipe.float8:
+            return []
+        from vramplan.tape.transformer_engine import kept_by  # only jobs in fp8 pay for it
+
+        return kept_by(LAYERS_OF_A_BLOCK * self.recipe.shape.layers)
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         recipe = self.recipe

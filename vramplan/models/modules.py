@@ -30,6 +30,7 @@ from vramplan.tape.views import contiguous, to, view
 SELECTIVE = ("selective", "selective-op")  # traced with both selective strategies
 SELECTIVE_OP = ("selective-op",)  # with that alone
 CORE = "core"  # the attention core of each block is a checkpoint of its own, and nothing else is
+GELU, GELU_NORMS = "gelu", "gelu-norms"  # what llm.c computes again in each block: its options -r 1 and -r 2
 
 
 EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"  # parts that every family has
@@ -58,7 +59,8 @@ class Segment(NamedTuple):
     """`times` consecutive runs of `blocks` blocks each; each run is one checkpoint if `checkpointed`.
 
     `selects` makes it selective: which results a checkpoint keeps (tape.MATMULS, tape.ALTERNATE_MATMULS), or that
-    stored blocks recompute their attention core (CORE).
+    stored blocks recompute their attention core (CORE), or gelus and norms
+    (GELU, GELU_NORMS, of llm.c alone).
     """
 
     times: int
@@ -104,6 +106,7 @@ class Recipe(NamedTuple):
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
     split: Split | None = None  # how this model is split over devices
     compiled: bool = False
+    float8: bool = False  # over shards in fp32: products in fp8
     fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
     slice: Slice = Slice()
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from math import sqrt
 
-from vramplan.models.modules import CORE, Segment
+from vramplan.models.modules import CORE, GELU, GELU_NORMS, Segment
 from vramplan.tape.tape import ALTERNATE_MATMULS, MATMULS
 
 STRATEGIES = ("none", "sqrt", "full")  # the ladder, in the order of extra compute
@@ -53,6 +53,8 @@ def segments_of(strategy: str, layers: int, *, every_second_matmul: bool = False
     """The walk over the blocks: equal consecutive checkpoints together, stored blocks between them."""
     if strategy == SELECTIVE:
         return (Segment(1, layers, False, CORE),)
+    if strategy in (GELU, GELU_NORMS):  # of llm.c
+        return (Segment(1, layers, False, strategy),)
     if strategy == SELECTIVE_OP:
         return (Segment(layers, 1, True, ALTERNATE_MATMULS if every_second_matmul else MATMULS),)
     runs: list[Segment] = []

@@ -8,9 +8,11 @@ from vramplan.memory.budget import (
     COMPILED_MARGIN_PERCENT,
     HIGH_PERCENT,
     MULTIPLYING_THREADS,
+    STATIC_HIGH_BYTES,
     Footprint,
     allocated_limit,
     footprint,
+    static_footprint,
 )
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import compiles_blocks, no_checkpointing
@@ -60,6 +62,10 @@ class Judge:
             low=max(0, (usable - -(-outside // 2)) * 100 // (100 - margin)),
             device=allocated_limit(usable, outside),
         )
+        if not job.runtime.caches:
+            room = max(0, usable - outside)
+            high, low = max(0, room - STATIC_HIGH_BYTES), max(0, usable - -(-outside // 2))
+            self.limits = Limits(high=high, low=low, device=room)
         self._records: dict[tuple[str, bool, bool, int], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
@@ -149,6 +155,8 @@ class Judge:
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         record = self.record_at(strategy, micro, accumulates)
         allocated, stranded = record.peak_bytes(micro), self.stranded_bytes(record, micro)
+        if not self.job.runtime.caches:
+            return static_footprint(allocated, self.outside_bytes)
         reservation = self.reservation(strategy, schedule) if simulated else None
         reserved = None if reservation is None else reservation.reserved_bytes
         return footprint(allocated, self.outside_bytes, self.margin_percent, stranded, reserved)
@@ -318,5 +326,5 @@ def loss_of(job: Job) -> str:
 def can_be_placed(job: Job) -> bool:
     """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
     able = no_checkpointing(job.model.family) is None
-    able = able and job.model.family != "megatron"
+    able = able and job.model.family not in ("megatron", "llmc")
     return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

@@ -13,7 +13,7 @@ from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
 from vramplan.planner.judge import Judge, can_be_placed
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
-from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, FSDP, Gpu, Job, Sharded
+from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, FSDP, ZERO1, Gpu, Job, Sharded
 
 SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
 SEQUENCE_STEP = 128
@@ -168,6 +168,10 @@ def _shared_states(base: Job, schedule: Schedule) -> Iterator[Change]:
         change: dict[str, Any] = {"sharding": DISTRIBUTED_OPTIMIZER}
         yield {"parallel": change}, "fp32 copies and moments are shared, and gathered weights", own, schedule
         return
+    if base.model.family == "llmc":
+        own = base._replace(sharding=base.sharding._replace(kind=ZERO1))
+        yield {"parallel": {"sharding": ZERO1}}, "weights are gathered after each step", own, schedule
+        return
     if not base.sharding.bucket_views:
         views = base._replace(sharding=base.sharding._replace(bucket_views=True))
         cost = "none: gradients are views of the buckets that are summed"
@@ -272,7 +276,7 @@ def _larger_gpu(
             continue
         if base.loss == "fused" and fused_on(gpu) is None:
             continue
-        if base.precision == "fp8" and runs_float8(gpu) is False:
+        if base.precision in ("fp8", "fsdp-fp8") and runs_float8(gpu) is False:
             continue
         size = f"{gpu.capacity_bytes / 2**30:.1f} GiB"
         change: dict[str, Any] = {"gpu": gpu.name}

@@ -26,6 +26,7 @@ _LETTERS = {
     "buffers": "B",
     "inputs": "I",
 }
+OF_RUNTIMES = {"llm.c": "all that cudaMalloc is asked for"}  # what is allocated, where it is not PyTorch that says so
 BLOCK, FREE = "█", "░"
 
 
@@ -80,7 +81,8 @@ def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
         for part, hundredths in zip(result.components, figures.components, strict=True)
         if part.bytes
     ]
-    rows.append(Row("total", "allocated", figures.allocated, peak.allocated_bytes, "torch.cuda.max_memory_allocated()"))
+    basis = OF_RUNTIMES.get(result.job.get("runtime", ""), "torch.cuda.max_memory_allocated()")
+    rows.append(Row("total", "allocated", figures.allocated, peak.allocated_bytes, basis))
     so_far = peak.allocated_bytes
     for part, hundredths in zip(result.overheads, figures.overheads, strict=True):
         if not part.bytes:

@@ -496,7 +496,8 @@ def softmax(x: Tensor, dtype: DType | None = None) -> Tensor:
     Saves `out`: the gradient is the result times the incoming one less their row sum; x is not needed.
     Saves `x`: only before PyTorch 1.11, whose backward asked it for its element type.
     Backward: 1 new.
-    Source: tools/autograd/derivatives.yaml, _softmax (of 1.10: _softmax_backward_data(grad, result, dim, self)); aten/src/ATen/native/cuda/SoftMax.cu, host_softmax.
+    Source: tools/autograd/derivatives.yaml, _softmax (of 1.10: _softmax_backward_data(grad, result, dim, self));
+    aten/src/ATen/native/cuda/SoftMax.cu, host_softmax.
     """
     target = dtype or (FP32 if x.tape.autocast is not None else x.dtype)
     return _normalised_exponential("_softmax", x, target)

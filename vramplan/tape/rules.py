@@ -40,6 +40,7 @@ ROOMS = (
     "vramplan.tape.quantized",
     "vramplan.tape.gptq",
     "vramplan.tape.float8",
+    "vramplan.tape.transformer_engine",
     "vramplan.tape.views",
     "vramplan.tape.indexing",
     "vramplan.tape.plain_products",

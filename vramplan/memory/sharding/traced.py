@@ -30,8 +30,8 @@ def steps_shards(version: int) -> tuple[str, ...]:
 
 def untraced_with_shards(job: Job) -> dict[str, str]:
     """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
-    if job.sharding is None or job.sharding.kind == DDP or job.model.family == "megatron":
-        return {}  # Megatron's own ways are looked at with its code
+    if job.sharding is None or job.sharding.kind == DDP or job.model.family in ("megatron", "llmc"):
+        return {}  # their own ways are looked at with their code
     if job.sharding.kind in ZERO_STAGES:
         from vramplan.memory.sharding.zero_traced import untraced_with_zero  # only these jobs pay for it
 
