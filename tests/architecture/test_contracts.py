@@ -17,7 +17,7 @@ PACKAGE = ROOT / "vramplan"
 
 CORE = (
     *("tape", "models", "memory", "textbook", "planner", "results"),
-    *("exit_codes.py", "spec.py", "errors.py", "version.py"),
+    *("exit_codes.py", "spec.py", "errors.py", "version.py", "allocator_settings.py"),
 )
 CORE_FILES = sorted(
     file for name in CORE for file in ((PACKAGE / name).rglob("*.py") if "." not in name else [PACKAGE / name])
