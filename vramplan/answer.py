@@ -152,11 +152,9 @@ def describe(
         remedies = remedies_for(choice, judge, larger_gpus, lambda change: _is_modelled(judged, change))
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
-    full = host is not None and job.host_memory_bytes is not None and host.node_bytes > job.host_memory_bytes
-    verdict = DOES_NOT_FIT if full else rung.verdict
     result = FitResult(
         name=job.name,
-        verdict=verdict,
+        verdict=rung.verdict,
         job=job_to_dict(judged),
         capacity_bytes=job.gpu.capacity_bytes,
         usable_bytes=usable,
@@ -167,14 +165,14 @@ def describe(
         peak=_peak(record, rung),
         components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=overheads_of(rung.peak, judge),
-        recommended=_recommended(rung._replace(verdict=verdict), job),
+        recommended=_recommended(rung, job),
         checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*_taken(job, choice), *_choices(job, choice)),
         warnings=(
             *job.warnings,
-            *_too_much_on_the_host(host, job),
+            *_too_much_on_the_host(record, host, job),
             *_warnings(job, rung, usable, own_parameters(job, record)),
             *_managed(record),
             *_falls_back(decision),
@@ -269,15 +267,17 @@ def _host(record: Record, job: Job, schedule: Schedule) -> Host | None:
     return host_of(record, job, schedule.micro_batch_size, schedule.gradient_accumulation_steps)
 
 
-def _too_much_on_the_host(host: Host | None, job: Job) -> tuple[str, ...]:
+def _too_much_on_the_host(record: Record, host: Host | None, job: Job) -> tuple[str, ...]:
     """Why a run that its devices can hold does not fit after all."""
     given = job.host_memory_bytes
+    kept = record.host_states
+    said = () if kept is None else tuple(one for one in (kept.stops, kept.doubts) if one)
     if host is None or given is None or host.node_bytes <= given:
-        return ()
+        return said
     from vramplan.units import format_gib  # few jobs offload
 
     need = f"its node needs {format_gib(host.node_bytes)}"
-    return (f"does not fit on the host: {need}, and host_memory is {format_gib(given)}",)
+    return (*said, f"does not fit on the host: {need}, and host_memory is {format_gib(given)}")
 
 
 def _advice(job: AnyJob, schedule: Schedule, model: ModelShape | None) -> Advice | None:

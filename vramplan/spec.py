@@ -232,6 +232,14 @@ DISTRIBUTED_OPTIMIZER = "distributed-optimizer"  # Megatron's: fp32 states are s
 ZERO_STAGES = (ZERO1, "zero2", "zero3")  # of DeepSpeed
 
 
+class ParameterDrive(NamedTuple):
+    """How the parameters of ZeRO-3 pass between NVMe and the host; sizes are in elements."""
+
+    buffers: int  # on the host: one for each parameter that is there or whole
+    buffer_size: int
+    most_on_host: int  # of the groups of parameters that stay there for good
+
+
 class Zero(NamedTuple):
     """The switches of DeepSpeed's ZeRO that decide what its buffers hold; sizes are in elements."""
 
@@ -242,6 +250,7 @@ class Zero(NamedTuple):
     max_live_parameters: int = 1_000_000_000  # stage 3: gathered at a time
     sub_group_size: int = 1_000_000_000  # stage 3: of the parameters that are stepped at a time
     drive_buffers: int | None = None  # stage 3: through which an optimizer on NVMe passes; None: it is not there
+    parameter_drive: ParameterDrive | None = None  # stage 3: None: the parameters are not there
 
 
 class Sharded(NamedTuple):

@@ -8,6 +8,7 @@ from tests.cli.running import run
 
 JOB = ("fit", "--model", "gpt2", "--gpu", "a100", "--micro-batch", "2", "--steps", "1", "--checkpointing", "none")
 NVME = "--sharding zero3 --gpus 4 --offload optimizer --offload-optimizer-device nvme"
+DRIVE = "--sharding zero3 --gpus 2 --offload parameters,optimizer --offload-parameters-device nvme"
 ZERO = (*JOB, "--gpus", "4", "--sharding")
 
 
@@ -68,6 +69,12 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
         (f"{NVME} --offload-optimizer-buffer-count 3", "offload_optimizer_buffer_count", "4"),
         ("--sharding zero2 --offload optimizer --offload-optimizer-device nvme", "device", "belongs to"),
         ("--sharding ddp --gpus 4 --offload-optimizer-device nvme", "device", "belongs to"),
+        ("--sharding zero3 --gpus 4 --offload-parameters-device nvme", "offload_parameters_device", "means nothing"),
+        ("--sharding zero3 --offload parameters,optimizer --offload-parameters-max-in-cpu 4", "max_in_cpu", "on NVMe"),
+        (f"{DRIVE} --offload-parameters-buffer-count 0", "offload_parameters_buffer_count", "1"),
+        (f"{DRIVE} --offload-parameters-buffer-size 19298687", "offload_parameters_buffer_size", "19298688 or more"),
+        (f"{DRIVE} --stage3-param-persistence-threshold 9999999", "persistence_threshold", "less than 2359296"),
+        ("--sharding ddp --gpus 4 --offload-parameters-device nvme", "device", "belongs to"),
         ("--sharding zero2 --gpus 4 --offload parameters", "offload", "not modelled"),
         ("--sharding zero2 --gpus 4 --offload gradients", "offload", "optimizer that steps them"),
         ("--sharding zero2 --gpus 4 --offload optimizer --overlap-comm", "overlap_comm", "not modelled"),
@@ -134,3 +141,15 @@ def test_what_goes_to_the_drive_leaves_the_host() -> None:
     assert drive["host"]["states_bytes"] < cpu["host"]["states_bytes"] // 2  # the buffers are left
     shown = run(*ZERO, "zero3", *away[:2], "--offload-optimizer-device", "nvme").out
     assert " on NVMe; " in shown
+
+
+def test_parameters_on_nvme_have_deepspeeds_defaults() -> None:
+    found = run(*JOB, *DRIVE.split(), "--format", "json").document
+    parallel = found["job"]["parallel"]
+    sizes = [parallel[f"offload_parameters_{key}"] for key in ("buffer_count", "buffer_size", "max_in_cpu")]
+    assert sizes == [5, 100_000_000, 1_000_000_000]
+    assert found["host"]["drive_bytes"] > 0
+    assert found["host"]["from_drive_bytes"] == 0  # all of it stays on the host
+    plain = run(*JOB, *DRIVE.split()[:-1], "cpu", "--format", "json").document
+    assert plain["job"]["parallel"]["offload_parameters_buffer_count"] is None
+    assert plain["peak"] == found["peak"]

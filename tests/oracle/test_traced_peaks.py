@@ -42,6 +42,7 @@ UNDECLARED = {
     "losses_more",
     "returned",
     "titan",
+    "sharded_activations",
 }
 """Files of rows that do not say how many parameters their models have."""
 

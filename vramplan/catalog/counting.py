@@ -11,9 +11,23 @@ _LENGTH = 8  # tokens: parameters do not depend on it
 
 def parameters_of(shape: ModelShape) -> int:
     """How many parameters the model has, tied ones once."""
+    return replay(_setup_of(shape)).parameters
+
+
+def sizes_of(shape: ModelShape) -> tuple[int, ...]:
+    """Elements of each parameter that is trained."""
+    from vramplan.memory.iteration import recipe_of  # few ask for them
+    from vramplan.memory.precision import precision_of
+    from vramplan.memory.sharding.zero_layout import order_of
+
+    setup = _setup_of(shape)
+    return order_of(recipe_of(setup, precision_of(setup.precision)), None, ()).sizes
+
+
+def _setup_of(shape: ModelShape) -> Setup:
     if shape.family == "mpt" and shape.positions == "learned":
         shape = shape._replace(family="foundry")  # the code that has them
-    setup = Setup(
+    return Setup(
         model=shape,
         precision="amp-bf16",
         sequence_length=min(_LENGTH, shape.max_positions) if shape.takes_text else 0,
@@ -25,4 +39,3 @@ def parameters_of(shape: ModelShape) -> int:
         accumulating=False,
         hold_outputs=False,
     )
-    return replay(setup).parameters

@@ -272,6 +272,22 @@ def _job(
         str | None,
         _option("--offload-optimizer-buffer-count", metavar="N", help="ZeRO-3: buffers on the way to NVMe."),
     ] = None,
+    offload_parameters_device: Annotated[
+        str | None,
+        _option("--offload-parameters-device", metavar="NAME", help="ZeRO-3: cpu, or nvme for offloaded parameters."),
+    ] = None,
+    offload_parameters_buffer_count: Annotated[
+        str | None,
+        _option("--offload-parameters-buffer-count", metavar="N", help="ZeRO-3: buffers for parameters from NVMe."),
+    ] = None,
+    offload_parameters_buffer_size: Annotated[
+        str | None,
+        _option("--offload-parameters-buffer-size", metavar="N", help="ZeRO-3: elements of each of these buffers."),
+    ] = None,
+    offload_parameters_max_in_cpu: Annotated[
+        str | None,
+        _option("--offload-parameters-max-in-cpu", metavar="N", help="ZeRO-3: elements that stay on the host."),
+    ] = None,
     activation_model: Annotated[
         str | None, _option("--activation-model", metavar="NAME", help="Textbook: book, zero-paper, korthikanti.")
     ] = None,
@@ -457,6 +473,10 @@ PARALLEL_KEYS = (
     "sub_group_size",
     "offload_optimizer_device",
     "offload_optimizer_buffer_count",
+    "offload_parameters_device",
+    "offload_parameters_buffer_count",
+    "offload_parameters_buffer_size",
+    "offload_parameters_max_in_cpu",
     "devices_per_node",
 )
 ADAPTER_KEYS = {

@@ -94,12 +94,20 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
     fields, sharding = resolver.raw.fields, job.sharding
     assert sharding is not None
     kind = sharding.kind
+    parallel = fields.fields("parallel") or fields
     if kind == DDP:
         if job.optimizer_in_backward:
             message = f"true contradicts {kind}, which sums gradients in buckets before any is stepped"
             fields.refuse("optimizer_in_backward", message, hint="leave it out, or one device")
+        if job.offload_activations and sharding.bucket_views and job.gradient_accumulation_steps != 1:
+            # gradients of earlier micro-steps are known block by block, and what forward leaves does not hide that
+            message = "true is not modelled with activations on the host and accumulation"
+            parallel.refuse("gradient_as_bucket_view", message, hint="leave it out, or gradient_accumulation_steps: 1")
         return
-    parallel = fields.fields("parallel") or fields
+    if sharding.zero is not None and sharding.zero.parameter_drive is not None:
+        from vramplan.job.zero_drives import check_parameter_drive  # only these jobs pay for it
+
+        check_parameter_drive(parallel, job)
     for key, given in untraced_with_shards(job).items():
         if key == "sharding":
             parallel.refuse(key, f"{kind} is not modelled for {given}", hint="use ddp")

@@ -100,6 +100,10 @@ DEVICES_PER_NODE = 8  # where a job does not say: of an HGX board, and of the DG
 PIPELINE_SPLITS = ("blocks", "embedding-and-head")
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather")
 SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
+PARAMETER_DRIVE_KEYS = (
+    *("offload_parameters_device", "offload_parameters_buffer_count", "offload_parameters_buffer_size"),
+    "offload_parameters_max_in_cpu",
+)
 PARALLEL_KEYS = (
     *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
     *("no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype", "pipeline_split"),
@@ -107,13 +111,17 @@ PARALLEL_KEYS = (
     *("reduce_bucket_size", "allgather_bucket_size", "overlap_comm", "contiguous_gradients"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
     *("sub_group_size", "devices_per_node", "offload_optimizer_device", "offload_optimizer_buffer_count"),
+    *PARAMETER_DRIVE_KEYS,
 )
 ZERO_SIZES = (
     *("reduce_bucket_size", "allgather_bucket_size", "sub_group_size"),
     *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
 )
 ZERO_SWITCHES = ("overlap_comm", "contiguous_gradients")
-ZERO_KEYS = (*ZERO_SIZES, *ZERO_SWITCHES, "offload_optimizer_device", "offload_optimizer_buffer_count")
+ZERO_KEYS = (
+    *(*ZERO_SIZES, *ZERO_SWITCHES, "offload_optimizer_device", "offload_optimizer_buffer_count"),
+    *PARAMETER_DRIVE_KEYS,
+)
 OFFLOAD_DEVICES = ("cpu", "nvme")
 MODELLED_SHARDINGS = (
     *("none", "ddp", "fsdp", "fsdp-grad-op", "hsdp:N", "zero1", "zero2", "zero3", "distributed-optimizer"),

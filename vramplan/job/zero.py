@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog.fields import Fields
 from vramplan.job import vocabulary as words
+from vramplan.job.zero_drives import drive_buffers, drives_to_dict, parameter_drive, read_drives
 from vramplan.spec import ZERO_STAGES, Sharded, Zero
 
 if TYPE_CHECKING:
@@ -34,9 +35,6 @@ AUTO: dict[str, Callable[[int], int]] = {
 Source: transformers 5.23.0, src/transformers/integrations/deepspeed.py, HfTrainerDeepSpeedConfig.
 """
 
-DEVICE, BUFFERS = "offload_optimizer_device", "offload_optimizer_buffer_count"
-STATES_IN_BUFFERS = 4  # of Adam: weights, their gradients and two moments are in buffers at once; also the default
-
 STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
 ONLY_STAGE_3 = (*STAGE_3, "sub_group_size")
 
@@ -45,13 +43,10 @@ def read_zero(parallel: Fields) -> dict[str, Any]:
     """The switches that are given."""
     sizes = {key: parallel.integer(key, minimum=0, maximum=MAX_ELEMENTS) for key in words.ZERO_SIZES}
     switches = {key: parallel.boolean(key) for key in words.ZERO_SWITCHES}
-    drive = {
-        DEVICE: parallel.word(DEVICE, words.OFFLOAD_DEVICES),
-        BUFFERS: parallel.integer(BUFFERS, minimum=STATES_IN_BUFFERS, maximum=1024),
-    }
+    drives = read_drives(parallel, MAX_ELEMENTS)
     if sizes["reduce_bucket_size"] == 0:
         parallel.problem("reduce_bucket_size", "a bucket of 0 elements holds no gradient")
-    return {key: value for key, value in {**sizes, **switches, **drive}.items() if value is not None}
+    return {key: value for key, value in {**sizes, **switches, **drives}.items() if value is not None}
 
 
 def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
@@ -81,30 +76,11 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
         zero=Zero(
             reduce_bucket_size=sizes["reduce_bucket_size"],
             overlap_comm=overlap,
-            drive_buffers=_drive_buffers(resolver, fields, given, kind),
+            drive_buffers=drive_buffers(resolver, fields, given, kind),
+            parameter_drive=parameter_drive(resolver, fields, given, kind),
             **{key.removeprefix("stage3_"): sizes.get(key, DEFAULTS[key]) for key in ONLY_STAGE_3},
         ),
     )
-
-
-def _drive_buffers(resolver: Resolver, fields: Fields, given: dict[str, Any], kind: str) -> int | None:
-    """How many buffers on the host an optimizer on NVMe passes through; None if it is not there."""
-    if "optimizer" not in resolver.raw.offload:
-        for key in (DEVICE, BUFFERS):
-            if key in given:
-                fields.refuse(key, "means nothing without an offloaded optimizer", hint="offload: [optimizer]")
-        return None
-    if given.get(DEVICE, "cpu") == "cpu":
-        if BUFFERS in given:
-            fields.refuse(BUFFERS, "belongs to an optimizer on NVMe", hint=f"{DEVICE}: nvme")
-        if DEVICE not in given and kind == "zero3":
-            resolver.assume(f"parallel.{DEVICE}", "cpu", "the memory of the host")
-        return None
-    if kind != "zero3":
-        fields.refuse(DEVICE, f"nvme belongs to parallel.sharding zero3, not to {kind}", hint="--sharding zero3")
-    if BUFFERS not in given:
-        resolver.assume(f"parallel.{BUFFERS}", STATES_IN_BUFFERS, "DeepSpeed's default")
-    return int(given.get(BUFFERS, STATES_IN_BUFFERS))
 
 
 def _size(resolver: Resolver, key: str, given: dict[str, Any], kind: str) -> int:
@@ -128,8 +104,7 @@ def zero_to_dict(sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:
     found["overlap_comm"] = zero.overlap_comm
     if sharding.kind == "zero3":
         found |= {key: getattr(zero, key.removeprefix("stage3_")) for key in ONLY_STAGE_3}
-        if "optimizer" in offload:
-            found |= {DEVICE: "cpu" if zero.drive_buffers is None else "nvme", BUFFERS: zero.drive_buffers}
+        found |= drives_to_dict(zero, offload)
     return found
 
 

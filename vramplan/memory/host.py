@@ -34,5 +34,5 @@ def host_of(record: Record, job: Job, micro_batch: int, steps: int | None) -> Ho
         to_device_bytes=to_device,
         drive_bytes=0 if kept is None else kept.drive_bytes,
         to_drive_bytes=0 if kept is None else kept.to_drive_bytes,
-        from_drive_bytes=0 if kept is None else kept.from_drive_bytes,
+        from_drive_bytes=0 if kept is None else kept.from_drive_bytes + kept.each_from_drive_bytes * (times - 1),
     )

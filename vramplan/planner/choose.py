@@ -99,7 +99,7 @@ def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
         or accumulation.smallest()
     )
     peak = judge.footprint(strategy, schedule)
-    verdict = judge.verdict(peak)
+    verdict = judge.verdict_at(strategy, schedule, peak)
     largest = judge.largest_micro_batch(strategy, schedule.accumulates, judge.limits.device)
     return Rung(strategy, schedule, peak, verdict, largest, strategy)
 
@@ -117,7 +117,7 @@ def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung
     own = judge.at_steps(chosen.gradient_accumulation_steps)
     peak = own.footprint(strategy, chosen)
     largest = own.largest_micro_batch(strategy, chosen.accumulates, own.limits.device)
-    return Rung(strategy, chosen, peak, own.verdict(peak), largest, strategy)
+    return Rung(strategy, chosen, peak, own.verdict_at(strategy, chosen, peak), largest, strategy)
 
 
 def _piped_figure(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int:
@@ -167,7 +167,8 @@ def largest_schedule_within(
         micro = schedule.micro_batch_size
         if _certainly_above(judge, strategy, schedule, limit_bytes):
             continue
-        if judge.held_bytes(strategy, micro, schedule.accumulates) <= limit_bytes:
+        within = judge.held_bytes(strategy, micro, schedule.accumulates) <= limit_bytes
+        if within and judge.is_on_host(strategy, micro, schedule.accumulates):
             return schedule
     return None
 

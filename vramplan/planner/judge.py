@@ -203,8 +203,22 @@ class Judge:
             return FITS
         return TIGHT if peak.low <= self.usable_bytes else DOES_NOT_FIT
 
+    def verdict_at(self, strategy: str, schedule: Schedule, peak: Footprint) -> str:
+        """The same of a schedule, which the host has to hold too."""
+        held = self.is_on_host(strategy, schedule.micro_batch_size, schedule.accumulates)
+        return self.verdict(peak) if held else DOES_NOT_FIT
+
+    def is_on_host(self, strategy: str, micro: int, accumulates: bool) -> bool:
+        """Whether what is offloaded fits there; true where nothing is."""
+        job = self.job
+        if not (job.offload or job.offload_activations):
+            return True
+        from vramplan.planner.on_host import is_within  # few jobs offload
+
+        return is_within(self, strategy, micro, accumulates)
+
     def largest_micro_batch(self, strategy: str, accumulates: bool, limit_bytes: int) -> int:
-        """The largest micro-batch with which the allocator holds no more than the limit; 0 if none.
+        """The largest micro-batch with which the allocator holds no more than the limit, and the host all; 0 if none.
 
         The envelope leaves out the rounding of sizes per sample, so exact replays settle its answer.
         """
@@ -223,8 +237,13 @@ class Judge:
             found = max(found, 2)
             while found < LARGEST_MICRO_BATCH and within(found + 1):
                 found += 1
-            return found
-        return 1 if within(1) else 0
+        else:
+            found = 1 if within(1) else 0
+        if found and not self.is_on_host(strategy, found, accumulates):
+            from vramplan.planner.on_host import largest_within
+
+            found = largest_within(self, strategy, accumulates, found - 1)
+        return found
 
     def gradient_bytes(self, strategy: str) -> int:
         """Bytes of all gradients at once."""

@@ -33,7 +33,7 @@ def place(judge: Judge, strategy: str, schedule: Schedule) -> Placed:
         found = least_recomputation(sizes, judge.limits.high)
         placement = spelled(smallest_peak(sizes) if found is None else found)
     peak = judge.footprint(placement, schedule)
-    return Placed(placement, peak, judge.verdict(peak))
+    return Placed(placement, peak, judge.verdict_at(placement, schedule, peak))
 
 
 def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:

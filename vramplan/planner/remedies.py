@@ -79,7 +79,7 @@ def _settled(judge: Judge, strategy: str, schedule: Schedule) -> tuple[Footprint
 
         return place(judge, strategy, schedule)[1:] if fits(judge, schedule, judge.limits.low) else None
     peak = judge.footprint(strategy, schedule)
-    verdict = judge.verdict(peak)
+    verdict = judge.verdict_at(strategy, schedule, peak)
     return None if verdict == DOES_NOT_FIT else (peak, verdict)
 
 
@@ -89,7 +89,7 @@ def _fits(judge: Judge, strategy: str, schedule: Schedule) -> bool:
         from vramplan.planner.placements import fits
 
         return fits(judge, schedule, judge.limits.high)
-    return judge.verdict(judge.footprint(strategy, schedule)) == FITS
+    return judge.verdict_at(strategy, schedule, judge.footprint(strategy, schedule)) == FITS
 
 
 def _whole_card(base: Job, schedule: Schedule) -> Iterator[Change]:

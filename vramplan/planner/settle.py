@@ -55,7 +55,12 @@ def _at(judge: Judge, rung: Rung, schedule: Schedule, *, looks_for_largest: bool
     largest = rung.largest_micro_batch_size
     if rung.strategy != OPTIMAL and looks_for_largest:
         largest = _largest_micro_batch(judge, rung.strategy, schedule, largest)
-    return rung._replace(schedule=schedule, peak=peak, verdict=judge.verdict(peak), largest_micro_batch_size=largest)
+    return rung._replace(
+        schedule=schedule,
+        peak=peak,
+        verdict=judge.verdict_at(rung.placement, schedule, peak),
+        largest_micro_batch_size=largest,
+    )
 
 
 def _largest(judge: Judge, accumulation: Accumulation, strategy: str, figure: str) -> Schedule | None:

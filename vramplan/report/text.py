@@ -340,8 +340,10 @@ def _why_not(result: FitResult, figures: Figures, width: int) -> list[Line]:
     if result.verdict != DOES_NOT_FIT or not result.components:
         return []
     if result.headroom_bytes >= 0 and result.host is not None:
-        need = text_of(gib_up(result.host.node_bytes))
-        spans = [Span("decided by "), Span("the host", "strong"), Span(f", whose node needs {need} GiB")]
+        need = f"whose node needs {text_of(gib_up(result.host.node_bytes))} GiB"
+        if result.job["host_memory"] is None:  # then nothing is compared with it
+            need = "where the engine has too few buffers"
+        spans = [Span("decided by "), Span("the host", "strong"), Span(f", {need}")]
         return [(Span("Why not", "heading"),), *wrap(spans, width, first=2, rest=2)]
     part, hundredths = max(zip(result.components, figures.components, strict=True), key=lambda pair: pair[0].bytes)
     spans = [

@@ -28,6 +28,9 @@ class HostStates(NamedTuple):
     drive_bytes: int = 0  # of files on NVMe
     to_drive_bytes: int = 0  # in a step
     from_drive_bytes: int = 0
+    each_from_drive_bytes: int = 0  # in each micro-step before the last
+    stops: str = ""  # why the engine gives up, where it does for certain
+    doubts: str = ""  # why it may
 
 
 class Shard(NamedTuple):

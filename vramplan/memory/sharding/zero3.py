@@ -188,13 +188,17 @@ class Zero3:
         room = min(zero.max_live_parameters - self.live, zero.prefetch_bucket_size)
         ahead: list[int] = []
         elements = 0
-        while self.queue and elements < room:
+        while self.queue and elements < room and not self._is_away(self.queue[0][0]):
             one, step = self.queue.popleft()
             self.fetched_for[one] = max(self.fetched_for[one], step)
             if one not in self.whole and one not in self.coming and one not in ahead:
                 ahead.append(one)
                 elements += self.sizes[one]
         self._gather(ahead)
+
+    def _is_away(self, one: int) -> bool:
+        """Whether a part is where it cannot be gathered from."""
+        return False
 
     def _gather(self, wanted: Sequence[int]) -> None:
         """One parameter is gathered where it will be; of several each is copied out of the buffer.

@@ -52,7 +52,7 @@ class Offloaded3(Zero3):
             copies = [self._copied(one) for one in wanted]
             del copies
 
-    def _copied(self, one: int) -> Tensor:
+    def _copied(self, one: int) -> Tensor | None:
         self.gathered += self.parts[one]
         return self._new("_to_copy", self.parts[one], COMMUNICATION)
 
@@ -112,11 +112,12 @@ class Offloaded3(Zero3):
         self.kept.clear()
         self.norms.clear()
         small = [one for one, stays in enumerate(self.stays) if stays]
+        before = self.gathered
         copies = [self._copied(one) for one in small] if self.hosts_parameters else []
         self._gather_small()
         copies.clear()
         self.whole.clear()
-        self.tape.host_states = self.host_states(sum(self.parts[one] for one in small))
+        self.tape.host_states = self.host_states(self.gathered - before)
 
     def states(self) -> list[State]:
         """The parts of the weights, unless they are on the host, and the bucket."""
@@ -130,8 +131,7 @@ class Offloaded3(Zero3):
     def host_states(self, small: int) -> HostStates:
         """Pinned are gradients, in 16 bits and in fp32, and parameters; the master copy and the moments are not.
 
-        Where parameters are on the host, each part was pinned by itself before they were one buffer: its block stays
-        with PyTorch's allocator of pinned memory. `small` are the elements of the parts that stay whole.
+        `small` are the elements of the parts that came to the device after the step, of parameters that stay whole.
         """
         itemsize, elements = self.policy.dtype.itemsize, sum(self.parts)
         drive = self.policy.zero.drive_buffers is not None
@@ -139,18 +139,15 @@ class Offloaded3(Zero3):
         here = [group for group in self.groups() if group not in away]
         pinned = [elements * itemsize, *(group * FP32.itemsize for group in here)]
         buffers = (self.policy.zero.drive_buffers or 0) * _aligned(max(self.groups())) * FP32.itemsize
-        left: list[int] = []
-        if self.hosts_parameters:
-            pinned.append(elements * itemsize)
-            left = [part * itemsize for part, stays in zip(self.parts, self.stays, strict=True) if not stays]
+        parameters, blocks = self._parameters_on_host() if self.hosts_parameters else (0, 0)
         pageable = (1 + MOMENTS) * sum(here) * FP32.itemsize
         files = (1 + MOMENTS) * sum(map(_aligned, away)) * FP32.itemsize
         gradients = sum(self._swapped(one) for one in self.on_drive) * FP32.itemsize
         each_up = (self.gathered - small + elements if self.hosts_parameters else elements) * itemsize
         last_up = small * itemsize if self.hosts_parameters else elements * itemsize
         return HostStates(
-            bytes=sum(pinned) + buffers + pageable,
-            pinned_bytes=sum(map(pinned_block, (*pinned, *left))) + buffers,
+            bytes=sum(pinned) + parameters + buffers + pageable,
+            pinned_bytes=sum(map(pinned_block, pinned)) + blocks + buffers,
             pageable_bytes=pageable,
             to_host_bytes=elements * (itemsize + FP32.itemsize),
             to_device_bytes=each_up + last_up,
@@ -160,6 +157,17 @@ class Offloaded3(Zero3):
             to_drive_bytes=files + gradients,
             from_drive_bytes=files + gradients,
         )
+
+    def _parameters_on_host(self) -> tuple[int, int]:
+        """Bytes of the parts, and of the pinned blocks.
+
+        Each part was pinned by itself before they were one buffer: its block stays with PyTorch's allocator of pinned
+        memory.
+        """
+        itemsize = self.policy.dtype.itemsize
+        whole = sum(self.parts) * itemsize
+        left = [part * itemsize for part, stays in zip(self.parts, self.stays, strict=True) if not stays]
+        return whole, pinned_block(whole) + sum(map(pinned_block, left))
 
 
 def _aligned(elements: int) -> int:

@@ -28,5 +28,6 @@ def basis_of_zero(record: Record, job: Job, alone: dict[str, str]) -> dict[str, 
             basis["gradients"] = "parts on their way to the host"
         if "parameters" in job.offload:
             small = zero.param_persistence_threshold
-            basis["weights"] = f"those of at most {small:,} elements; the rest is on the host"
+            where = "on the host" if zero.parameter_drive is None else "on the host and on NVMe"
+            basis["weights"] = f"those of at most {small:,} elements; the rest is {where}"
     return basis

@@ -35,6 +35,12 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         if setup.offload:
             from vramplan.memory.sharding.zero3_offload import Offloaded3  # only these jobs pay for it
 
+            drive = setup.sharding.zero.parameter_drive
+            if drive is not None:
+                from vramplan.memory.sharding.zero3_drive import Swapped3
+
+                accumulating = setup.accumulating
+                return Swapped3(tape, of_stage_3, order, setup.offload, drive, accumulating=accumulating)
             return Offloaded3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
         return zero3.Zero3(tape, of_stage_3, order)
     order = order_of(recipe, tape.trained, key)
