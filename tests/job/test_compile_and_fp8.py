@@ -10,7 +10,7 @@ from vramplan.answer import decide
 from vramplan.errors import InputError, UsageError
 from vramplan.explanation import explain
 from vramplan.job import build_job
-from vramplan.memory.budget import COMPILED_MARGIN_PERCENT, HIGH_PERCENT
+from vramplan.memory.bands import COMPILED, PLAIN
 from vramplan.memory.precision import PRECISIONS
 from vramplan.placement import placements_of
 from vramplan.planner.judge import Judge
@@ -100,8 +100,8 @@ def test_the_basis_is_stated_and_the_band_is_wider() -> None:
     assert [one.value for one in job.assumptions if one.key == "compile"] == [True]
     peak = decide(job).choice.rung.peak
     context = Judge(job).context_bytes
-    assert peak.high == -(-peak.allocated * (HIGH_PERCENT + COMPILED_MARGIN_PERCENT) // 100) + context
-    assert peak.low == -(-peak.allocated * (100 - COMPILED_MARGIN_PERCENT) // 100) + -(-context // 2)
+    assert peak.high == -(-peak.allocated * (100 + PLAIN.above + COMPILED.above) // 100) + context
+    assert peak.low == -(-peak.allocated * (100 - COMPILED.below) // 100) + -(-context // 2)
     plain = decide(build_job(keys)).choice.rung.peak
     assert plain.low == plain.allocated + -(-context // 2)
 

@@ -6,14 +6,14 @@ import pytest
 
 from tests.oracle.compare import COMPILED, Row, rows, rows_of_every_block
 from vramplan.catalog.config_classes import FAMILIES
-from vramplan.memory.budget import COMPILED_MARGIN_PERCENT
+from vramplan.memory import bands
 from vramplan.models import compiled_graphs
 
 pytestmark = pytest.mark.truth
 
 # The order in which Inductor schedules kernels, and which dead buffer it holds for a later one of the same size, are
 # its own search: under checkpoints a block's recomputation may begin before the block after it is done.
-PEAK = COMPILED_MARGIN_PERCENT / 100
+PEAK = bands.COMPILED.below / 100
 # Inside a checkpointed block of forward, fp32 copies come and go that are not followed; they decide no peak.
 FORWARD = 0.15
 # What is saved is the cut's choice, which the rules are about. Left over are the statistics of normalisation where the

@@ -1,20 +1,17 @@
 """From allocated bytes to what the device shows, and the band around it.
 
-Until the allocator is simulated these are the contract's factors (docs/job-format.md, "Verdict"). Demand rounds up.
+Where the allocator is not simulated these are the contract's factors (docs/job-format.md, "Verdict"). Demand rounds up.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from vramplan.memory.bands import PLAIN, Margin
+
 # Reserved over allocated in published runs: +1.6 and +13 % (NVIDIA/Megatron-LM issues 965 and 5662), +4 to +17 %
 # (KellerJordan/modded-nanogpt logs), +0.3 to +0.4 % at an out-of-memory (tatsu-lab/stanford_alpaca issues 189, 218).
 RESERVED_PERCENT = 104
-HIGH_PERCENT = 110  # the upper end of the band
-
-# How much wider the band of a compiled step is at either end, in percent of the allocated bytes: no peak in
-# tests/oracle/compile.json or compile_more.json is as far from its prediction.
-COMPILED_MARGIN_PERCENT = 10
 
 # Without a caching allocator what is reserved is what was asked for. Above it is the workspace of cuDNN's attention,
 # which depends on the card and is made in the first step: "by default, cuDNN uses up to 256MiB" (llmc/cudnn_att.cpp).
@@ -41,7 +38,7 @@ class Footprint(NamedTuple):
 def footprint(
     allocated_bytes: int,
     outside_bytes: int,
-    margin_percent: int = 0,
+    margin: Margin = PLAIN,
     stranded_bytes: int = 0,
     simulated_bytes: int | None = None,
 ) -> Footprint:
@@ -49,22 +46,20 @@ def footprint(
 
     `outside_bytes` are on the device and not in the allocator: the CUDA context and communicators.
     `stranded_bytes` are in the allocator beside the peak: what streams keep for themselves.
-    `margin_percent` of the allocated bytes widens the band at either end. `simulated_bytes` is what a simulation of the
-    allocator says that it reserves, where there is one: the upper end is then as far above it as it is without.
+    `simulated_bytes` is what a simulation of the allocator says that it reserves, where there is one. `margin` is a
+    share of that, else of what the allocator has to hold.
     """
     held = allocated_bytes + stranded_bytes
     reserved = -(-held * RESERVED_PERCENT // 100)
-    high = -(-held * (HIGH_PERCENT + margin_percent) // 100)
+    base = held
     if simulated_bytes is not None:
-        above = high - reserved
-        reserved = max(simulated_bytes, held)
-        high = reserved + above
+        base = reserved = max(simulated_bytes, held)
     return Footprint(
         allocated=allocated_bytes,
         reserved=reserved,
         device=reserved + outside_bytes,
-        low=-(-held * (100 - margin_percent) // 100) + -(-outside_bytes // 2),
-        high=high + outside_bytes,
+        low=-(-base * (100 - margin.below) // 100) + -(-outside_bytes // 2),
+        high=-(-base * (100 + margin.above) // 100) + outside_bytes,
         stranded=stranded_bytes,
     )
 

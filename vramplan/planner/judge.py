@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from vramplan.memory.bands import estimated, simulated
 from vramplan.memory.budget import (
-    COMPILED_MARGIN_PERCENT,
-    HIGH_PERCENT,
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
     Footprint,
@@ -55,11 +54,17 @@ class Judge:
         self.usable_bytes = job.usable_bytes
         workspace = job.runtime.blas_workspace_on(job.gpu.architecture)
         self.workspace_bytes = (workspace or 0) * MULTIPLYING_THREADS  # of libraries, in the allocator
-        self.margin_percent = COMPILED_MARGIN_PERCENT if job.compile else 0
-        usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin_percent
+        split = job.split is not None and job.split.devices > 1
+        shared = job.sharding is not None and not split
+        self.margin = estimated(compiled=job.compile, shared=shared, split=split)
+        self.simulated_margin = self.margin
+        if job.allocator is not None:
+            family = job.model.published_family or job.model.family
+            self.simulated_margin = simulated(family, compiled=job.compile, shared=shared, split=split)
+        usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
-            high=max(0, (usable - outside) * 100 // (HIGH_PERCENT + margin)),
-            low=max(0, (usable - -(-outside // 2)) * 100 // (100 - margin)),
+            high=max(0, (usable - outside) * 100 // (100 + margin.above)),
+            low=max(0, (usable - -(-outside // 2)) * 100 // (100 - margin.below)),
             device=allocated_limit(usable, outside),
         )
         if not job.runtime.caches:
@@ -159,7 +164,8 @@ class Judge:
             return static_footprint(allocated, self.outside_bytes)
         reservation = self.reservation(strategy, schedule) if simulated else None
         reserved = None if reservation is None else reservation.reserved_bytes
-        return footprint(allocated, self.outside_bytes, self.margin_percent, stranded, reserved)
+        margin = self.margin if reserved is None else self.simulated_margin
+        return footprint(allocated, self.outside_bytes, margin, stranded, reserved)
 
     @property
     def waits_for_steps(self) -> bool:
@@ -177,12 +183,12 @@ class Judge:
     @property
     def simulates(self) -> bool:
         """Whether the caching allocator is simulated."""
-        return self.job.allocator is not None
+        return self.job.allocator is not None and self.job.runtime.caches
 
     def reservation(self, strategy: str, schedule: Schedule) -> Reservation | None:
         """What the allocator reserves for a run of a schedule; None where that is estimated."""
         settings = self.job.allocator
-        if settings is None:
+        if settings is None or not self.simulates:
             return None
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         key = (strategy, micro, accumulates)
