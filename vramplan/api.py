@@ -57,6 +57,7 @@ class JobKeys(TypedDict, total=False):
     generation_length: int | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
+    bitsandbytes: str | None
     frozen: Sequence[str] | None
     offload: Sequence[str] | None
     parallel: Mapping[str, Any] | None
@@ -129,6 +130,7 @@ class Job:
     generation_length: int | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
+    bitsandbytes: str | None
     frozen: tuple[str, ...] | None
     offload: tuple[str, ...] | None
     parallel: Mapping[str, Any] | None

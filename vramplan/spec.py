@@ -190,6 +190,7 @@ class Runtime(NamedTuple):
     blas_workspace_by_architecture: Mapping[str, int | None] = MappingProxyType({})
     process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
+    quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own
     caches: bool = True  # whether an allocator keeps what is freed; else everything is allocated once
     model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
     defaults: Mapping[str, Any] = MappingProxyType({})  # what a job has where it says nothing (job/runtime.py)
@@ -334,7 +335,7 @@ class Job(NamedTuple):
     expert_imbalance: float | None = None  # tokens of the most loaded expert over the mean; None: there are no experts
     expert_capacity_factor: float | None = None  # tokens that an expert takes over the mean; None: all
     expert_pad_to_capacity: bool = False  # each expert gets as many as it takes
-    loss: str = "standard"  # standard (what the runtime does) | fp32-logits | chunked:N | fused | dpo
+    loss: str = "standard"  # standard (what the runtime does) | fp32-logits | half-logits | chunked:N | fused | dpo
     compile: bool = False  # torch.compile around the model, its loss included
     label_smoothing: float = 0.0  # the figure itself costs nothing
     dpo_reference: str | None = None  # of the loss dpo: model | precomputed | adapter-off
@@ -348,6 +349,7 @@ class Job(NamedTuple):
     frozen: tuple[str, ...] = ()  # parts of the model that are not trained
     adapter: Adapter | None = None
     quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8 | gptq-int4
+    bitsandbytes: str | None = None  # the release that multiplies them; None: the one that was read
     sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
     split: Split | None = None  # None: each device has a whole replica
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer

@@ -14,6 +14,9 @@ that compute nothing), and logits cast to fp32. No byte of them came from this p
 `returned.json` holds the forward pass and loss of Transformers 4.38's Llama, which casts the logits itself and returns
 them in fp32, around the model of 5.23, with the output held through backward.
 
+`half_logits.json` holds random configurations whose `loss_function` was replaced by one that shifts a copy of the
+logits and casts nothing, as models do that bring their code with them (Qwen/Qwen-7B, modeling_qwen.py).
+
 `moe.json` holds mixtures of experts: the models of the profiles, whole and cut to a few blocks, and random
 configurations. The meta function of `_grouped_mm` takes bf16 alone; for the traces it takes what the CUDA kernel takes
 (aten/src/ATen/native/GroupedMMUtils.h). Gradients of `index`, `gather` and `topk` are written in place, as autograd
@@ -55,6 +58,10 @@ holds one block alone is one of Transformers' own switch. `pairs_beside.json` ho
 and torch.amp.GradScaler. `checkpoints.json` holds checkpoints with use_reentrant=True, and
 torch.autograd.graph.save_on_cpu around the forward pass, with the bytes that it packs; pinned blocks are those bytes
 rounded to powers of two, which no trace shows. `steps.json` holds optimizers in backward and after it, side by side.
+
+Quantized rows of `litgpt.json` have weights that Fabric 2.6.6 makes fp16 first. Those that name a release of
+bitsandbytes ran through the MatMul4Bit of 0.49.2; where it is 0.41.1, that function kept its input as the older one
+does, and the rest, which differs in nothing that is allocated, is that of 0.49.2.
 
 Rows of `families.json` with several blocks in one checkpoint: each block has the arguments (mask, rotary positions) of
 its own kind; of a block that returns more than its hidden state, the rest lives until the next one has returned.

@@ -37,6 +37,7 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `losses.json`, `heads.json`, `smoothing.json` | chunked, fused and fp32 losses, smoothed labels |
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `losses_more.json` | all of these for the other families; classification heads of causal models, packed sequences |
+| `half_logits.json` | losses over logits of 16 bits |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `frozen.json` | frozen parts of the model types that are not in `adapters.json` |
 | `adapted.json`, `adapters_more.json` | their adapters |

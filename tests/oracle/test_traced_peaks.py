@@ -18,6 +18,7 @@ pytestmark = pytest.mark.truth
 UNDECLARED = {
     "zero",
     "zero_offload",
+    "half_logits",
     "random",
     "optimizers",
     "selective",
@@ -192,7 +193,7 @@ def test_the_rows_of_two_stacks_cover_what_is_modelled() -> None:
 def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
     jobs = [row.job for file in ("selective", "losses") for row in rows(file)]
     assert {job.every_second_matmul for job in jobs if job.activation_checkpointing == "selective-op"} == {True, False}
-    others = [row.job for file in ("heads", "preference", "losses_more") for row in rows(file)]
+    others = [row.job for file in ("heads", "preference", "losses_more", "half_logits") for row in rows(file)]
     heads = {(job.model.family, job.loss.partition(":")[0]) for job in others}
     of_families = {name for kind in MODEL_TYPES.values() for name in [kind.family] if head_losses(name)}
     traced = heads | {(job.model.family, job.loss.partition(":")[0]) for job in jobs}

@@ -53,6 +53,7 @@ OPTIMIZERS = ("adamw", "adam", "sgd", "adamw-8bit", "adamw-paged", "adamw-8bit-p
 ATTENTIONS = ("eager", "flash", "efficient", "sdpa")
 SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "distributed-optimizer")
 DTYPES = ("fp32", "bf16", "fp16")
+QUANTIZED_FROM = ("bf16", "fp16")
 
 
 def _one_of(words: Sequence[str]) -> Read:
@@ -68,6 +69,16 @@ def _context(fields: Fields, name: str) -> int | None:
 
 def _boolean(fields: Fields, name: str) -> bool | None:
     return fields.boolean(name)
+
+
+def _release(fields: Fields, name: str) -> str | None:
+    text = fields.text(name)
+    if text is not None:
+        from vramplan.models.bitsandbytes import NEWEST, OLDEST, is_known, is_release  # only its profiles pay for it
+
+        if not (is_release(text) and is_known(text)):
+            fields.problem(name, f"{text!r} is no release from {OLDEST} to {NEWEST}")
+    return text
 
 
 def _text(fields: Fields, name: str) -> str | None:
@@ -106,6 +117,7 @@ DEFAULTS: dict[str, Read] = {
     "dropout": _probability,
     "hold_outputs": _boolean,
     "compile": _boolean,
+    "bitsandbytes": _release,
     "checkpoint_reentrant": _boolean,
     "sharding": _one_of(SHARDINGS),
     "no_sync": _boolean,
@@ -129,6 +141,7 @@ _READERS: dict[str, Read] = {
     "embedding_states": _one_of(EMBEDDING_STATES),
     "caching_allocator": _boolean,
     "model_code": _one_of(MODEL_CODES),
+    "quantized_from": _one_of(QUANTIZED_FROM),
     **DEFAULTS,
     "only_one_device": _boolean,
     **{ONLY + key: _words for key in ONLY_KEYS},
@@ -192,6 +205,7 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         embedding_states=found.value("embedding_states") or "as-others",
         caches=found.value("caching_allocator") is not False,
         model_code=found.value("model_code") or "transformers",
+        quantized_from=found.value("quantized_from"),
         defaults=_given(found, DEFAULTS),
         only={key.removeprefix(ONLY): words for key, words in _given(found, _READERS).items() if key.startswith(ONLY)},
         notes={key: field.note for key, field in found.fields.items() if field.note is not None},

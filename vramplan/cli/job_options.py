@@ -127,7 +127,7 @@ def _job(
         _option(
             "--loss",
             metavar="NAME",
-            help="standard, fp32-logits, chunked:N, fused, vocab-parallel, classification, dpo.",
+            help="standard, fp32-logits, half-logits, chunked:N, fused, vocab-parallel, classification, dpo.",
         ),
     ] = None,
     label_smoothing: Annotated[
@@ -349,6 +349,10 @@ def _job(
     quantization: Annotated[
         str | None,
         _option("--quantization", metavar="NAME", help="Frozen weights in few bits: nf4, nf4-double, int8, gptq-int4."),
+    ] = None,
+    bitsandbytes: Annotated[
+        str | None,
+        _option("--bitsandbytes", metavar="VERSION", help="The release that multiplies quantized weights."),
     ] = None,
     frozen: Annotated[
         str | None,

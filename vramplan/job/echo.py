@@ -68,6 +68,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "hold_outputs": job.hold_outputs,
         "adapter": None if job.adapter is None else adapter_to_dict(job.adapter),
         "quantization": job.quantization,
+        "bitsandbytes": job.bitsandbytes,
         "frozen": list(job.frozen),
         "eval_batch_size": job.eval_batch_size,
         "generation_batch_size": job.generation_batch_size,

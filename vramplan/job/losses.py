@@ -20,7 +20,7 @@ GENERATING_TASKS = ("lm", "seq2seq")
 SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 
 
-def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu | None) -> None:
+def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu | None, precision: str) -> None:
     """Refuse a loss over the head of a causal language model where the model or the GPU has none such."""
     fields, word = resolver.fields, words.pattern_word(loss)
     known = head_losses(model.family)
@@ -37,6 +37,8 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         _check_fused(resolver, gpu)
     elif word == DPO:
         _check_preference(resolver)
+    elif word == words.HALF_LOGITS and precision == "fp32":
+        fields.refuse("loss", f"{loss} means nothing in fp32, where no logits have 16 bits", hint="use standard")
 
 
 def _check_preference(resolver: Resolver) -> None:

@@ -86,6 +86,7 @@ class RawJob:
     expect: str | None = None
     max_utilization: float | None = None
     quantization: str | None = None
+    bitsandbytes: str | None = None
     frozen: tuple[str, ...] = ()
     adapter: Fields | None = None
     adapter_dropout: float | None = None  # the runtime's, for an adapter that says nothing of it
@@ -178,6 +179,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     raw.offload = tuple(_offload(fields))
     raw.offload_activations = "activations" in raw.offload
     raw.quantization = fields.word("quantization", words.QUANTIZATIONS)
+    raw.bitsandbytes = fields.text("bitsandbytes")
     raw.frozen = tuple(fields.texts("frozen") or ()) if fields.given("frozen") else ()
     raw.adapter = fields.fields("adapter")
     if raw.adapter is not None:

@@ -128,6 +128,10 @@ class Resolver:
 
             check_packing(self, model, sequence_length)
         frozen, adapter = self._trained(model, precision, loss)
+        if raw.bitsandbytes is not None:
+            from vramplan.job.bitsandbytes import check_bitsandbytes  # only these jobs pay for it
+
+            check_bitsandbytes(raw, model)
         if model is not None and model.task == "cls":
             from vramplan.job.classifiers import check_classifier  # only these jobs pay for it
 
@@ -240,6 +244,7 @@ class Resolver:
             frozen=frozen,
             adapter=adapter,
             quantization=raw.quantization,
+            bitsandbytes=raw.bitsandbytes,
             label_smoothing=raw.label_smoothing or 0.0,
             dpo_reference=reference,
             padding=raw.padding or "none",
@@ -553,7 +558,7 @@ class Resolver:
         if word in words.LM_LOSSES:
             from vramplan.job.losses import check_head_loss  # only these jobs pay for it
 
-            check_head_loss(self, loss, model, gpu)
+            check_head_loss(self, loss, model, gpu, precision)
             return loss
         if loss == "vocab-parallel" and splits_of(model.family):
             return loss

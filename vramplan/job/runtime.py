@@ -27,6 +27,9 @@ PARALLEL: dict[str, tuple[str, ...]] = {"no_sync": SHARING, "fsdp_version": SHAR
 """Keys of `parallel`, and the ways to share the states that they belong to."""
 
 
+FOUR_BITS = ("nf4", "nf4-double")
+
+
 def take_defaults(resolver: Resolver, runtime: Runtime, model: ModelShape | None, gpu: Gpu | None) -> None:
     """Fill in what the job leaves open and the profile of its runtime says; each is an assumption."""
     _take_parallel(resolver, runtime)
@@ -40,6 +43,8 @@ def take_defaults(resolver: Resolver, runtime: Runtime, model: ModelShape | None
         if not fields.present(key) and getattr(raw, key) is None and key in runtime.defaults:
             _take(resolver, runtime, key, float(runtime.defaults[key]))
     _take_loss(resolver, runtime, model)
+    if raw.quantization in FOUR_BITS and raw.bitsandbytes is None and "bitsandbytes" in runtime.defaults:
+        _take(resolver, runtime, "bitsandbytes", runtime.defaults["bitsandbytes"])
     if raw.adapter is not None and not raw.adapter.present("dropout") and "adapter_dropout" in runtime.defaults:
         raw.adapter_dropout = float(runtime.defaults["adapter_dropout"])
         resolver.assume("adapter.dropout", raw.adapter_dropout, _why(runtime, "adapter_dropout"))

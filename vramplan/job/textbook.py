@@ -65,6 +65,7 @@ _MEANINGLESS = (
     _Meaningless("frozen", ((),)),
     _Meaningless("adapter", ()),
     _Meaningless("quantization", ()),
+    _Meaningless("bitsandbytes", ()),
 )
 
 

@@ -15,8 +15,8 @@ JOB_KEYS = (
     *("attention", "loss", "label_smoothing", "dpo_reference"),
     *("padding", "packing", "compile", "dropout", "hold_outputs"),
     *("eval_batch_size", "generation_batch_size", "generation_length"),
-    *("adapter", "quantization", "frozen", "offload", "parallel", "runtime", "reserve", "expect", "max_utilization"),
-    *("host_memory", "allocator", "gpu_free", "pytorch_version", "cuda_module_loading"),
+    *("adapter", "quantization", "bitsandbytes", "frozen", "offload", "parallel", "runtime", "reserve", "expect"),
+    *("max_utilization", "host_memory", "allocator", "gpu_free", "pytorch_version", "cuda_module_loading"),
     *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
     *("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters"),
     *("base_batch_size", "base_learning_rate"),
@@ -73,7 +73,8 @@ CHECKPOINTINGS = (
 )
 
 ATTENTIONS = ("eager", "flash", "efficient", "math", "sdpa")
-LM_LOSSES = ("chunked:N", "fused", "dpo")  # over a causal language model's head
+HALF_LOGITS = "half-logits"
+LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", "dpo")  # over a causal language model's head
 MODELLED_LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", "vocab-parallel")
 LOSSES = MODELLED_LOSSES  # the last is what Megatron does anyway, and torchtitan by default
 

@@ -63,6 +63,8 @@ class Setup(NamedTuple):
     frozen: tuple[str, ...] = ()  # parts that are not trained
     adapter: Adapter | None = None
     quantization: str | None = None
+    bitsandbytes: str | None = None  # the release of its products; None: the newest that was read
+    quantized_from: str | None = None  # the element type that the runtime brings weights to before
     sharding: Sharded | None = None  # how data-parallel devices share the states
     split: Split | None = None  # how a replica is split over devices
     expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean

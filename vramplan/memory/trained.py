@@ -35,7 +35,8 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     adapter = setup.adapter
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
-    return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former)
+    releases = setup.bitsandbytes, setup.quantized_from
+    return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former, *releases)
 
 
 class Names(NamedTuple):

@@ -43,9 +43,13 @@ class Adapted:
         weights: DType,
         autocast: DType | None,
         former: dict[str, str] | None = None,
+        bitsandbytes: str | None = None,
+        quantized_from: str | None = None,
     ) -> None:
         self.adapter = adapter
         self.quantization = quantization
+        self.bitsandbytes = bitsandbytes
+        self.quantized_from = None if quantized_from is None else DTYPES[quantized_from]
         self.compute = autocast or weights
         self.former = former or {}  # names of layers that stand for tensors of experts
         self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
@@ -88,7 +92,8 @@ class Adapted:
             return None
         from vramplan.models.quantized import quantize  # only its jobs pay for it
 
-        return quantize(module, self.quantization, self.compute, tape.part)
+        how = self.bitsandbytes, self.quantized_from
+        return quantize(module, self.quantization, self.compute, tape.part, *how)
 
     def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
         """The adapter over a convolution that is a target by its name."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramplan.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Llama, apply_rotary, eager_attention, rotary_embedding
-from vramplan.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.models.recomputed import recomputable
 from vramplan.spec import LatentAttention
 from vramplan.tape.attention import scaled_dot_product
@@ -291,7 +291,7 @@ class DeepSeek(Llama):
     """DeepseekV3ForCausalLM, DeepseekV2ForCausalLM, with their loss."""
 
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES
+    head_losses = HEAD_LOSSES_OF_OTHERS
     smooths = True
     evaluates = True
     generates = True

@@ -19,7 +19,7 @@ from vramplan.models.modules import (
     ACTIVATIONS,
     ALL_SCORES,
     EMBEDDINGS,
-    HEAD_LOSSES,
+    HEAD_LOSSES_OF_OTHERS,
     SCORES,
     SELECTIVE_OP,
     LayerNorm,
@@ -178,7 +178,7 @@ class Falcon:
     """FalconForCausalLM, with its loss."""
 
     selective = SELECTIVE_OP
-    head_losses = HEAD_LOSSES
+    head_losses = HEAD_LOSSES_OF_OTHERS
     smooths = True
     evaluates = True
     generates = True

@@ -9,6 +9,7 @@ from vramplan.models.modules import (
     ALL_SCORES,
     CAUSAL_LM,
     FP32_LOGITS,
+    HALF_LOGITS,
     LOGITS,
     SCORES,
     SMOOTHED,
@@ -60,21 +61,23 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
     if loss in (FUSED, FUSED_BEFORE_AMPERE):
         assert bias is None  # FUSED_NEEDS_NO_BIAS
         return fused_loss(hidden, weight, labels, accumulates=loss == FUSED)
-    if loss == FP32_LOGITS:
-        return returned_in_fp32(hidden, weight, bias, labels, recipe)
+    if loss in (FP32_LOGITS, HALF_LOGITS):
+        return shifted_loss(hidden, weight, bias, labels, recipe)
     return chunked_loss(hidden, weight, bias, labels, recipe)
 
 
-def returned_in_fp32(
-    hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe
-) -> Output:
+def shifted_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
     """The head and loss of Transformers before 4.45: forward casts the logits, returns them so, and shifts a copy.
 
-    Source: transformers 4.38, models/llama/modeling_llama.py, LlamaForCausalLM.forward.
+    Models that bring their code with them do the same, some without the cast: Qwen is one.
+    Source: transformers 4.38, models/llama/modeling_llama.py, LlamaForCausalLM.forward; Qwen/Qwen-7B,
+    modeling_qwen.py, QWenLMHeadModel.forward.
     """
     batch, length = labels.shape
     vocabulary = recipe.shape.vocabulary_size
-    logits = to(project(hidden, weight, bias, recipe), FP32)
+    logits = project(hidden, weight, bias, recipe)
+    if recipe.loss == FP32_LOGITS:
+        logits = to(logits, FP32)
     shifted = contiguous(narrow(logits, 1, length - 1))
     targets = contiguous(after(labels, 1, 1))
     shifted = view(shifted, (batch * (length - 1), vocabulary))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.models.experts import GroupedExperts, TopKRouter
 from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Recipe, RMSNorm, run_blocks
 from vramplan.tape.operators import add, embedding
 from vramplan.tape.tape import Tape
 from vramplan.tape.tensors import INT64, Tensor
@@ -61,7 +61,7 @@ class Mixtral(Llama):
 
     float8 = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES
+    head_losses = HEAD_LOSSES_OF_OTHERS
     smooths = True
     evaluates = True
     generates = True

@@ -39,6 +39,7 @@ EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"  # par
 CAUSAL_LM_FP32 = "causal-lm-fp32"  # the model's own loss; that of a causal language model casts its logits to fp32
 CAUSAL_LM = "causal-lm"  # the same without that cast
 FP32_LOGITS = "fp32-logits"  # the losses of the other tasks do so too
+HALF_LOGITS = "half-logits"  # of code of one's own, which casts nothing
 LOGITS = "logits"  # no loss: the caller makes it of the logits
 SCORES = "scores"  # no loss: TRL's head gives the log-probabilities of the labels
 ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they are the likeliest
@@ -50,9 +51,12 @@ PREFERENCES = (DPO, DPO_PRECOMPUTED, DPO_ADAPTER_OFF)
 OUTSIDE_LOSSES = {LABEL_SMOOTHER: LOGITS, **dict.fromkeys(PREFERENCES, ALL_SCORES)}
 """Losses that the training loop makes when the model has returned, and what the model is asked for."""
 
-HEAD_LOSSES = ("chunked:N", "fused", "dpo")  # instead of a causal language model's own
-HEAD_LOSSES_WITH_BIAS = ("chunked:N", "dpo")  # of a head with a bias, which LigerForCausalLMLoss does not take
-HEAD_LOSSES_WITHOUT_MASK = ("chunked:N", "fused")  # of models whose positions depend on the attention mask of pairs
+HEAD_LOSSES: tuple[str, ...] = ("half-logits", "chunked:N", "fused", "dpo")
+"""Losses instead of a causal language model's own."""
+
+HEAD_LOSSES_OF_OTHERS = HEAD_LOSSES[1:]  # of families that were not traced with the first
+HEAD_LOSSES_WITH_BIAS = ("half-logits", "chunked:N", "dpo")  # LigerForCausalLMLoss takes no head with a bias
+HEAD_LOSSES_WITHOUT_MASK = ("half-logits", "chunked:N", "fused")  # positions depend on the attention mask of pairs
 
 
 class Segment(NamedTuple):
@@ -93,7 +97,7 @@ class Recipe(NamedTuple):
     sequence_length: int
     attention: str  # eager | flash | efficient
     segments: tuple[Segment, ...]
-    loss: str  # CAUSAL_LM_FP32 | CAUSAL_LM | FP32_LOGITS | LOGITS | SMOOTHED | chunked:N | fused
+    loss: str  # CAUSAL_LM_FP32 | CAUSAL_LM | FP32_LOGITS | HALF_LOGITS | LOGITS | SMOOTHED | chunked:N | fused
     embedding_dropout: float
     attention_dropout: float
     hidden_dropout: float

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vramplan.models.adapters import GPTQ
+from vramplan.models.bitsandbytes import AT_ONCE_SINCE, FP16_UNTIL, INPUTS_DROPPED_SINCE, NEWEST, release
 from vramplan.models.modules import Linear
-from vramplan.tape.quantized import BLOCK, matmul_4bit, matmul_8bit
+from vramplan.tape.quantized import BLOCK, FourBits, matmul_4bit, matmul_8bit
 from vramplan.tape.tape import rounded
-from vramplan.tape.tensors import FP32, DType, Tensor
+from vramplan.tape.tensors import FP16, FP32, DType, Tensor
 
 NESTED_BLOCK = 256  # maxima that share one maximum of theirs (functional.py, quantize_4bit, blocksize of state2)
 LEVELS_4BIT, LEVELS_8BIT = 16, 256  # values of a code, each of fp32
@@ -34,7 +35,32 @@ def stored_bytes_4bit(elements: int, *, nested: bool) -> tuple[int, ...]:
     return packed, blocks, code, FP32.itemsize, nested_maxima, LEVELS_8BIT * FP32.itemsize
 
 
-def quantize(module: Linear, quantization: str, compute: DType, part: Sequence[str]) -> Quantized | None:
+def four_bits(
+    compute: DType, *, nested: bool, bitsandbytes: str | None = None, quantized_from: DType | None = None
+) -> FourBits:
+    """What a release of bitsandbytes does with 4-bit weights; None is the newest that was read.
+
+    `quantized_from` is the dtype that a runtime brings weights to first; None leaves that to bitsandbytes.
+    Source: vramplan/models/bitsandbytes.py.
+    """
+    number = release(bitsandbytes or NEWEST)
+    return FourBits(
+        compute,
+        quantized_from or (FP16 if number < FP16_UNTIL else compute),
+        nested,
+        at_once=number >= AT_ONCE_SINCE,
+        keeps_input=number < INPUTS_DROPPED_SINCE,
+    )
+
+
+def quantize(
+    module: Linear,
+    quantization: str,
+    compute: DType,
+    part: Sequence[str],
+    bitsandbytes: str | None = None,
+    quantized_from: DType | None = None,
+) -> Quantized | None:
     """Store the layer's weight in few bits; what runs in place of the layer, which is in this part of the model."""
     if quantization == GPTQ:
         from vramplan.models.gptq import dequantizing, is_quantized, quantize_gptq  # only its jobs pay for it
@@ -54,11 +80,8 @@ def quantize(module: Linear, quantization: str, compute: DType, part: Sequence[s
     weight.quantized = stored_bytes_4bit(weight.elements, nested=nested)
     if bias is not None:
         bias.quantized = (bias.elements * compute.itemsize,)  # the first forward pass leaves it in that dtype
-
-    def four_bits(module: Linear, x: Tensor) -> Tensor:
-        return matmul_4bit(x, module.weight, compute, nested=nested)
-
-    return four_bits
+    bits = four_bits(compute, nested=nested, bitsandbytes=bitsandbytes, quantized_from=quantized_from)
+    return lambda module, x: matmul_4bit(x, module.weight, bits)
 
 
 def eight_bits(module: Linear, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramplan.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
 from vramplan.models.gpt2 import mask_of
 from vramplan.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.models.windows import window_mask
 from vramplan.tape.experts import sigmoid
 from vramplan.tape.operators import add, embedding, mul, softmax
@@ -91,7 +91,7 @@ class QwenMoe(Llama):
 
     float8 = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES
+    head_losses = HEAD_LOSSES_OF_OTHERS
     smooths = True
     evaluates = True
     generates = True

@@ -273,8 +273,15 @@ class TransformerDecoder:
         return run_blocks(tape, plain, block, state)
 
     def unembed(self, h: Tensor) -> list[Tensor]:
-        """TransformerDecoder.unembed."""
+        """TransformerDecoder.unembed.
+
+        What the last norm, the head and the loss save stays on the device where activations are offloaded: the head
+        and the loss are left out, and the last five tensors that forward handed over wait until backward asks for one.
+        Source: torchtune/training/_activation_offloading.py, get_act_offloading_ctx_manager (NoOpManager) and
+        OffloadActivations (max_fwd_stash_size); recipes/full_finetune_single_device.py, _loss_step.
+        """
         tape, recipe = self.tape, self.recipe
+        tape.offloading = False
         shape = recipe.shape
         h = RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(h)
         weight: Parameter = self.tok_embeddings

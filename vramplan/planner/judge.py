@@ -303,6 +303,8 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         frozen=job.frozen,
         adapter=job.adapter,
         quantization=job.quantization,
+        bitsandbytes=job.bitsandbytes,
+        quantized_from=job.runtime.quantized_from,
         sharding=job.sharding,
         split=job.split,
         expert_imbalance=job.expert_imbalance or 1.0,

@@ -57,7 +57,9 @@ def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
             adapter = adapter._replace(dtype="bf16")
         change = {"quantization": QUANTIZATION}
         reference = _with_its_own_reference(base, change)
-        yield change, cost, base._replace(quantization=QUANTIZATION, adapter=adapter, dpo_reference=reference)
+        release = base.runtime.defaults.get("bitsandbytes")
+        four_bits = base._replace(quantization=QUANTIZATION, bitsandbytes=release)
+        yield change, cost, four_bits._replace(adapter=adapter, dpo_reference=reference)
 
 
 def _with_its_own_reference(base: Job, change: dict[str, Any]) -> str | None:
