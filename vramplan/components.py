@@ -151,6 +151,11 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
         return basis_of_zero(record, job, alone)
     precision, devices = precision_of(job.precision, half_weights=job.half_weights), job.sharding.shards
     width = (precision.stored or precision.weights).itemsize
+    if job.sharding.no_sync:
+        from vramplan.memory.sharding.fully_shard import REDUCED
+
+        summed = REDUCED.get(job.sharding.reduce_dtype or "") or precision.stored or precision.weights
+        width = (precision.weights if job.sharding.version == 1 else summed).itemsize
     devices *= 1 if job.split is None else job.split.tensor
     what = "whole, until the last micro-step" if job.sharding.no_sync else f"/ {devices} devices, resident"
     each = " /" if trains_all(job) else ", all /"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vramplan.answer import answer, decide
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
@@ -265,3 +266,39 @@ def test_what_two_stacks_have(model: str) -> None:
 def test_an_echoed_job_is_the_same(keys: dict[str, Any]) -> None:
     echoed = job_to_dict(job(**keys))
     assert job_to_dict(build_job(echoed)) == echoed
+
+
+TUNED: dict[str, Any] = {"model": "llama-3.2-1b", "runtime": "torchtune", "loss": "fused", "sequence_length": 512}
+
+
+@pytest.mark.parametrize(("devices", "tables"), [(1, 1), (4, 3)])
+def test_ligers_loss_under_torchtune_keeps_no_logits(devices: int, tables: int) -> None:
+    """Closed form: of what forward leaves only the gradient of the head, 2 V H bytes, hangs on the vocabulary.
+
+    Under FSDP the head and the table of the tokens are whole beside it.
+    """
+    shape = {"name": "m", "family": "llama", "layers": 2, "hidden_size": 256, "attention_heads": 4}
+    shared = {**TUNED, "micro_batch_size": 4, "gradient_accumulation_steps": 1, "parallel": {"data": devices}}
+    small, large = (
+        decide(job(**shared | {"model": {**shape, "intermediate_size": 512, "vocabulary_size": size}})).record
+        for size in (1024, 4096)
+    )
+    assert large.saved_bytes(4) - small.saved_bytes(4) == tables * 2 * (4096 - 1024) * 256
+
+
+def test_a_published_run_with_ligers_loss_under_torchtune_fits() -> None:
+    """Measured truth: PyTorch blog, 27 February 2025: 512 sequences of 512 tokens on each of 4 A100s."""
+    shared = {
+        "gpu": "a100",
+        "parallel": {"data": 4},
+        "gradient_accumulation_steps": 1,
+        "activation_checkpointing": "full",
+    }
+    found = answer(job(**TUNED | shared | {"compile": True, "micro_batch_size": 512}))
+    assert found.verdict == "fits"
+
+
+def test_ligers_loss_under_torchtune_is_refused_with_an_adapter() -> None:
+    assert "loss: fused is modelled under torchtune for recipes that train every weight" in refused(
+        **TUNED, adapter={"kind": "lora"}
+    )

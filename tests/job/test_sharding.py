@@ -47,6 +47,8 @@ def job(**keys: Any) -> Job:
         {"activation_checkpointing": "selective-op", "every_second_matmul": True},
         {"loss": "chunked:8"},
         {"optimizer": "adamw-8bit"},
+        {"precision": "fsdp-fp16", "gpu": "v100"},
+        {"compute_dtype": "fp16", "gradient_accumulation_steps": 2},
     ],
 )
 def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, Any]) -> None:
@@ -159,3 +161,49 @@ def test_states_on_the_host_are_told_with_what_crosses_the_link() -> None:
     assert 2 * part <= found.host.pinned_bytes < 4 * part
     assert found.host.node_bytes == 8 * (found.host.pinned_bytes + 2 * part)
     assert part >= 4 * found.total_parameters // 8
+
+
+@pytest.mark.parametrize("parallel", [{}, {"fsdp_version": 1}, {"reduce_dtype": "fp32"}])
+def test_a_policy_in_fp16_has_the_bytes_of_one_in_bf16(parallel: dict[str, Any]) -> None:
+    """Of two element types of one size nothing is different but the name."""
+    shared = {"parallel": {"data": 8, "sharding": "fsdp", **parallel}, "gradient_accumulation_steps": 4}
+    two = [answer(job(**shared, precision=precision)).peak for precision in ("fsdp-bf16", "fsdp-fp16")]
+    assert two[0] == two[1]
+
+
+def test_a_gpu_without_bf16_is_told_of_fp16() -> None:
+    with pytest.raises(InputError, match="v100 has no bf16, which fsdp-bf16 needs"):
+        job(gpu="v100")
+    assert job(gpu="v100", compute_dtype="fp16").precision == "fsdp-fp16"
+
+
+@pytest.mark.parametrize(("runtime", "summed"), [("transformers", "bf16"), ("pytorch", None), ("torchtitan", None)])
+def test_gradients_are_summed_as_the_policy_of_the_runtime_says(runtime: str, summed: str | None) -> None:
+    sharding = job(runtime=runtime).sharding
+    assert sharding is not None
+    assert sharding.reduce_dtype == summed
+
+
+@pytest.mark.parametrize("given", ["fp32", "bf16"])
+def test_whole_gradients_wait_in_the_type_that_they_are_summed_in(given: str) -> None:
+    """Closed form: 2 or 4 bytes for every parameter, on every device."""
+    shared = {"parallel": {"data": 8, "sharding": "fsdp", "reduce_dtype": given}, "gradient_accumulation_steps": 4}
+    found = answer(job(**shared, model="llama-2-7b", sequence_length=512))
+    width = {"fp32": 4, "bf16": 2}[given]
+    (gradients,) = [one for one in found.components if one.name == "gradients"]
+    assert 0.99 * width * 6738415616 < gradients.bytes <= width * 6738415616  # less what is a shard already
+    assert f"x {width} B" in gradients.basis
+
+
+@pytest.mark.parametrize(
+    ("keys", "verdict"),
+    [
+        ({"gpu": {"name": "V100", "memory": "31.75 GiB"}, "parallel": {"data": 5, "sharding": "fsdp"}}, "does-not-fit"),
+        ({"gpu": {"name": "A100", "memory": "40 GiB"}, "parallel": {"data": 8, "sharding": "fsdp"}}, "fits"),
+    ],
+)
+def test_published_runs_of_alpaca_under_the_trainer(keys: dict[str, Any], verdict: str) -> None:
+    """Measured truth: tatsu-lab/stanford_alpaca issues 223 (out of memory) and 190 (812 steps of training)."""
+    precision = "fsdp-fp16" if verdict == "does-not-fit" else "fsdp-bf16"
+    shared = {"model": "llama-7b", "precision": precision, "sequence_length": 512, "gradient_accumulation_steps": 8}
+    assert answer(job(**shared, **keys, activation_checkpointing="none", attention="eager")).verdict == verdict

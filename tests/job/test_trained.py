@@ -14,6 +14,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.job.trained import IA3_TARGETS, LORA_TARGETS
 from vramplan.memory.trained import names_of
+from vramplan.models.trained import matches
 from vramplan.spec import Job, ModelShape
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
@@ -71,6 +72,8 @@ def test_every_default_target_is_a_layer_of_its_model(model_type: str) -> None:
     [
         {"frozen": ["embeddings", "layers.0-5", "norms"]},
         {"frozen": ["embeddings", "head"]},
+        {"frozen": ["embeddings", "lm_head", "attention"]},
+        {"frozen": ["lora_A"], "adapter": LORA},
         {"adapter": LORA},
         {"adapter": {"kind": "lora", "rank": 4, "targets": ["all-linear"], "dropout": 0.05, "alpha": 16}},
         {"adapter": {"kind": "ia3"}},
@@ -108,7 +111,26 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             {"model": UNTIED, "frozen": ["embeddings", "layers", "norms"], "loss": "fused"},
             "loss: Liger's fused loss gives the head a gradient only where its input needs one",
         ),
-        ({"frozen": ["embeddings"], "adapter": LORA}, "frozen: an adapter freezes the whole model (leave frozen out)"),
+        (
+            {"frozen": ["embeddings"], "adapter": LORA},
+            "frozen: an adapter freezes the whole model (leave frozen out; of lora itself lora_A or lora_B may be",
+        ),
+        (
+            {"frozen": ["lora_A", "lora_B"], "adapter": LORA},
+            "frozen: nothing is left to train (leave one of the two out)",
+        ),
+        ({"frozen": ["lora_A"], "adapter": {"kind": "dora"}}, "frozen: lora_A of dora is not modelled"),
+        (
+            {"frozen": ["lora_A"], "adapter": LORA, "quantization": "nf4"},
+            "frozen: lora_A over nf4 weights is not modelled",
+        ),
+        (
+            {"frozen": ["lora_A"], "adapter": LORA, "parallel": {"data": 8, "sharding": "fsdp"}},
+            "frozen: lora_A is not modelled with parallel.sharding fsdp",
+        ),
+        ({"frozen": ["lora_A"]}, "frozen: 'lora_A' names no part of gpt2"),
+        ({"model": "bert-base", "frozen": ["mlp"]}, "frozen: 'mlp' names no part of bert-base"),
+        ({"frozen": ["lm_head"]}, "frozen: the head of gpt2 is tied to its embeddings: neither can be frozen alone"),
         ({"adapter": {"rank": 8}}, "adapter.kind: required key is missing"),
         ({"adapter": {**LORA, "targets": ["c_atn"]}}, "adapter.targets: 'c_atn' names no linear layer of gpt2"),
         ({"adapter": {**LORA, "feedforward_targets": ["c_fc"]}}, "feedforward_targets: has no meaning for lora"),
@@ -239,3 +261,34 @@ def test_every_model_type_can_say_how_its_parts_are_called(model_type: str) -> N
 )
 def test_every_block_can_be_named(model: str, word: str) -> None:
     assert job(model=model, frozen=[word]).frozen == (word,)
+
+
+@pytest.mark.parametrize(
+    ("model", "word", "modules"),
+    [
+        ("llama-3.2-3b", "attention", ("q_proj", "k_proj", "v_proj", "o_proj")),
+        ("llama-3.2-3b", "mlp", ("gate_proj", "up_proj", "down_proj")),
+        ("gpt2", "attention", ("c_attn", "attn.c_proj")),
+        ("gpt2", "mlp", ("mlp",)),
+        ("t5-base", "attention", ("q", "k", "v", "o", "relative_attention_bias")),
+        ("bloom-560m", "attention", ("query_key_value", "dense")),
+        ("bert-base", "attention", ("attention",)),
+    ],
+)
+def test_parts_that_a_model_calls_otherwise_are_told(model: str, word: str, modules: tuple[str, ...]) -> None:
+    found = job(model=model, frozen=[word])
+    assert found.frozen == modules
+    told = [one.value for one in found.assumptions if one.key == "frozen"]
+    assert told == ([] if modules == (word,) else [list(modules)])
+
+
+@pytest.mark.parametrize(
+    "model", ["llama-2-7b", "opt-1.3b", "phi-2", "pythia-1.4b", "mpt-7b", "glm-4-9b", "falcon-7b", "chatglm3-6b"]
+)
+def test_attention_and_mlp_are_all_that_a_block_has_beside_its_norms(model: str) -> None:
+    """Closed form: what is left of the blocks to train is one or two numbers (weight, bias) a channel of each norm."""
+    found = job(model=model, frozen=["embeddings", "lm_head", "attention", "mlp"])
+    names = names_of(found.model)
+    left = {path for path in names.paths if not any(matches(word, path) for word in found.frozen)}
+    assert left
+    assert all("norms" in path for path in left)

@@ -39,6 +39,9 @@ and one buffer of it, which stands for it in the traces.
 whose weights PEFT adapts through parametrizations; there batched products have the copies that cuBLAS makes of matrices
 without a stride of 1 (aten/src/ATen/native/cuda/Blas.cpp, prepare_batch_matrix_for_cublas).
 
+`lora_parts.json` holds LoRA of peft 0.21.2 of which one of the two matrices is frozen, and models whose attention,
+MLPs, embeddings or heads are.
+
 `halves.json` holds models of those other types cast to 16 bits under torch.autocast.
 
 `galore.json` holds galore-torch 1.0's GaLoreAdamW over random configurations of many model types: the step that makes

@@ -41,6 +41,7 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `frozen.json` | frozen parts of the model types that are not in `adapters.json` |
 | `adapted.json`, `adapters_more.json` | their adapters |
+| `lora_parts.json` | one matrix of LoRA alone, and parts of a model by the words `attention` and `mlp` |
 | `pairs.json` | two or three at once of what the files above have one by one |
 | `quantized.json` | GPTQ layers, further quantized weights under LoRA, DoRA and IA3, fused losses of frozen heads |
 | `fp8.json`, `fp8_more.json` | torchao 0.18's Float8Linear |

@@ -44,6 +44,7 @@ ROWS = {
     "frozen": 262,
     "adapted": 91,
     "adapters_more": 221,
+    "lora_parts": 18,
     "halves": 192,
     "fully_shard": 158,
     "fully_shard_more": 146,

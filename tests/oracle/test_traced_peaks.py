@@ -27,6 +27,7 @@ UNDECLARED = {
     "adapters",
     "adapted",
     "adapters_more",
+    "lora_parts",
     "heads",
     "smoothing",
     "preference",

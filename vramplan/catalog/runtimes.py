@@ -47,13 +47,17 @@ MODEL_CODES = (
     "llm.c",
 )
 PRECISIONS = (
-    *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fsdp-bf16", "fp8"),
+    *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
+    *("fsdp-bf16", "fsdp-fp16", "fp8"),
 )
 OPTIMIZERS = ("adamw", "adam", "sgd", "adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "muon")
 ATTENTIONS = ("eager", "flash", "efficient", "sdpa")
 SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "distributed-optimizer")
 DTYPES = ("fp32", "bf16", "fp16")
 QUANTIZED_FROM = ("bf16", "fp16")
+AS_GATHERED = "as-gathered"
+REDUCTIONS = (AS_GATHERED, *DTYPES)
+"""What a policy of FSDP sums gradients in: a type, or that of the parameters that it gathers."""
 
 
 def _one_of(words: Sequence[str]) -> Read:
@@ -122,6 +126,7 @@ DEFAULTS: dict[str, Read] = {
     "sharding": _one_of(SHARDINGS),
     "no_sync": _boolean,
     "fsdp_version": _count,
+    "reduce_dtype": _one_of(REDUCTIONS),
     "gradient_as_bucket_view": _boolean,
     "allocator": _text,
     "allocator_of_several_nodes": _text,

@@ -58,7 +58,8 @@ def _job(
         _option(
             "--precision",
             metavar="NAME",
-            help="auto, fp32, amp-fp16, amp-bf16, mixed-fp16, mixed-bf16, pure-fp16, pure-bf16, fsdp-bf16, fp8.",
+            help="auto, fp32, amp-fp16, amp-bf16, mixed-fp16, mixed-bf16, pure-fp16, pure-bf16, fsdp-bf16, fsdp-fp16, "
+            "fp8.",
         ),
     ] = None,
     optimizer: Annotated[
@@ -224,7 +225,8 @@ def _job(
         str | None, _option("--fsdp-version", metavar="N", help="1: FullyShardedDataParallel, 2: fully_shard.")
     ] = None,
     reduce_dtype: Annotated[
-        str | None, _option("--reduce-dtype", metavar="NAME", help="fsdp: fp32 or bf16 while gradients are summed.")
+        str | None,
+        _option("--reduce-dtype", metavar="NAME", help="fsdp: fp32, bf16 or fp16 of gradients while summed."),
     ] = None,
     gradient_as_bucket_view: Annotated[
         bool | None,
@@ -356,7 +358,11 @@ def _job(
     ] = None,
     frozen: Annotated[
         str | None,
-        _option("--frozen", metavar="A,B", help="Parts without gradients: embeddings, layers.0-11, norms, head, ..."),
+        _option(
+            "--frozen",
+            metavar="A,B",
+            help="Parts without gradients: embeddings, layers.0-11, attention, norms, head, ...",
+        ),
     ] = None,
     offload: Annotated[
         str | None,

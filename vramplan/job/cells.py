@@ -9,6 +9,7 @@ from vramplan.job import vocabulary as words
 from vramplan.spec import Gpu
 
 FSDP_PRECISION = "fsdp-bf16"  # fp32 shards, gathered in bf16 instead of cast
+FSDP_HALVES = (FSDP_PRECISION, "fsdp-fp16")  # the same in fp16, for GPUs without bf16
 FSDP_FP8 = "fsdp-fp8"  # the same with products in fp8
 FAR = "docs/precision.md has a table of the combinations that programs have"
 
@@ -26,8 +27,8 @@ def own_cells(precision: str) -> dict[str, str]:
     """The element types of a precision, as the table in docs/job-format.md has them."""
     if precision == "fp8":
         return {**own_cells("mixed-bf16"), "compute_dtype": "fp8"}
-    if precision == FSDP_PRECISION:
-        return own_cells("amp-bf16")
+    if precision in FSDP_HALVES:
+        return own_cells(precision.replace("fsdp", "amp"))
     if precision == FSDP_FP8:
         return {**own_cells("amp-bf16"), "compute_dtype": "fp8"}
     half = precision.rpartition("-")[2]
@@ -60,8 +61,8 @@ def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: st
             if word != own[key]:
                 fields.refuse(key, f"{word} is not modelled with {precision} ({own[key]})", hint="leave it out")
         return Cells(precision)
-    if precision == FSDP_PRECISION:
-        half = given.get("weight_dtype") == "bf16"  # of what is frozen, see job/sharding.py
+    if precision in FSDP_HALVES:
+        half = given.get("weight_dtype") == own["compute_dtype"]  # of what is frozen, see job/sharding.py
         for key, word in given.items():
             if word != own[key] and not (half and key == "weight_dtype"):
                 fields.refuse(key, f"{word} is not modelled with {precision} ({own[key]})", hint="leave it out")

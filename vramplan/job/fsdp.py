@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.catalog.runtimes import AS_GATHERED
+from vramplan.job.cells import FSDP_HALVES
 from vramplan.memory.sharding.traced import OF_BITSANDBYTES
 from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from vramplan.job.resolve import Resolver
 
 VERSIONS = (1, 2)
-REDUCE_DTYPES = ("fp32", "bf16")
+REDUCE_DTYPES = ("fp32", "bf16", "fp16")
 KINDS = (FSDP, FSDP_GRAD_OP, "hsdp")
 KEYS = ("fsdp_version", "reduce_dtype")
 """Keys of `parallel` that belong to FSDP alone."""
@@ -73,6 +75,17 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         shards,
         no_sync=no_sync,
         version=version,
-        reduce_dtype=raw.reduce_dtype,
+        reduce_dtype=raw.reduce_dtype or _reduced_by(resolver),
         replicas=max(devices // shards, 1),
     )
+
+
+def _reduced_by(resolver: Resolver) -> str | None:
+    """What the policy that the runtime makes of a precision sums gradients in; None: what the engine does by itself."""
+    precision, runtime = resolver.precision, resolver.runtime
+    word = None if runtime is None else runtime.defaults.get("reduce_dtype")
+    if word is None or runtime is None or precision not in FSDP_HALVES:
+        return None
+    found: str = precision.rpartition("-")[2] if word == AS_GATHERED else word
+    resolver.assume("parallel.reduce_dtype", found, runtime.notes.get("reduce_dtype") or f"as {runtime.name} sums")
+    return found

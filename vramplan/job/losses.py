@@ -33,6 +33,9 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         reason = reason or no_head_losses(model.family)
         why = f": {reason}" if reason else ""
         fields.refuse("loss", f"{loss} is not modelled for {model.family}{why}", hint="use standard")
+    elif word == "fused" and model.family == "torchtune" and resolver.raw.adapter is not None:
+        message = "fused is modelled under torchtune for recipes that train every weight, as its integration does"
+        fields.refuse("loss", message, hint="use chunked:8, or leave the adapter out")
     elif word == "fused" and gpu is not None:
         _check_fused(resolver, gpu)
     elif word == DPO:

@@ -10,7 +10,7 @@ from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.attention import attention_of, within_window
-from vramplan.job.cells import FSDP_FP8, FSDP_PRECISION, Cells, check_scaler, compose
+from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, FSDP_PRECISION, Cells, check_scaler, compose
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
@@ -54,7 +54,9 @@ class Resolver:
         self.raw, self.fields, self.catalog = raw, raw.fields, catalog
         self.assumptions: list[Assumption] = []
         self.warnings: list[str] = []
-        self.model_shape: ModelShape | None = None  # once it is known
+        self.model_shape: ModelShape | None = None  # these once they are known
+        self.runtime: Runtime | None = None
+        self.precision = ""
 
     def job(self) -> Job | None:
         """The job; None when something is wrong, which is noted."""
@@ -157,10 +159,10 @@ class Resolver:
             check_te(self, model, gpu, sequence_length)
         sharding = None
         along = raw.split is not None and raw.split.context > 1  # these sum their gradients too
-        if raw.data_parallel_size > 1 or along or raw.shares_states or precision in {FSDP_PRECISION, FSDP_FP8}:
+        if raw.data_parallel_size > 1 or along or raw.shares_states or precision in {*FSDP_HALVES, FSDP_FP8}:
             from vramplan.job.sharding import sharding_of  # only jobs with several devices pay for it
 
-            self.model_shape = model
+            self.model_shape, self.runtime, self.precision = model, runtime, precision
             sharding = sharding_of(self)
         if runtime is not None and runtime.name == "deepspeed" and (sharding is None or sharding.zero is None):
             from vramplan.job.zero import needs_a_stage  # only a mistake pays for it
@@ -457,9 +459,12 @@ class Resolver:
             self.fields.refuse("precision", f"{given} is not modelled (modelled: {', '.join(words.PRECISIONS)})")
             return given
         precision = words.PRECISIONS[given]
+        if precision == FSDP_PRECISION and self.raw.cells.get("compute_dtype") == "fp16":
+            precision = precision.replace("bf16", "fp16")
+            self._assume("precision", precision, "what the element types amount to")
         if gpu is not None and precision.endswith("bf16"):
             if gpu.bf16 is False:
-                instead = precision.replace("fsdp", "amp").replace("bf16", "fp16")
+                instead = precision.replace("bf16", "fp16")
                 self.fields.refuse("precision", f"{gpu.name} has no bf16, which {given} needs", hint=f"use {instead}")
             elif gpu.bf16 is None:
                 self._assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
-from vramplan.job.cells import FSDP_PRECISION
+from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
 from vramplan.job.megatron import SHARDINGS as MEGATRON_SHARDINGS
 from vramplan.job.megatron import is_megatron, sharding_under_megatron
@@ -52,9 +52,9 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     if kind in {None, "none"}:
         _only(resolver, "no_sync", "fsdp")
         _only(resolver, "gradient_as_bucket_view", DDP)
-        if raw.precision == FSDP_PRECISION:
+        if raw.precision in FSDP_HALVES:
             hint = "parallel: {data: 8, sharding: fsdp}, as options --gpus 8 --sharding fsdp"
-            raw.fields.refuse("precision", f"{FSDP_PRECISION} shards the weights over several devices", hint=hint)
+            raw.fields.refuse("precision", f"{raw.precision} shards the weights over several devices", hint=hint)
         return None
     if kind in MEGATRON_SHARDINGS and kind not in (DDP, *ZERO_STAGES):
         message = f"{kind} is not modelled under {raw.runtime or 'transformers'}"
@@ -75,8 +75,9 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         return zero_of(resolver, kind, devices)
     if kind == DDP:
         _only(resolver, "no_sync", "fsdp")
-        if raw.precision == FSDP_PRECISION:
-            raw.fields.refuse("precision", f"{FSDP_PRECISION} is FSDP's, not {kind}'s", hint="amp-bf16")
+        if raw.precision in FSDP_HALVES:
+            hint = raw.precision.replace("fsdp", "amp")
+            raw.fields.refuse("precision", f"{raw.precision} is FSDP's, not {kind}'s", hint=hint)
         return Sharded(kind, devices, bucket_views=bool(raw.gradient_as_bucket_view))
     _only(resolver, "gradient_as_bucket_view", DDP)
     return fsdp_of(resolver, fields, kind, devices)

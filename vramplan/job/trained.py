@@ -9,11 +9,12 @@ from vramplan.job import adapter_beside as beside
 from vramplan.job import vocabulary as words
 from vramplan.job.adapter_targets import check_saved, check_targets, fused_targets, is_known, known_targets
 from vramplan.job.losses import DPO
+from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, quantizable, told_of
 from vramplan.job.read import RawJob
 from vramplan.memory.combinations import ADAPTABLE, FREEZABLE
 from vramplan.memory.trained import Names, is_adapter_reached, is_reached, names_of
-from vramplan.models.adapters import CLASSIFIERS, GPTQ, UNQUANTIZED, is_saved_as
+from vramplan.models.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
 from vramplan.models.modules import EMBEDDINGS, HEAD, LAYERS
 from vramplan.models.trained import matches
 from vramplan.spec import Adapter, Assumption, ModelShape
@@ -72,17 +73,38 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
         told.append(Assumption("checkpoint_reentrant", True, beside.ASKED))
     names = names_of(model)
     if raw.adapter is None:
+        raw.frozen = resolve_parts(raw.frozen, model, names, told)
         _frozen(raw, model, names, loss)
         return raw.frozen, None, told
     if raw.quantization == GPTQ:
         check_gptq_layers(raw, model, names)
-    if raw.frozen:
-        fields.refuse("frozen", "an adapter freezes the whole model", hint="leave frozen out")
+    frozen = _frozen_of_adapter(raw)
     adapter = _Adapter(raw, raw.adapter, model, names, precision, told).adapter()
     may_miss = model.family in ("llava", "litgpt", "torchtune")
-    if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter):
+    if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):
         raw.adapter.refuse("targets", "nothing that the loss depends on is trained", hint="name a further layer")
-    return (), adapter, told
+    return frozen, adapter, told
+
+
+def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
+    """Of LoRA one of the two thin matrices; the model is frozen anyway."""
+    fields = raw.fields
+    assert raw.adapter is not None
+    if any(word not in LORA_PARTS for word in raw.frozen):
+        hint = f"leave frozen out; of lora itself {' or '.join(LORA_PARTS)} may be frozen"
+        fields.refuse("frozen", "an adapter freezes the whole model", hint=hint)
+    elif raw.frozen and (raw.adapter.text("kind") or "lora") != "lora":
+        message = f"{', '.join(raw.frozen)} of {raw.adapter.text('kind')} is not modelled"
+        fields.refuse("frozen", message, hint="leave it out, or kind lora")
+    elif len(set(raw.frozen)) == len(LORA_PARTS):
+        fields.refuse("frozen", "nothing is left to train", hint="leave one of the two out")
+    elif raw.frozen and raw.sharding not in {None, "none", "ddp"}:
+        message = f"{raw.frozen[0]} is not modelled with parallel.sharding {raw.sharding}"
+        fields.refuse("frozen", message, hint="leave one of the two out")
+    elif raw.frozen and raw.quantization is not None:
+        message = f"{raw.frozen[0]} over {raw.quantization} weights is not modelled"
+        fields.refuse("frozen", message, hint="leave one of the two out")
+    return raw.frozen
 
 
 def _not_traced(raw: RawJob, model_type: str) -> bool:

@@ -42,6 +42,7 @@ PRECISIONS = {
     "fp16": "amp-fp16",
     **{name: name for name in ("amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")},
     "fsdp-bf16": "fsdp-bf16",
+    "fsdp-fp16": "fsdp-fp16",
     "fsdp-fp8": "fsdp-fp8",
     "fp8": "fp8",
 }

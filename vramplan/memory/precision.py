@@ -44,6 +44,7 @@ PRECISIONS = {
         Precision("pure-fp16", FP16, None, False),
         Precision("pure-bf16", BF16, None, False),
         Precision("fsdp-bf16", BF16, None, False, stored=FP32),
+        Precision("fsdp-fp16", FP16, None, False, stored=FP32),
         Precision("fsdp-fp8", BF16, None, False, stored=FP32),  # compiled: casts to fp8 are parts of kernels
         Precision("fp8", BF16, None, True, float8=True),
     )

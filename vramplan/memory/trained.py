@@ -35,8 +35,8 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     adapter = setup.adapter
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
-    releases = setup.bitsandbytes, setup.quantized_from
-    return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former, *releases)
+    parts = setup.frozen, setup.bitsandbytes, setup.quantized_from
+    return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
 
 
 class Names(NamedTuple):
@@ -100,11 +100,11 @@ def is_reached(model: ModelShape, frozen: Sequence[str]) -> bool:
     return _forward(model, Tape(1), Frozen(frozen)).node is not None
 
 
-def is_adapter_reached(model: ModelShape, adapter: Adapter) -> bool:
+def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: Sequence[str] = ()) -> bool:
     """The same of an adapter: whether one of its weights is where the loss comes by."""
     from vramplan.models.adapters import Adapted
 
-    return _forward(model, Tape(1), Adapted(adapter, None, FP32, None)).node is not None
+    return _forward(model, Tape(1), Adapted(adapter, None, FP32, None, frozen=frozen)).node is not None
 
 
 def _forward(model: ModelShape, tape: Tape, trained: Trained) -> Tensor:

@@ -139,6 +139,11 @@ def keeps_last_block(name: str) -> bool:
     return _own(name, "keeps_last_block", False) is True
 
 
+def reads_head_outside(name: str, loss: str) -> bool:
+    """Whether a loss outside of the model reads the head's weight, which FSDP then has to keep: `head_outside`."""
+    return loss.partition("-")[0] in _own(name, "head_outside", ())
+
+
 def is_only_compiled(name: str) -> bool:
     """Whether a runtime's own code is modelled under `torch.compile` alone: `only_compiled = True`."""
     return _own(name, "only_compiled", False) is True

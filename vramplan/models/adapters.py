@@ -21,6 +21,7 @@ from vramplan.tape.views import clone, to, transpose, view
 
 ALL_LINEAR = "all-linear"
 GPTQ = "gptq-int4"
+LORA_PARTS = ("lora_A", "lora_B")  # of which one may be frozen: LoRA-FA trains the second alone (arXiv:2308.03303)
 OWN = "adapter"  # the part of a model that an adapter's weights belong to
 CLASSIFIERS = ("classifier",)  # heads that are linear layers: neither targets of all-linear nor quantized
 UNQUANTIZED = (*CLASSIFIERS, "wo")  # and what T5PreTrainedModel._keep_in_fp32_modules names, which is left alone too
@@ -43,10 +44,12 @@ class Adapted:
         weights: DType,
         autocast: DType | None,
         former: dict[str, str] | None = None,
+        frozen: Sequence[str] = (),
         bitsandbytes: str | None = None,
         quantized_from: str | None = None,
     ) -> None:
         self.adapter = adapter
+        self.frozen = tuple(frozen)  # of LORA_PARTS
         self.quantization = quantization
         self.bitsandbytes = bitsandbytes
         self.quantized_from = None if quantized_from is None else DTYPES[quantized_from]
@@ -57,7 +60,7 @@ class Adapted:
     def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
         """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
         if tape.part and tape.part[-1] == OWN:
-            return True
+            return not any(word in path_of(tape.part, name) for word in self.frozen)
         if not self.is_saved(tape, name):
             return False
         tape.trained = None

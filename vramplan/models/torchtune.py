@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.models.llama import repeat_kv
-from vramplan.models.losses import CHUNKED, chunked_cross_entropy
+from vramplan.models.losses import CHUNKED, FUSED, FUSED_BEFORE_AMPERE, chunked_cross_entropy
 from vramplan.models.modules import ACTIVATIONS, EMBEDDINGS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
 from vramplan.spec import ModelShape
 from vramplan.tape.attention import scaled_dot_product
+from vramplan.tape.fused_loss import fused_linear_cross_entropy
 from vramplan.tape.indexing import stack_last
 from vramplan.tape.interleaved import difference, materialised, unasked
 from vramplan.tape.operators import (
@@ -181,7 +182,8 @@ class TransformerDecoder:
     offloads = True
     ladder = ("none", "full")  # training.set_activation_checkpointing wraps every layer
     no_eager_attention = "torchtune calls scaled_dot_product_attention alone"
-    head_losses = ("chunked:N",)
+    head_losses = ("chunked:N", "fused")
+    head_outside = ("fused",)
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
@@ -214,6 +216,8 @@ class TransformerDecoder:
 
     def __call__(self, tokens: Tensor, labels: Tensor) -> Output:
         tape, recipe = self.tape, self.recipe
+        if recipe.loss in (FUSED, FUSED_BEFORE_AMPERE):
+            return self.fused(tokens, labels)
         logits = self.decoder(tokens)
         if tape.sharding is not None:
             logits[-1] = tape.sharding.after_model(logits[-1])  # the loss is no part of the model
@@ -226,6 +230,21 @@ class TransformerDecoder:
         batch, length, vocabulary = whole.shape
         rows = view(whole, (batch * length, vocabulary))
         return Output(cross_entropy(rows, view(labels, (batch * length,))), whole)
+
+    def fused(self, tokens: Tensor, labels: Tensor) -> Output:
+        """Liger's loss in place of the head, over the last hidden states, which are all that the model returns then.
+
+        FSDP has the root's weights whole until its backward is over, or there would be no whole head to give.
+        Source: liger_kernel/torchtune/modules/transformers.py, decoder_forward; the recipe of the PyTorch blog,
+        "Peak Performance, Minimized Memory", 27 February 2025.
+        """
+        h = self.decoder(tokens)[0]
+        _labels = self.tape.new("cat", labels.shape, INT64, True)
+        batch, length, width = h.shape
+        accumulates = self.recipe.loss == FUSED
+        return Output(
+            fused_linear_cross_entropy(view(h, (batch * length, width)), self.head, accumulates=accumulates), None
+        )
 
     def decoder(self, tokens: Tensor) -> list[Tensor]:
         """TransformerDecoder.forward: logits in chunks of the sequence, or all in fp32."""
@@ -289,6 +308,9 @@ class TransformerDecoder:
             with tape.building(HEAD):
                 size = (shape.vocabulary_size, shape.hidden_size)
                 weight = tape.parameter("output.weight", size, recipe.weight_dtype)
+        if recipe.loss in (FUSED, FUSED_BEFORE_AMPERE):
+            self.head = weight
+            return [h]
         if not recipe.loss.startswith(CHUNKED):
             return [to(linear(h, weight), FP32)]
         size_of = -(-h.shape[1] // int(recipe.loss.removeprefix(CHUNKED)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from vramplan.memory.precision import Precision
-from vramplan.models import keeps_last_block, prefetches_after
+from vramplan.models import keeps_last_block, prefetches_after, reads_head_outside
 from vramplan.models.modules import Recipe
 from vramplan.spec import DDP, FSDP, ZERO_STAGES
 from vramplan.tape.record import State
@@ -80,6 +80,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
         kept_block=recipe.shape.layers - 1 if keeps_last_block(recipe.shape.family) else None,
+        keeps_root=reads_head_outside(recipe.shape.family, recipe.loss),
         prefetches_after=prefetches_after(recipe.shape.family),
         reduces=setup.reduces,
         table_parts=setup.split.tensor if setup.split and setup.stage and setup.stage.first else 1,

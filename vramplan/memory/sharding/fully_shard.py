@@ -17,10 +17,10 @@ from vramplan.models import family
 from vramplan.models.modules import Recipe
 from vramplan.tape.record import State
 from vramplan.tape.tape import Tape, Trained, rounded
-from vramplan.tape.tensors import BF16, BYTE, FP32, DType, Parameter, Shape, Tensor
+from vramplan.tape.tensors import BF16, BYTE, FP16, FP32, DType, Parameter, Shape, Tensor
 
 GATHERED, COMMUNICATION = "gathered", "communication"  # components of the answer
-REDUCED = {"fp32": FP32, "bf16": BF16}  # words of parallel.reduce_dtype
+REDUCED = {"fp32": FP32, "bf16": BF16, "fp16": FP16}  # words of parallel.reduce_dtype
 SHARDS, WHOLE = "shards", "whole"  # what earlier micro-steps left: sums over all devices, or this device's own
 
 
@@ -40,6 +40,7 @@ class Policy(NamedTuple):
     hosted: str | None = None  # the optimizer that steps on the host, where shards and gradients are too
     replicated: bool = False  # several groups share the states, and sum over each other what they have summed
     prefetches_after: bool = False  # the next unit of backward is gathered when one is over, and not before it
+    keeps_root: bool = False  # what is in no block stays whole from forward to backward
     kept_block: int | None = None  # the block whose parameters stay whole from forward to backward all the same
 
 
@@ -144,7 +145,7 @@ class FullyShard:
         """The root's forward is over: backward begins with it. A model whose loss is made outside says so itself."""
         if self.order and self.order[-1] is self.root:
             return loss
-        if self.policy.reshards_after_forward and not self.keeps_root:
+        if self.policy.reshards_after_forward and not (self.keeps_root or self.policy.keeps_root):
             self.root.gathered = None
         self.order.append(self.root)
         self.kept = None
