@@ -70,6 +70,10 @@ class Resolver:
         if model is not None and model.family == "mpt" and model.positions == "learned":
             hint = "runtime: llm-foundry, as an option --runtime llm-foundry"
             self.fields.refuse("model.positions", "learned is not modelled as Transformers computes it", hint=hint)
+        if raw.case.get("measured") and runtime is not None and runtime.caches:
+            from vramplan.job.releases import take_releases  # only measured cases pay for it
+
+            take_releases(self, gpu)
         if runtime is not None and runtime.defaults:
             from vramplan.job.runtime import take_defaults  # only runtimes that say more than the first two pay for it
 

@@ -35,7 +35,7 @@ BEYOND_PLAIN = {
 SIMULATED = {
     "plain": Margin(5, 5),  # of the runs on one device
     "shared": Margin(5, 5),
-    "split": Margin(5, 8),
+    "split": Margin(5, 11),
     "compiled": COMPILED,
     "unmeasured": Margin(6, 8),  # families of which no run on a GPU was published: a little more than those that were
 }

@@ -17,12 +17,13 @@ JUDGED = ("high", "medium")  # the confidence of cases that a total counts; a ca
 class LabelStats:
     """Runs whose source says that they fitted, or died: what was predicted for them.
 
-    `verdicts[measured][verdict]` are counts. A tight verdict counts as the side that its headroom is on.
+    `verdicts[measured][verdict]` are counts. A tight verdict says that both may happen: it recalls either, and is no
+    prediction of which precision could be asked. `right` counts outcomes, where it is on the side of its headroom.
     """
 
     verdicts: Mapping[str, Mapping[str, int]]
-    recall: Mapping[str, float | None]  # of those that ran or died, the share that was predicted
-    precision: Mapping[str, float | None]  # of those that were predicted to, the share that did
+    recall: Mapping[str, float | None]  # of those that ran or died, the share that the verdict allows
+    precision: Mapping[str, float | None]  # of those whose verdict is fits or does-not-fit, the share that did
     right: int
     total: int
 
@@ -41,14 +42,21 @@ class LabelStats:
                 verdicts[row.measured_outcome][row.result.verdict] += 1
                 pairs.append((row.outcome, row.measured_outcome))
 
-        def share(word: str, place: int) -> float | None:
-            mine = [pair for pair in pairs if pair[place] == word]
-            return sum(a == b for a, b in mine) / len(mine) if mine else None
+        certain, other = {RAN: FITS, DIED: DOES_NOT_FIT}, {RAN: DOES_NOT_FIT, DIED: FITS}
+
+        def recalled(measured: str) -> float | None:
+            mine = verdicts[measured]
+            total = sum(mine.values())
+            return 1 - mine[other[measured]] / total if total else None
+
+        def precise(measured: str) -> float | None:
+            called = sum(counts[certain[measured]] for counts in verdicts.values())
+            return verdicts[measured][certain[measured]] / called if called else None
 
         return cls(
             verdicts=verdicts,
-            recall={word: share(word, 1) for word in (RAN, DIED)},
-            precision={word: share(word, 0) for word in (RAN, DIED)},
+            recall={word: recalled(word) for word in (RAN, DIED)},
+            precision={word: precise(word) for word in (RAN, DIED)},
             right=sum(a == b for a, b in pairs),
             total=len(pairs),
         )
