@@ -17,10 +17,11 @@ INTRODUCTION = """\
 
 For people who want to know how far to trust a figure before they spend money on it.
 
-There are two kinds of evidence, and this page has both: [runs that others published](#published-runs), measured on GPUs, and traces of the real code, which have every byte but no GPU.
+There are two kinds of evidence, and this page has both: [runs that others published](#published-runs), measured on
+GPUs, and traces of the real code, which have every byte but no GPU.
 
-**What the traces show.** Peaks of `vramplan` against peaks of the real PyTorch model code, traced on tensors without data
-(torch 2.13.0, transformers 5.23.0, CUDA dispatch, steady-state iteration).
+**What the traces show.** Peaks of `vramplan` against peaks of the real PyTorch model code, traced on tensors without
+data (torch 2.13.0, transformers 5.23.0, CUDA dispatch, steady-state iteration).
 The traced figure is comparable with `torch.cuda.max_memory_allocated()`.
 The rows lie in `tests/oracle/`, most of them random small configurations:
 
