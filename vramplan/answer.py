@@ -174,6 +174,7 @@ def describe(
             *job.warnings,
             *_too_much_on_the_host(record, host, job),
             *_warnings(job, rung, usable, own_parameters(job, record)),
+            *_narrower(judge, rung),
             *_managed(record),
             *_falls_back(decision),
             *_uncounted(record, rung.schedule.micro_batch_size),
@@ -187,6 +188,16 @@ def describe(
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
+
+
+def _narrower(judge: Judge, rung: Rung) -> list[str]:
+    """Of a tight verdict what would say more."""
+    if rung.verdict != TIGHT:
+        return []
+    from vramplan.planner.narrowing import narrower  # only tight ones pay for it
+
+    said = narrower(judge, rung.peak)
+    return [] if said is None else [said]
 
 
 def _stages(decision: Decision) -> tuple[StageRow, ...] | None:

@@ -37,6 +37,7 @@ def remedies_for(
     found = []
     for change, cost, job, schedule in (
         *_whole_card(base, rung.schedule),
+        *_expandable_segments(base, rung.schedule),
         *_smaller_micro_batch(choice, judge),
         *_other_kernels(base, rung.schedule),
         *_shared_states(base, rung.schedule),
@@ -65,10 +66,16 @@ def _judged(change: dict[str, Any], cost: str, job: Job, schedule: Schedule, dev
 
         if untraced_with_shards(job):
             return None
-    settled = _settled(Judge(job), job.activation_checkpointing or "none", schedule)
+    judge, strategy = Judge(job), job.activation_checkpointing or "none"
+    settled = _settled(judge, strategy, schedule)
     if settled is None:
         return None
     peak, verdict = settled
+    if judge.simulates and strategy != OPTIMAL:  # the estimate says that it is worth a simulation
+        peak = judge.footprint(strategy, schedule, simulated=True)
+        verdict = judge.verdict_at(strategy, schedule, peak)
+        if verdict == DOES_NOT_FIT:
+            return None
     return Remedy(change=change, saves_bytes=device_bytes - peak.device, cost=cost, verdict=verdict)
 
 
@@ -97,6 +104,14 @@ def _whole_card(base: Job, schedule: Schedule) -> Iterator[Change]:
     if base.gpu_free_bytes is not None and base.gpu_free_bytes < base.gpu.capacity_bytes:
         job = base._replace(gpu_free_bytes=None)
         yield {"gpu_free": None}, "none, once nothing else runs on the card", job, schedule
+
+
+def _expandable_segments(base: Job, schedule: Schedule) -> Iterator[Change]:
+    """Of a simulated allocator: segments that grow and do not fragment."""
+    if base.allocator is not None and not base.allocator.expandable_segments:
+        job = base._replace(allocator=base.allocator._replace(expandable_segments=True))
+        change = {"allocator": "expandable_segments:True"}
+        yield change, "none: PYTORCH_ALLOC_CONF of the run, from PyTorch 2.1 on", job, schedule
 
 
 def _smaller_micro_batch(choice: Choice, judge: Judge) -> Iterator[Change]:
