@@ -64,6 +64,7 @@ KEYS = [
     "warnings",
     "stages",
     "host",
+    "allocator",
     "advice",
 ]
 

@@ -97,7 +97,7 @@ def _labels(summary: ValidateSummary, width: int | None) -> list[Line]:
         for measured, counts in labels.verdicts.items()
     ]
     columns = [Column("measured"), *(Column(word, right=True) for word in (FITS, TIGHT, DOES_NOT_FIT))]
-    columns += [Column("recall", right=True), Column("precision", right=True)]
+    columns += [Column("recall", right=True), Column("precision", right=True, drop=1)]
     title = wrap([Span("Outcomes", "heading"), Span(words)], width or ENDLESS, rest=2)
     return [*title, *table(columns, cells, width), ()]
 
