@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.measured.compare import DIED, PEAKS, all_rows, rows, summary
 from tests.measured.misses import FAR, MISSES, UNSEEN
+from vramplan.memory import bands
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.rows import ErrorStats, ValidateRow, ValidateSummary
 
@@ -59,7 +60,7 @@ def page() -> str:
 
 def accuracy() -> str:
     """What docs/accuracy.md says of published runs."""
-    return "\n".join([*_errors(), *_estimates(), *_bands(), *_labels(), TOOLS, *_misses()])
+    return "\n".join([*_errors(), *_estimates(), *_bands(), *_margins(), *_labels(), TOOLS, *_misses()])
 
 
 def technique(row: ValidateRow) -> str:
@@ -131,17 +132,60 @@ def _estimates() -> Iterator[str]:
             pair.append(ErrorStats.of(errors))
         yield _row(metric, str(pair[0].count), *(_percent(value) for one in pair for value in (one.median, one.p90)))
     yield ""
+    below, within, above = bounded()
+    yield (
+        f"The simulated figure lies within the band of the estimate in {within} of the {below + within + above} runs, "
+        f"above it in {above} and below it in {below}.\n"
+    )
+
+
+def bounded() -> tuple[int, int, int]:
+    """Of the published runs: how many the simulation puts below the estimated band, within it, and above."""
+    below = within = above = 0
+    for simulated, estimated in zip(all_rows(), all_rows(simulated=False), strict=True):
+        assert simulated.result is not None
+        assert estimated.result is not None
+        device, band = simulated.result.peak.device_bytes, estimated.result.peak
+        below += device < band.low_bytes
+        above += device > band.high_bytes
+        within += band.low_bytes <= device <= band.high_bytes
+    return below, within, above
 
 
 def _bands() -> Iterator[str]:
     yield "### Bands\n"
     for simulated, word in ((True, "simulated"), (False, "estimated")):
-        bands = ValidateSummary.of(all_rows(simulated=simulated)).bands
-        assert bands is not None
+        found = ValidateSummary.of(all_rows(simulated=simulated)).bands
+        assert found is not None
         yield (
-            f"With the allocator {word}, {bands.covered} of the {bands.count} measured peaks lie in their bands, whose "
-            f"median width is {_percent(bands.median_width)} of the device figure."
+            f"With the allocator {word}, {found.covered} of the {found.count} measured peaks lie in their bands, whose "
+            f"median width is {_percent(found.median_width)} of the device figure."
         )
+    yield ""
+
+
+def _margins() -> Iterator[str]:
+    """What the bands are made of: vramplan/memory/bands.py."""
+    yield "| Situation | Reserved is | Below | Above |"
+    yield "|---|---|---|---|"
+    none = {"compiled": False, "shared": False, "split": False}
+    words = {
+        "plain": "one device",
+        "shared": "states shared over devices, or DDP",
+        "split": "the model split over devices",
+        "compiled": "compiled",
+    }
+    for name, word in words.items():
+        margin = bands.estimated(**none | {name: True} if name in none else none)
+        yield _row(word, "estimated", f"{margin.below} % of allocated", f"{margin.above} % of allocated")
+    for name, word in (words | {"unmeasured": "a family of which no run is published"}).items():
+        margin = bands.SIMULATED[name]
+        yield _row(word, "simulated", f"{margin.below} % of reserved", f"{margin.above} % of reserved")
+    yield ""
+    yield (
+        "Of several situations the widest margin counts; the lower end has half of the context and of NCCL, the upper "
+        "all of them."
+    )
     yield ""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.measured.compare import COUNTS, DIED, all_rows, rows, summary
 from tests.measured.misses import MISSES, UNSEEN
-from tests.measured.page import PAGE, far_off, page, reason
+from tests.measured.page import PAGE, bounded, far_off, page, reason
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.rows import ErrorStats, ValidateSummary
 
@@ -49,6 +49,13 @@ def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(
     assert bands.median_width is not None
     assert bands.covered >= share * bands.count
     assert bands.median_width <= width
+
+
+@pytest.mark.truth
+def test_the_band_of_the_estimate_has_what_is_simulated() -> None:
+    below, within, above = bounded()
+    assert below == 0
+    assert within >= 0.9 * (within + above)  # as many as measured peaks
 
 
 @pytest.mark.truth

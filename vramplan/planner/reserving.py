@@ -60,7 +60,10 @@ def remarks(found: Reservation, room_bytes: int) -> list[str]:
             said.append("with PYTORCH_ALLOC_CONF=expandable_segments:True it comes through")
         elif end.allocated_bytes + end.wanted_bytes <= room_bytes:
             said.append("it dies of fragmentation: what is in use and what is asked for would have room")
-    elif found.retries:
+    elif found.first_allocated_bytes > found.later_allocated_bytes:
+        more = found.first_allocated_bytes - found.later_allocated_bytes
+        said.append(f"the first iteration is the worst one: it holds {more / GIB:.2f} GiB more than those after it")
+    if found.failure is None and found.retries:
         times = "once" if found.retries == 1 else f"{found.retries} times"
         iterations = f"{found.iterations} iterations"
         said.append(f"the allocator gives all free segments back {times} in {iterations}, which is slow")

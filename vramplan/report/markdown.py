@@ -44,6 +44,7 @@ def render_fit(result: FitResult) -> str:
         _run(result),
         _memory(result, figures),
         _host(result),
+        _allocator(result),
         _ladder(result),
         _remedies(result, figures),
         _advice(result),
@@ -59,6 +60,15 @@ def _host(result: FitResult) -> list[str]:
     from vramplan.report.host import host_facts  # few jobs offload
 
     return [f"- {name}: {value}" for name, value in host_facts(result.host)]
+
+
+def _allocator(result: FitResult) -> list[str]:
+    """What the caching allocator did, where it is simulated."""
+    if result.allocator is None:
+        return []
+    from vramplan.report.allocator import allocator_facts  # few jobs simulate it
+
+    return [f"- {name}: {value}" for name, value in allocator_facts(result.allocator)]
 
 
 def render_check(rows: Iterable[CheckRow]) -> str:

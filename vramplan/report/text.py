@@ -211,6 +211,10 @@ def _run(result: FitResult, width: int) -> list[Line]:
         from vramplan.report.host import host_facts  # few jobs offload
 
         facts[-1:-1] = host_facts(result.host)
+    if result.allocator is not None:
+        from vramplan.report.allocator import allocator_facts  # few jobs simulate it
+
+        facts[-1:-1] = allocator_facts(result.allocator)
     if by_textbook(result):  # the equations count checkpoints without placing them, and know no kernels
         facts = [("parameters", parameters), ("optimizer", str(job.get("optimizer")))]
         if job.get("activation_model") is not None:

@@ -39,6 +39,7 @@ class Reservation(NamedTuple):
     allocated_bytes: int  # with what is not split off blocks
     first_reserved_bytes: int
     first_allocated_bytes: int
+    later_allocated_bytes: int  # of those after it; 0 if there was none
     held_bytes: int  # at the end: reserved, free, and in segments of which others are in use
     largest_free_bytes: int  # at the end
     retries: int
@@ -95,6 +96,7 @@ class _Run:
                 self._iterate()
                 if self.iteration == 1:
                     first_reserved, first_allocated = allocator.peak_reserved_bytes, allocator.peak_allocated_bytes
+                    allocator.peak_allocated_bytes = allocator.allocated_bytes  # the others for themselves
                 elif allocator.peak_reserved_bytes == before and (self.iteration > 2 or not allocator.retries):
                     break
         except OutOfMemory as error:
@@ -109,7 +111,8 @@ class _Run:
             )
         return Reservation(
             reserved_bytes=allocator.peak_reserved_bytes,
-            allocated_bytes=allocator.peak_allocated_bytes,
+            allocated_bytes=max(first_allocated, allocator.peak_allocated_bytes),
+            later_allocated_bytes=allocator.peak_allocated_bytes if self.iteration > 1 else 0,
             first_reserved_bytes=first_reserved or allocator.peak_reserved_bytes,
             first_allocated_bytes=first_allocated or allocator.peak_allocated_bytes,
             held_bytes=allocator.held_bytes,
