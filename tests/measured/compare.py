@@ -18,9 +18,13 @@ DIED = "died"
 COUNTS = {"one_device": 52, "several_devices": 45, DIED: 19}
 
 
-@cache
 def rows(file: str, *, simulated: bool = True) -> tuple[ValidateRow, ...]:
     """Every case of a file, computed; with the allocator simulated, as `vramplan validate` does, or estimated."""
+    return _rows(file, simulated)
+
+
+@cache
+def _rows(file: str, simulated: bool) -> tuple[ValidateRow, ...]:
     found = []
     for entry in read_job_file(HERE / f"{file}.yaml"):
         job = entry.job

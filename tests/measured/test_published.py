@@ -10,7 +10,7 @@ import pytest
 
 from tests.measured.compare import COUNTS, DIED, all_rows, rows, summary
 from tests.measured.misses import MISSES, UNSEEN
-from tests.measured.page import PAGE, bounded, far_off, page, reason
+from tests.measured.page import PAGE, accuracy, bounded, far_off, page, reason
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.rows import ErrorStats, ValidateSummary
 
@@ -102,3 +102,9 @@ def test_every_run_that_is_far_off_is_explained() -> None:
 @pytest.mark.snapshot
 def test_the_page_is_current() -> None:
     assert PAGE.read_text("utf-8") == page(), "stale: run python -m tests.measured.page"
+
+
+@pytest.mark.snapshot
+def test_the_page_about_accuracy_is_current() -> None:
+    text = PAGE.with_name("accuracy.md").read_text("utf-8")
+    assert accuracy() in text, "stale: run python -m tests.oracle.accuracy --published"

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from tests.measured import page as measured
 from tests.oracle.accuracy import CLOSING, INTRODUCTION, PAGE, TRACES, section
 from tests.oracle.compare import COMPILED, FILES
 
@@ -30,4 +29,5 @@ def test_the_page_has_every_file_in_order() -> None:
     found = published()
     assert list(found) == ["", *FILES, *COMPILED, "end"]
     assert found["end"] == CLOSING
-    assert found[""] == "\n".join([INTRODUCTION, measured.accuracy(), TRACES, ""]), "stale: run the generator"
+    assert found[""].startswith(INTRODUCTION)  # what is between them: tests/measured/test_published.py
+    assert found[""].endswith(TRACES + "\n")
