@@ -20,9 +20,12 @@ def peak(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return found
 
 
+ESTIMATED = ("--allocator", "estimate")  # whose figures can be computed by hand
+
+
 def validate(folder: Path, *measured: dict[str, Any], **keys: Any) -> Any:
     jobs = [{**JOB, "measured": one, **keys} for one in measured]
-    ran = run("validate", write_jobs(folder / "cases.yaml", *jobs), "--format", "json")
+    ran = run("validate", write_jobs(folder / "cases.yaml", *jobs), *ESTIMATED, "--format", "json")
     assert (ran.code, ran.err) == (0, "")
     return valid("validate", ran.document)
 
@@ -58,7 +61,7 @@ def test_the_summary_is_the_one_computed_by_hand(peak: dict[str, int], tmp_path:
     jobs = [{**JOB, "measured": one} for one in cases]
     jobs.append({**JOB, "runtime": "pytorch", "optimizer_implementation": "fused", "measured": cases[0]})
     jobs.append({**JOB, "measured": {"outcome": "oom"}})  # nothing to compare but the outcome
-    ran = run("validate", write_jobs(tmp_path / "cases.yaml", *jobs), "--format", "json")
+    ran = run("validate", write_jobs(tmp_path / "cases.yaml", *jobs), *ESTIMATED, "--format", "json")
     answer = valid("validate", ran.document)
     summary = answer["summary"]
     assert (summary["computed"], summary["errors"]) == (9, 0)
@@ -115,7 +118,7 @@ def test_a_case_that_cannot_be_computed_is_2_and_the_others_are_answered(tmp_pat
     measured_job = {**JOB, "measured": measured}
     jobs = [measured_job, {**measured_job, "precision": "fsdp-bf16"}, {**JOB, "model": "gpt3"}]
     file = write_jobs(tmp_path / "cases.yaml", *jobs)
-    ran = run("validate", file, "--format", "json")
+    ran = run("validate", file, *ESTIMATED, "--format", "json")
     answer = valid("validate", ran.document)
     assert ran.code == 2
     assert (answer["summary"]["computed"], answer["summary"]["errors"]) == (1, 2)
@@ -149,3 +152,12 @@ def test_a_broken_measurement_is_2(measured: dict[str, Any], tmp_path: Path) -> 
 def test_the_keys_of_a_case_are_no_options_of_fit() -> None:
     for option in ("--measured", "--expect", "--name", "--max-utilization"):
         refused("fit", "-m", "gpt2", "-g", "t4", option, "x")
+
+
+def test_the_allocator_is_simulated_unless_told_otherwise(tmp_path: Path) -> None:
+    job = {"name": "one", "model": "gpt2", "gpu": "v100", "micro_batch_size": 1, "global_batch_size": 1}
+    file = write_jobs(tmp_path / "cases.yaml", job | {"activation_checkpointing": "none"})
+    simulated = run("validate", file, "--print", "results.0.job.allocator")
+    estimated = run("validate", file, *ESTIMATED, "--print", "results.0.job.allocator")
+    assert (simulated.out.strip(), estimated.out.strip()) == ("simulate", "estimate")
+    assert run("validate", file, "--allocator", "guess").code == 2

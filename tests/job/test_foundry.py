@@ -101,25 +101,25 @@ def test_fp8_means_products_of_shards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "high"),
+    ("row", "most"),
     [
-        ({"sequence_length": 32768, "micro_batch_size": 3, "activation_checkpointing": "full"}, 50),
-        ({"sequence_length": 8192, "micro_batch_size": 3}, 75),
-        ({"sequence_length": 512, "micro_batch_size": 40}, 65),
+        ({"sequence_length": 32768, "micro_batch_size": 3, "activation_checkpointing": "full"}, 41),
+        ({"sequence_length": 8192, "micro_batch_size": 3}, 63),
+        ({"sequence_length": 512, "micro_batch_size": 40}, 54),
     ],
     ids=str,
 )
-def test_runs_in_fp8_that_were_published_fit(row: dict[str, Any], high: int) -> None:
+def test_runs_in_fp8_that_were_published_fit(row: dict[str, Any], most: int) -> None:
     """Measured: mosaicml/llm-foundry, scripts/train/benchmarking/README.md, H100 80GB FP8, three rows of MPT-3b.
 
-    Snapshot: the upper end of the band, in GiB, so that a rule that keeps more is seen.
+    Snapshot: what is allocated, in GiB, so that a rule that keeps more is seen.
     """
     model = {**MODEL, "layers": 32, "hidden_size": 2560, "attention_heads": 20, "intermediate_size": 10240}
     del model["parameters"]
     model["max_positions"] = row["sequence_length"]
-    result = describe(decide(job(model=model, precision="fp8", **SHARDED, **row)))
+    result = describe(decide(job(model=model, precision="fp8", allocator="simulate", **SHARDED, **row)))
     assert result.verdict == "fits"
-    assert result.peak.high_bytes < high << 30
+    assert result.peak.allocated_bytes < most << 30
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def _margins() -> Iterator[str]:
     none = {"compiled": False, "shared": False, "split": False}
     words = {
         "plain": "one device",
-        "shared": "states shared over devices, or DDP",
+        "shared": "states shared over devices (simulated, DDP too)",
         "split": "the model split over devices",
         "compiled": "compiled",
     }

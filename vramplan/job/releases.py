@@ -1,4 +1,4 @@
-"""The releases that a measured case names in words: in its environment, or in its notes.
+"""The releases that a measured case names in its notes.
 
 Published runs carry their software as text ("PyTorch 1.6", "bitsandbytes 0.41.1", "Run in January 2022"). A case with a
 measured figure and no key for a release is computed with what it says so, and the assumptions tell.
@@ -7,8 +7,7 @@ measured figure and no key for a release is computed with what it says so, and t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.job.software import version_of
@@ -44,31 +43,29 @@ FOUR_BITS = ("nf4", "nf4-double")
 
 
 def take_releases(resolver: Resolver, gpu: Gpu | None) -> None:
-    """Fill in the releases that the case of a job names, where the job has no key for them."""
-    raw, case = resolver.raw, resolver.raw.case
-    architecture = None if gpu is None else gpu.architecture
-    if architecture is not None and GENERATIONS[architecture].vendor != "nvidia":
+    """Fill in the releases that the notes of a case name, where the job has no key for them."""
+    raw = resolver.raw
+    generation = None if gpu is None else GENERATIONS.get(gpu.architecture or "")
+    if gpu is not None and gpu.architecture is not None and (generation is None or generation.vendor != "nvidia"):
         return  # of others no source says what a release changes
-    notes = str(case.get("notes") or "")
-    environment = case.get("environment")
-    environment = environment if isinstance(environment, Mapping) else {}
-    if raw.pytorch_version is None and not resolver.raw.cuda_module_loading:
-        found = _pytorch(notes, environment)
+    notes = str(raw.case.get("notes") or "")
+    if raw.pytorch_version is None and not raw.cuda_module_loading:
+        found = _pytorch(notes)
         if found is not None:
             raw.pytorch_version, why = found
             resolver.assume("pytorch_version", raw.pytorch_version, why)
     if raw.bitsandbytes is None and raw.quantization in FOUR_BITS and raw.runtime != "torchtune":
-        text = environment.get("bitsandbytes") or _first(BITSANDBYTES, notes)
-        if text is not None and is_known(str(text)):
-            raw.bitsandbytes = str(text)
-            resolver.assume("bitsandbytes", raw.bitsandbytes, "the case names it")
+        text = _first(BITSANDBYTES, notes)
+        if text is not None and is_known(text):
+            raw.bitsandbytes = text
+            resolver.assume("bitsandbytes", raw.bitsandbytes, "the notes of the case name it")
 
 
-def _pytorch(notes: str, environment: Mapping[str, Any]) -> tuple[str, str] | None:
-    named = environment.get("torch") or _first(PYTORCH, notes)
-    version = None if named is None else version_of(str(named))
+def _pytorch(notes: str) -> tuple[str, str] | None:
+    named = _first(PYTORCH, notes)
+    version = None if named is None else version_of(named)
     if version is not None:
-        return f"{version[0]}.{version[1]}", "the case names it"
+        return f"{version[0]}.{version[1]}", "the notes of the case name it"
     match = RUN_IN.search(notes)
     if match is None:
         return None

@@ -74,7 +74,8 @@ class Resolver:
             from vramplan.job.releases import take_releases  # only measured cases pay for it
 
             take_releases(self, gpu)
-        if runtime is not None and runtime.defaults:
+        several = raw.data_parallel_size > 1 or raw.shares_states or raw.split is not None
+        if runtime is not None and (runtime.defaults if several else runtime.defaults.keys() - words.OF_SEVERAL):
             from vramplan.job.runtime import take_defaults  # only runtimes that say more than the first two pay for it
 
             take_defaults(self, runtime, model, gpu)

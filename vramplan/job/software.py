@@ -47,7 +47,8 @@ def with_software(resolver: Resolver, runtime: Runtime, gpu: Gpu) -> Runtime:
             fields.refuse("pytorch_version", message, hint="1.10 or 2.1, for example")
             return runtime
         raw.pytorch_version = f"{version[0]}.{version[1]}"
-    if gpu.architecture is not None and GENERATIONS[gpu.architecture].vendor != "nvidia":
+    generation = GENERATIONS.get(gpu.architecture or "")
+    if gpu.architecture is not None and (generation is None or generation.vendor != "nvidia"):
         key = "cuda_module_loading" if version is None else "pytorch_version"
         message = f"no source says what a context takes on {gpu.architecture}, by version"
         fields.refuse(key, message, hint="leave it out for the figure of the runtime's profile")

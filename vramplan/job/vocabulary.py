@@ -99,6 +99,7 @@ SHARDINGS = (
     "distributed-optimizer",
 )
 DEVICES_PER_NODE = 8  # where a job does not say: of an HGX board, and of the DGX and p4d, p5, a3, ND nodes around it
+OF_SEVERAL = {"reduce_dtype"}  # defaults of a runtime that jobs on one device do not take
 PIPELINE_SPLITS = ("blocks", "embedding-and-head")
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather")
 SCHEDULES = ("1f1b", "gpipe", "interleaved:V")

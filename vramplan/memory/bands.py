@@ -26,7 +26,7 @@ COMPILED = Margin(10, 10)
 # Estimated (docs/job-format.md, "The verdict"): nothing below, and 10 % above what is allocated.
 PLAIN = Margin(0, 10)
 BEYOND_PLAIN = {
-    "shared": 16,  # FSDP, ZeRO and DDP: gathered tensors and buckets leave holes that others do not fit
+    "shared": 16,  # FSDP and ZeRO: gathered tensors and buckets leave holes that others do not fit
     "split": 3,  # tensor and pipeline parallelism
     "compiled": COMPILED.above,
 }

@@ -143,7 +143,7 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
     else:
         arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
 
-    tape.reentrant = setup.checkpoint_reentrant
+    tape.reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in recipe.segments)
     tape.offloading = setup.offload_activations
 
     tape.phase("forward")

@@ -288,7 +288,10 @@ def run_blocks(
     firsts = [] if kind is None else first_of_each(segments, kind)
     breaks = [] if kind is None or alike else changes(segments, kind)
     if make_up is not None:
-        firsts += changes(segments, make_up)
+        made_up = changes(segments, make_up)
+        firsts += made_up
+        if tape.sharding is not None:  # a block's gradients are reduced in buffers that the one below it frees
+            firsts += [one - 1 for one in made_up if one]
     if tape.trained is not None:
         from vramplan.models.trained import blocks_apart, in_its_part  # only who trains less than all pays for it
 

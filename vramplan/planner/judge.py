@@ -56,7 +56,7 @@ class Judge:
         self.workspace_bytes = (workspace or 0) * MULTIPLYING_THREADS  # of libraries, in the allocator
         split = job.split is not None and job.split.devices > 1
         shared = job.sharding is not None and not split
-        self.margin = estimated(compiled=job.compile, shared=shared, split=split)
+        self.margin = estimated(compiled=job.compile, shared=shared and shares_weights(job), split=split)
         self.simulated_margin = self.margin
         if job.allocator is not None:
             family = job.model.published_family or job.model.family
