@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.memory.bands import estimated, simulated
@@ -237,13 +238,11 @@ class Judge:
         if found > 1 and not within(found):  # the streams keep more, at most as much as at the smallest
             stranded = self.record(strategy, accumulates, False).stranded_bytes(2)
             found = min(found, max(1, envelope.largest_batch(max(0, limit_bytes - stranded), LARGEST_MICRO_BATCH)))
-        while found > 1 and not within(found):
-            found -= 1
-        if found > 1 or within(2):
-            found = max(found, 2)
-            while found < LARGEST_MICRO_BATCH and within(found + 1):
-                found += 1
-        else:
+        if found > 1 and not within(found):
+            found = -_last(lambda micro: not within(-micro), -found, -1) - 1
+        elif found > 1 or within(2):
+            found = _last(within, max(found, 2), LARGEST_MICRO_BATCH)
+        if found <= 1:
             found = 1 if within(1) else 0
         if found and not self.is_on_host(strategy, found, accumulates):
             from vramplan.planner.on_host import largest_within
@@ -269,6 +268,24 @@ class Judge:
         from vramplan.planner.staged import setup_of_stage  # only pipelines pay for it
 
         return setup_of_stage(self.job, strategy, accumulates, stages[stage])
+
+
+def _last(holds: Callable[[int], bool], at: int, most: int) -> int:
+    """The last number from `at` to `most` for which something holds: it does at `at`, and from some number on no more.
+
+    The steps double, as the answer is most often next to where the search begins.
+    """
+    step = 1
+    while at < most and holds(min(at + step, most)):
+        at, step = min(at + step, most), 2 * step
+    over = min(at + step, most + 1)
+    while over - at > 1:
+        middle = (at + over) // 2
+        if holds(middle):
+            at = middle
+        else:
+            over = middle
+    return at
 
 
 def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
