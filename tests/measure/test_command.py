@@ -13,7 +13,9 @@ import yaml
 from tests.cli.running import ABLE, TINY, refused, run, valid, write_jobs
 from tests.measure.runners import MEASURED, OOM, Runner
 from vramplan.errors import InputError, Problem
+from vramplan.job import build_job
 from vramplan.measure import apart
+from vramplan.measure.grid import _name
 
 GPU = {"name": "a card", "memory": "8 GiB", **ABLE}
 JOB = {"model": TINY, "gpu": GPU, "sequence_length": 64, "global_batch_size": 8, "micro_batch_size": 4}
@@ -221,7 +223,8 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path, runner: Calla
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"adapter": {"kind": "lora", "rank": 4}}, "adapter"),
+        ({"adapter": {"kind": "lora", "rank": 4}, "quantization": "nf4"}, "quantization"),
+        ({"frozen": ["embeddings"]}, "frozen"),
         ({"offload": ["activations"]}, "offload"),
         ({"compile": True}, "compile"),
         ({"precision": "mixed-bf16"}, "precision"),
@@ -230,7 +233,7 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path, runner: Calla
         ({"loss": "chunked:4"}, "loss"),
         ({"label_smoothing": 0.1}, "label_smoothing"),
         ({"activation_checkpointing": "selective"}, "activation_checkpointing"),
-        ({"model": "vit-base-patch16-224", "sequence_length": None}, "model"),
+        ({"model": "clip-vit-base-patch32", "sequence_length": 77}, "model"),
         ({"model": "t5-base"}, "model"),
         ({"model": "mixtral-8x7b"}, "model"),
     ],
@@ -246,6 +249,32 @@ def test_what_the_loop_does_not_have_is_refused_by_its_key(
     assert key in [problem["key"] for problem in problems], problems
     assert all(problem["hint"] for problem in problems)
     assert made.asked == []
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"model": "vit-base-patch16-224"}, "4 x 224 px"),
+        ({"model": "resnet-18", "image_size": 65}, "4 x 65 px"),
+        ({"model": TINY, "sequence_length": 64, "adapter": {"kind": "lora", "rank": 4}}, "4 x 64"),
+    ],
+    ids=["vit", "resnet", "lora"],
+)
+def test_images_and_adapters_are_run_and_named(
+    tmp_path: Path, runner: Callable[..., Runner], change: dict[str, Any], named: str
+) -> None:
+    made, output = runner(), tmp_path / "measured.yaml"
+    keys = {key: value for key, value in JOB.items() if key != "sequence_length"}
+    ran = run("measure", "--grid", write_jobs(tmp_path / "grid.yaml", {**keys, **change}), "-o", output)
+    assert ran.code == 0, ran
+    asked = made.asked[0].job
+    rank = change.get("adapter", {}).get("rank")
+    assert (asked["adapter"] or {}).get("rank") == rank
+    name = _name(build_job(asked))
+    assert name.startswith(f"{asked['model']['name']} on a card, {named}, ")
+    assert name.endswith(f", lora {rank}") == (rank is not None)
+    assert valid("validate", run("validate", output, "--format", "json").document)["summary"]["errors"] == 0
 
 
 def test_the_textbook_has_no_step(tmp_path: Path, runner: Callable[..., Runner]) -> None:

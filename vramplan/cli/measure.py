@@ -36,8 +36,9 @@ def measure(
 ) -> None:
     """Runs a few real steps of a job on the GPU at hand, and puts what it took beside the prediction.
 
-    Needs PyTorch and Transformers: pip install 'vramplan[measure]'. The model has random weights; each job runs in a
-    process of its own. A run out of memory is a result.
+    Needs PyTorch and Transformers, for adapters PEFT too: pip install 'vramplan[measure]'. The model has random
+    weights; each job runs in a process of its own. What the allocator reserves is simulated. A run out of memory is a
+    result.
 
     \b
     Examples:

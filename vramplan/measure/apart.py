@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vramplan.errors import InputError, Problem
+from vramplan.measure.allocator import environment_for
 from vramplan.results.measure import GPU, TRACE, Figures
 
 NEEDED = {"torch": "PyTorch", "transformers": "Transformers"}
@@ -57,7 +58,7 @@ def run_apart(request: Request) -> Reply:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=None if wanted else subprocess.PIPE,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"},
+            env={**_environment(request), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"},
             check=False,
         )
         if not answered.exists():
@@ -66,6 +67,11 @@ def run_apart(request: Request) -> Reply:
     if "problems" in reply:
         raise InputError(Problem(*problem) for problem in reply["problems"])
     return _reply(reply, used)
+
+
+def _environment(request: Request) -> Mapping[str, str]:
+    """Of a real run with the job's allocator; a trace has none."""
+    return environment_for(request.job.get("allocator")) if request.how == GPU else os.environ
 
 
 def _reply(reply: Mapping[str, Any], used_before: int | None) -> Reply:

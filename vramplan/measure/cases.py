@@ -22,6 +22,7 @@ from vramplan.version import __version__
 
 OPTION = "--output"
 _GATES = ("expect", "max_utilization", "base_batch_size", "base_learning_rate")  # say nothing of a run
+_NAMED = ("pytorch_version", "cuda_module_loading", "bitsandbytes")  # a case has them from its environment
 
 
 class Known:
@@ -46,7 +47,8 @@ class Known:
         keys, kind = self._jobs[name]
         if kind != how:
             return "trace.how"
-        return next((key for key in job if key not in _GATES and keys.get(key) != job[key]), None)
+        silent = {*_GATES, *(key for key in _NAMED if job.get(key) is None)}
+        return next((key for key in job if key not in silent and keys.get(key) != job[key]), None)
 
     def free(self, name: str) -> str:
         """`name`, with a number behind it if there is a case of that name."""

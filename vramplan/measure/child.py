@@ -6,15 +6,16 @@ import json
 import os
 import platform
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
+from vramplan.measure.adapters import check_peft
+from vramplan.measure.allocator import said
 from vramplan.results.measure import TRACE
 from vramplan.spec import Job
-
-ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 def main(request: str, reply: str) -> None:
@@ -32,6 +33,7 @@ def main(request: str, reply: str) -> None:
 
 def run(job: Job, how: str, steps: int) -> dict[str, Any]:
     """Figures and environment of a job. Raises InputError where this machine or this job cannot be run."""
+    check_peft(job)
     if how == TRACE:
         from vramplan.measure.fake_cuda import autocast_believes, pretend
 
@@ -45,7 +47,7 @@ def run(job: Job, how: str, steps: int) -> dict[str, Any]:
     else:
         device = _gpu(job)
         figures = loop.on_gpu(job, steps)
-    return {"figures": figures, "environment": {**_environment(), **device}}
+    return {"figures": figures, "environment": {**_environment(job), **device}}
 
 
 def _gpu(job: Job) -> dict[str, Any]:
@@ -68,17 +70,18 @@ def _gpu(job: Job) -> dict[str, Any]:
     }
 
 
-def _environment() -> dict[str, Any]:
+def _environment(job: Job) -> dict[str, Any]:
     import torch
     import transformers
 
-    settings = [os.environ[name] for name in ALLOCATOR_SETTINGS if os.environ.get(name)]
+    settings = said(os.environ)
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        "peft": None if job.adapter is None else version("peft"),
         "platform": platform.platform(terse=True),
-        "allocator_settings": settings[0] if settings else None,
+        "allocator_settings": None if settings is None else settings[1],
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from vramplan.answer import decide, describe
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, job_to_dict
+from vramplan.measure.allocator import simulated
 from vramplan.measure.apart import Reply, Request
 from vramplan.measure.cases import Known, append, case_of
 from vramplan.measure.refusals import check
@@ -61,7 +62,7 @@ def check_output(output: str, grid: str | None) -> None:
 
 
 def _predicted(job: Job, how: str) -> tuple[Job, Predicted]:
-    decision = decide(job)
+    decision = decide(job if how == TRACE else simulated(job))
     check(decision.judged, how)
     result = describe(decision, with_remedies=False)
     peak = result.peak
@@ -87,8 +88,10 @@ def today() -> str:
 def _name(job: Job) -> str:
     """What tells the run from others of the same model."""
     steps = job.gradient_accumulation_steps or 1
-    parts: list[Any] = [f"{job.model.name} on {job.gpu.name}", f"{job.micro_batch_size} x {job.sequence_length}"]
+    size = job.sequence_length if job.image_size is None else f"{job.image_size} px"
+    parts: list[Any] = [f"{job.model.name} on {job.gpu.name}", f"{job.micro_batch_size} x {size}"]
     parts += [f"{steps} steps"] if steps > 1 else []
     parts += [job.precision, f"{job.optimizer} {job.optimizer_implementation}", job.attention]
     parts += [] if job.activation_checkpointing == "none" else [f"checkpointing {job.activation_checkpointing}"]
+    parts += [] if job.adapter is None else [f"{job.adapter.kind} {job.adapter.rank or ''}".strip()]
     return ", ".join(parts)

@@ -12,7 +12,12 @@ from vramplan.catalog.hf_config import shape_of_config
 from vramplan.errors import UsageError
 from vramplan.spec import Job, ModelShape
 
-HEADS = {"lm": "CausalLM", "mlm": "MaskedLM", "cls": "SequenceClassification"}
+HEADS = {
+    "lm": "CausalLM",
+    "mlm": "MaskedLM",
+    "cls": "SequenceClassification",
+    "image": "ImageClassification",
+}
 """The tasks that are run, and how the class of Transformers with that head is called."""
 
 _NULL_SAYS = ("sliding_window",)  # null is a value of its own, not the default
@@ -37,22 +42,26 @@ def configuration(job: Job) -> Any:
             given[key] = list(value) if isinstance(value, tuple) else value
     if shape.transformers_model_type.startswith("qwen"):
         given["use_sliding_window"] = shape.sliding_window is not None
-    if shape.task == "cls":
+    if shape.task in ("cls", "image"):
         given["num_labels"] = shape.classes
+    if shape.depths is not None:
+        given["layer_type"] = "bottleneck" if shape.bottleneck else "basic"
     config = transformers.AutoConfig.for_model(shape.transformers_model_type, **given)
     config.use_cache = False
     model = _auto(shape)._model_mapping[type(config)]
     config.architectures = [model.__name__]
     _check(config, shape, job.dropout is not None)
-    if config.pad_token_id is None or config.pad_token_id >= shape.vocabulary_size:
+    if shape.vocabulary_size and (config.pad_token_id is None or config.pad_token_id >= shape.vocabulary_size):
         config.pad_token_id = 0  # the default of the class is a token of its own vocabulary
     return config
 
 
 def build(job: Job, config: Any) -> Any:
     """The model of the configuration, on the device that is the default, in fp32."""
-    kernel = "eager" if job.attention == "eager" else "sdpa"
-    return _auto(job.model).from_config(config, attn_implementation=kernel)
+    how = {"attn_implementation": "eager" if job.attention == "eager" else "sdpa"}
+    if not job.model.attention_heads:
+        how = {}  # convolutions alone
+    return _auto(job.model).from_config(config, **how)
 
 
 def _auto(shape: ModelShape) -> Any:

@@ -84,8 +84,9 @@ def record(job: Mapping[str, Any] | None = None, *, output: str | None = None) -
 def _described(job: Mapping[str, Any]) -> tuple[dict[str, Any], Predicted]:
     from vramplan.answer import decide, describe
     from vramplan.job import build_job, job_to_dict
+    from vramplan.measure.allocator import simulated
 
-    decision = decide(build_job(job))
+    decision = decide(simulated(build_job(job)))
     result = describe(decision, with_remedies=False)
     peak = result.peak
     predicted = Predicted(result.verdict, peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes)

@@ -12,7 +12,7 @@ RUNTIME = "transformers"
 PRECISIONS = ("fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16")
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")
 ATTENTIONS = ("eager", "flash", "efficient")
-TASKS = ("lm", "mlm", "cls")
+TASKS = ("lm", "mlm", "cls", "image")
 WITHOUT_A_CLASS = ("chatglm",)  # its code is remote, not in Transformers
 OWN_LOOP = "record() of vramplan.measure round a step of your own loop measures it"
 
@@ -39,10 +39,8 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         "compile": job.compile,
         "eval_batch_size": job.eval_batch_size is not None,
         "generation_batch_size": job.generation_batch_size is not None,
-        "adapter": job.adapter is not None,
         "quantization": job.quantization is not None,
         "frozen": bool(job.frozen),
-        "weight_dtype": job.half_weights,
         "gradient_dtype": job.fp32_gradients,
         "optimizer_state_dtype": job.fp32_states,
         "offload": job.offload_activations or bool(job.offload),
@@ -61,9 +59,9 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         found.append(("loss", job.loss, f"standard; {own}"))
     if not known:
         found.append(("activation_checkpointing", strategy, f"none, full, sqrt, every:K; {own}"))
-    plain = model.experts is None and model.decoder_layers is None and not model.takes_images
+    plain = model.experts is None and model.decoder_layers is None and model.vision_layers is None
     if model.task not in TASKS or not plain:
-        found.append(("model", f"{model.name} (more than token ids and one stack of blocks)", own))
+        found.append(("model", f"{model.name} (more than one stack of blocks)", own))
     elif model.transformers_model_type not in FAMILY_OF or model.family in WITHOUT_A_CLASS:
         found.append(("model", f"{model.name}, which no class of Transformers is,", own))
     if how == TRACE and job.optimizer in ("sgd", "sgd-momentum") and job.optimizer_implementation == "fused":

@@ -8,8 +8,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from vramplan.measure.adapters import adapted
+from vramplan.measure.checkpoints import checkpoint
 from vramplan.measure.network import build, configuration
-from vramplan.planner.checkpoints import checkpoint_ranges
 from vramplan.spec import Job
 
 MICRO_STEPS, TRACED_MICRO_STEPS = 8, 3  # of an accumulation that are run: from the second on they are alike
@@ -56,8 +57,8 @@ def prepare(job: Job, device: str) -> Loop:
 
     config = configuration(job)
     with torch.device(device):
-        model = build(job, config)
-    return _loop(job, _cast(job, model), device, MICRO_STEPS)
+        model = adapted(job, _cast(job, build(job, config)))
+    return _loop(job, model, device, MICRO_STEPS)
 
 
 def skeleton(job: Job) -> Any:
@@ -66,7 +67,7 @@ def skeleton(job: Job) -> Any:
 
     config = configuration(job)
     with torch.device("meta"):
-        return _cast(job, build(job, config))
+        return adapted(job, _cast(job, build(job, config)))
 
 
 def prepare_without_data(job: Job, model: Any) -> Loop:
@@ -77,94 +78,37 @@ def prepare_without_data(job: Job, model: Any) -> Loop:
 
 
 def _cast(job: Job, model: Any) -> Any:
-    return model.to(dtype_of(job)) if job.precision.startswith("pure-") else model
+    return model.to(dtype_of(job)) if job.half_weights or job.precision.startswith("pure-") else model
 
 
 def _loop(job: Job, model: Any, device: str, most: int) -> Loop:
     model.train()
     checkpoint(job, model)
     micro_steps = min(job.gradient_accumulation_steps or 1, most)
-    return Loop(job, model, optimizer_of(job, list(model.parameters())), _batch(job, device), device, micro_steps)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    return Loop(job, model, optimizer_of(job, trained), _batch(job, model, device), device, micro_steps)
 
 
-def _batch(job: Job, device: str) -> dict[str, Any]:
+def _batch(job: Job, model: Any, device: str) -> dict[str, Any]:
+    """Random images in the dtype of the weights and their classes, or random tokens."""
     import torch
 
     size, shape = job.micro_batch_size, job.model
     assert size is not None
+    if shape.task == "image":
+        assert shape.channels is not None
+        assert job.image_size is not None
+        images = torch.randn(size, shape.channels, job.image_size, job.image_size, device=device, dtype=dtype_in(model))
+        return {"pixel_values": images, "labels": torch.randint(0, shape.classes, (size,), device=device)}
     tokens = torch.randint(1, shape.vocabulary_size, (size, job.sequence_length), device=device)
     if shape.task == "cls":
         return {"input_ids": tokens, "labels": torch.randint(0, shape.classes, (size,), device=device)}
     return {"input_ids": tokens, "labels": tokens.clone()}
 
 
-def checkpoint(job: Job, model: Any) -> None:
-    """Run the blocks of each checkpoint inside one torch.utils.checkpoint.
-
-    `full` is what activation_checkpointing_enable() of Transformers does; of segments of several blocks, which it does
-    not have, the first block runs all of them and the others pass on what they are given.
-    """
-    strategy = job.activation_checkpointing or "none"
-    if strategy == "none":
-        return
-    keep = job_has_data(model)
-    if strategy == "full":
-        how = {"use_reentrant": False, "preserve_rng_state": keep}
-        switch = getattr(model, "activation_checkpointing_enable", None)  # its name since Transformers 5.23
-        (switch or model.gradient_checkpointing_enable)(how)
-        return
-    blocks = blocks_of(model, job.model.layers)
-    for first, last in checkpoint_ranges(strategy, len(blocks)):
-        _as_one(blocks[first : last + 1], keep)
-
-
-def job_has_data(model: Any) -> bool:
-    """Whether there is a state of a random generator to keep; there is none without data."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    return not isinstance(next(model.parameters()).data, FakeTensor)
-
-
-def blocks_of(model: Any, count: int) -> list[Any]:
-    """The blocks: the first list of that many modules of one class."""
-    from torch import nn
-
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count and len({type(one) for one in module}) == 1:
-            return list(module)
-    raise AssertionError("a model has blocks")
-
-
-def _as_one(blocks: list[Any], keep_random_state: bool) -> None:
-    from torch.utils.checkpoint import checkpoint as checkpointed
-
-    forwards = [block.forward for block in blocks]
-
-    def segment(hidden: Any, *rest: Any, **named: Any) -> Any:
-        def walk(hidden: Any) -> Any:
-            out = hidden
-            for forward in forwards:
-                out = forward(out[0] if isinstance(out, tuple) else out, *rest, **named)
-            return out
-
-        return checkpointed(walk, hidden, use_reentrant=False, preserve_rng_state=keep_random_state)
-
-    def hand_on(hidden: Any, *_: Any, **__: Any) -> Any:
-        return (hidden,) if returns_tuple() else hidden
-
-    returned: list[bool] = []
-
-    def returns_tuple() -> bool:
-        return bool(returned and returned[0])
-
-    def first(hidden: Any, *rest: Any, **named: Any) -> Any:
-        out = segment(hidden, *rest, **named)
-        returned[:] = [isinstance(out, tuple)]
-        return out
-
-    blocks[0].forward = first
-    for block in blocks[1:]:
-        block.forward = hand_on
+def dtype_in(model: Any) -> Any:
+    """The dtype of the first weight, which is one of the model's own."""
+    return next(model.parameters()).dtype
 
 
 def _no_phase(_: str) -> None:

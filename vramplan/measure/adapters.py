@@ -1,0 +1,50 @@
+"""The adapter of a job, put on by PEFT."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from vramplan.errors import UsageError
+from vramplan.models.adapters import ALL_LINEAR
+from vramplan.spec import Adapter, Job
+
+FP32 = "fp32"
+HALVES = {"fp16": "float16", "bf16": "bfloat16"}
+
+
+def check_peft(job: Job) -> None:
+    """Raise UsageError if a job has an adapter and PEFT is not there."""
+    if job.adapter is not None and find_spec("peft") is None:
+        raise UsageError(f"{job.adapter.kind} needs PEFT", key="adapter", hint="pip install peft")
+
+
+def adapted(job: Job, model: Any) -> Any:
+    """The model with the job's adapter: frozen, but for the adapter and the modules to save.
+
+    The model is in its own dtype already: PEFT gives an adapter that of the layer beside it, or makes it fp32.
+    Source: peft 0.21.2, mapping_func.py, get_peft_model; tuners/tuners_utils.py, cast_adapter_dtype.
+    """
+    if job.adapter is None:
+        return model
+    check_peft(job)
+    import peft
+    import torch
+
+    dtype = job.adapter.dtype
+    made = peft.get_peft_model(model, _config(job.adapter), autocast_adapter_dtype=dtype == FP32)
+    if dtype == FP32:
+        return made
+    return made.to(getattr(torch, HALVES[dtype]))  # what PEFT does, but not beside layers without storages
+
+
+def _config(adapter: Adapter) -> Any:
+    import peft
+
+    targets = ALL_LINEAR if ALL_LINEAR in adapter.targets else list(adapter.targets)
+    given: dict[str, Any] = {"target_modules": targets, "modules_to_save": list(adapter.modules_to_save) or None}
+    if adapter.kind == "ia3":
+        return peft.IA3Config(**given, feedforward_modules=list(adapter.feedforward_targets))
+    if adapter.alpha is not None:
+        given["lora_alpha"] = adapter.alpha
+    return peft.LoraConfig(**given, r=adapter.rank, lora_dropout=adapter.dropout, use_dora=adapter.kind == "dora")
