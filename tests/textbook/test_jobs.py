@@ -265,6 +265,7 @@ REFUSED = {
     "--pipeline 2": "parallel.pipeline",
     "--offload optimizer": "offload",
     "--host-memory 64GiB": "host_memory",
+    "--allocator simulate": "allocator",
     "--precision bf16": "precision",
     "--precision fp8": "precision",
     "--checkpoint-factor 4": "checkpoint_factor",

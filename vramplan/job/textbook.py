@@ -257,7 +257,7 @@ class _TextbookResolver(Resolver):
                 self.fields.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
         if self.raw.offload_activations or self.raw.offload:
             self.fields.refuse("offload", "no equation of the textbook looks at it", hint="leave it out")
-        for key in ("host_memory", "gpu_free", "pytorch_version", "cuda_module_loading"):
+        for key in ("host_memory", "allocator", "gpu_free", "pytorch_version", "cuda_module_loading"):
             if self.fields.given(key):
                 self.fields.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
         if self.raw.split is not None:
