@@ -16,6 +16,7 @@ from vramplan.models.adapters import ALL_LINEAR
 from vramplan.models.gptq import stored_bytes_gptq
 from vramplan.models.quantized import stored_bytes_4bit
 from vramplan.tape.envelope import Envelope
+from vramplan.tape.tape import ALTERNATE_MATMULS
 
 pytestmark = pytest.mark.closed_form
 
@@ -74,6 +75,8 @@ def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
     """Its weights are trained, and a second path runs beside the layer."""
     adapter = setup.adapter
     assert adapter is not None
+    if any(segment.selects == ALTERNATE_MATMULS for segment in setup.segments):
+        return  # one product more changes which ones are every second
     fewer = adapter.targets[:-1]
     feedforward = tuple(name for name in adapter.feedforward_targets if name in fewer)
     less = setup._replace(adapter=adapter._replace(targets=fewer, feedforward_targets=feedforward))
