@@ -185,7 +185,7 @@ class CachingAllocator:
     def _release_oversize(self, pool: Pool, size: int) -> bool:
         """Give back one free block that is large enough, or several; only blocks above max_split_size."""
         limit = self.settings.max_split_size_bytes
-        if limit == UNLIMITED:
+        if limit == UNLIMITED or self.settings.expandable_segments:  # whose pages go back with all others
             return False
         wanted = max(size, limit)
         place = pool.best_fit(wanted)
