@@ -239,9 +239,9 @@ class Judge:
             stranded = self.record(strategy, accumulates, False).stranded_bytes(2)
             found = min(found, max(1, envelope.largest_batch(max(0, limit_bytes - stranded), LARGEST_MICRO_BATCH)))
         if found > 1 and not within(found):
-            found = -_last(lambda micro: not within(-micro), -found, -1) - 1
+            found = -last_that_holds(lambda micro: not within(-micro), -found, -1) - 1
         elif found > 1 or within(2):
-            found = _last(within, max(found, 2), LARGEST_MICRO_BATCH)
+            found = last_that_holds(within, max(found, 2), LARGEST_MICRO_BATCH)
         if found <= 1:
             found = 1 if within(1) else 0
         if found and not self.is_on_host(strategy, found, accumulates):
@@ -270,7 +270,7 @@ class Judge:
         return setup_of_stage(self.job, strategy, accumulates, stages[stage])
 
 
-def _last(holds: Callable[[int], bool], at: int, most: int) -> int:
+def last_that_holds(holds: Callable[[int], bool], at: int, most: int) -> int:
     """The last number from `at` to `most` for which something holds: it does at `at`, and from some number on no more.
 
     The steps double, as the answer is most often next to where the search begins.

@@ -10,7 +10,7 @@ from vramplan.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.models.modules import Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
-from vramplan.planner.judge import Judge
+from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.optimal import Sizes, is_possible, least_recomputation, smallest_peak
 from vramplan.planner.probes import ProbedSizes
 from vramplan.tape.record import Record
@@ -73,18 +73,7 @@ def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> in
     low = max(judge.largest_micro_batch(strategy, accumulates, limit_bytes) for strategy in STRATEGIES)
     if not low and not possible(1):
         return 0
-    low = max(low, 1)
-    step = 1
-    while low + step <= LARGEST_MICRO_BATCH and possible(low + step):
-        low, step = low + step, 2 * step
-    high = min(low + step, LARGEST_MICRO_BATCH + 1)  # known to be too many
-    while high - low > 1:
-        middle = (low + high) // 2
-        if possible(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+    return last_that_holds(possible, max(low, 1), LARGEST_MICRO_BATCH)
 
 
 def fits(judge: Judge, schedule: Schedule, limit_bytes: int) -> bool:

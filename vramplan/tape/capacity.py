@@ -6,6 +6,7 @@ Files are those of megatron-core 0.16, under core/transformer/moe.
 
 from __future__ import annotations
 
+from vramplan.tape.dispatch import copied_rows
 from vramplan.tape.tape import Saved
 from vramplan.tape.tensors import BOOL, INT64, DType, Tensor
 from vramplan.tape.views import Grads, contiguous, to, transpose, view
@@ -84,23 +85,7 @@ def weights_of_capacity(weights: Tensor, places: Tensor) -> Tensor:
     scaled = tape.new("mul", (experts, 1), INT64, False)
     _places = tape.new("add", places.shape, INT64, places.batched)
     del scaled
-    return picked(by_expert, _places)
-
-
-def picked(x: Tensor, places: Tensor) -> Tensor:
-    """`index_select(0, places)` of a row of numbers: new.
-
-    Saves `places`: which numbers they were.
-    Backward: zeros of the shape of x, added to in place.
-    Source: tools/autograd/derivatives.yaml, index_select.
-    """
-    whole, batched = x.shape, x.batched
-
-    def backward(grad: Tensor, saved: Saved) -> Grads:
-        return (grad.tape.new("index_select_backward", whole, grad.dtype, batched),)
-
-    node = x.tape.record("index_select", (x,), backward, (places,))
-    return x.tape.new("index_select", places.shape, x.dtype, x.batched, None, node)
+    return copied_rows(by_expert, _places)
 
 
 def sorted_rooms(x: Tensor, devices: int, experts: int) -> Tensor:
