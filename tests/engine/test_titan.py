@@ -156,4 +156,4 @@ def test_pools_hold_at_least_what_is_allocated(strategy: str, implementation: st
     )
     record = replay(setup_of(job), batch=2, direct=True)
     for one in (Settings(), Settings(expandable_segments=True)):
-        assert record.peak_bytes(2) <= reserve(record, one).reserved_bytes < 2 * record.peak_bytes(2)
+        assert record.peak_bytes(2) <= reserve(record, 2, one).reserved_bytes < 2 * record.peak_bytes(2)

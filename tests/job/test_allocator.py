@@ -114,6 +114,41 @@ def test_what_is_reserved_holds_what_is_allocated(accumulation: int, checkpointi
     assert sum(part.bytes for part in result.overheads) == result.peak.device_bytes - result.peak.allocated_bytes
 
 
+LORA = {"kind": "lora", "rank": 8, "targets": ["c_attn"]}
+SEVERAL: dict[str, dict[str, Any]] = {
+    "ddp": {"parallel": {"data": 4, "sharding": "ddp"}},
+    "fsdp": {"parallel": {"data": 4, "sharding": "fsdp"}, "precision": "fsdp-bf16"},
+    "fsdp1": {"parallel": {"data": 4, "sharding": "fsdp", "fsdp_version": 1}, "precision": "fsdp-bf16"},
+    "fsdp, offloaded": {
+        "parallel": {"data": 4, "sharding": "fsdp"},
+        "precision": "fsdp-bf16",
+        "offload": ["parameters", "gradients", "optimizer"],
+    },
+    "zero1": {"parallel": {"data": 4, "sharding": "zero1"}, "precision": "mixed-bf16"},
+    "zero2": {"parallel": {"data": 4, "sharding": "zero2"}, "precision": "mixed-bf16"},
+    "zero2, offloaded": {
+        "parallel": {"data": 4, "sharding": "zero2"},
+        "precision": "mixed-bf16",
+        "offload": ["gradients", "optimizer"],
+    },
+    "zero3": {"parallel": {"data": 4, "sharding": "zero3"}, "precision": "mixed-bf16"},
+    "lora": {"adapter": LORA},
+    "lora, ddp": {"adapter": LORA, "parallel": {"data": 4, "sharding": "ddp"}},
+    "megatron": {"parallel": {"tensor": 2}, "precision": "mixed-bf16", "runtime": "megatron"},
+    "pipeline": {"parallel": {"tensor": 2, "pipeline": 2}, "precision": "mixed-bf16", "runtime": "megatron"},
+}
+
+
+@pytest.mark.parametrize("micro", [1, 4])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_the_simulation_has_every_tensor_of_the_replay(name: str, micro: int) -> None:
+    keys = {"gpu": "a100-80gb", "micro_batch_size": micro, "gradient_accumulation_steps": 4, "global_batch_size": None}
+    result = answered(**keys | SEVERAL[name], allocator="simulate")
+    found = result.allocator
+    assert found is not None
+    assert found.allocated_bytes >= result.peak.allocated_bytes
+
+
 def test_a_run_that_dies_of_fragmentation_is_told_so() -> None:
     pinned = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "activation_checkpointing": "none"}
     card = {"name": "a shared card", "memory": "27.6 GiB"}  # its tensors have room to spare

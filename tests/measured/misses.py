@@ -9,10 +9,6 @@ UNSEEN = {
         "failed after 9 of 213 steps of sequences whose lengths vary, with apex; formulas say that it fits, and "
         "another process may have been on the machine"
     ),
-    "llamafactory-4133-7b-8xa100-40-oom": (
-        "ZeRO-2 in fp16 needs 34.5 of 40 GiB by every tensor that could be followed; the report does not say in which "
-        "phase it failed"
-    ),
 }
 """Runs that died and are called fitting, and what is known of them."""
 

@@ -37,9 +37,10 @@ SIMULATED = {
     "shared": Margin(5, 6),
     "split": Margin(5, 11),
     "compiled": COMPILED,
-    "unmeasured": Margin(6, 8),  # families of which no run on a GPU was published: a little more than those that were
+    "unmeasured": Margin(6, 8),  # of which no run on a GPU was published: a little more than those that were
 }
 MEASURED_FAMILIES = ("llama", "phi", "neox", "bert", "bloom", "gpt2")  # of docs/measured.md
+MEASURED_SHARING = ("ddp", "fsdp")  # over several data-parallel devices alone: none of those peaks is of ZeRO
 
 
 def estimated(*, compiled: bool, shared: bool, split: bool) -> Margin:
@@ -49,15 +50,15 @@ def estimated(*, compiled: bool, shared: bool, split: bool) -> Margin:
     return Margin(COMPILED.below if compiled else PLAIN.below, PLAIN.above + above)
 
 
-def simulated(family: str, *, compiled: bool, shared: bool, split: bool) -> Margin:
+def is_measured(family: str, sharing: str | None) -> bool:
+    """Whether peaks of such runs were published; `sharing` is how several data-parallel devices do, if that is all."""
+    return family in MEASURED_FAMILIES and (sharing is None or sharing.startswith(MEASURED_SHARING))
+
+
+def simulated(*, measured: bool, compiled: bool, shared: bool, split: bool) -> Margin:
     """The margin where the allocator is simulated."""
     found = SIMULATED["plain"]
-    situations = {
-        "compiled": compiled,
-        "shared": shared,
-        "split": split,
-        "unmeasured": family not in MEASURED_FAMILIES,
-    }
+    situations = {"compiled": compiled, "shared": shared, "split": split, "unmeasured": not measured}
     for name, holds in situations.items():
         if holds:
             found = found.widest(SIMULATED[name])

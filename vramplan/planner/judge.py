@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from vramplan.memory.bands import estimated, simulated
+from vramplan.memory.bands import estimated, is_measured, simulated
 from vramplan.memory.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
@@ -61,7 +61,9 @@ class Judge:
         self.simulated_margin = self.margin
         if job.allocator is not None:
             family = job.model.published_family or job.model.family
-            self.simulated_margin = simulated(family, compiled=job.compile, shared=shared, split=split)
+            sharing = job.sharding.kind if shared and job.sharding and job.data_parallel_size > 1 else None
+            measured = is_measured(family, sharing)
+            self.simulated_margin = simulated(measured=measured, compiled=job.compile, shared=shared, split=split)
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
             high=max(0, (usable - outside) * 100 // (100 + margin.above)),

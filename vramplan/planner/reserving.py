@@ -21,17 +21,17 @@ def reservation_of(
     first = None
     if setup.accumulating and makes_gradients(setup):
         first = replay(setup._replace(accumulating=False), batch=micro, direct=True)
-    wanted = reserve(record, settings, None, first, workspaces)
+    wanted = reserve(record, micro, settings, None, first, workspaces)
     fraction = settings.memory_fraction or 1.0
     if wanted.reserved_bytes <= int(fraction * room_bytes) and settings.memory_fraction is None:
         return wanted
-    limited = reserve(record, settings, max(0, room_bytes), first, workspaces)
+    limited = reserve(record, micro, settings, max(0, room_bytes), first, workspaces)
     if limited.failure is None:
         return limited
     survives = None
     if not settings.expandable_segments:
         other = settings._replace(expandable_segments=True)
-        survives = reserve(record, other, max(0, room_bytes), first, workspaces).failure is None
+        survives = reserve(record, micro, other, max(0, room_bytes), first, workspaces).failure is None
     return wanted._replace(failure=limited.failure, retries=limited.retries, expandable_survives=survives)
 
 

@@ -52,6 +52,7 @@ class Reservation(NamedTuple):
 
 def reserve(
     record: Record,
+    micro_batch_size: int,
     settings: Settings = DEFAULT,
     limit_bytes: int | None = None,
     first: Record | None = None,
@@ -59,24 +60,25 @@ def reserve(
 ) -> Reservation:
     """Run iterations until none reserves more than all before it.
 
-    `record` plays every block at the real micro-batch (`replay(..., direct=True)`). `first` is the same of a micro-step
+    `record` plays every block at the micro-batch (`replay(..., direct=True)`). `first` is the same of a micro-step
     that finds no gradients, where the iteration accumulates them; without it they are there from the start.
     `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
     libraries, which the first products make and which stay.
     """
-    return _Run(record, settings, limit_bytes, first, workspaces).reservation()
+    return _Run(record, micro_batch_size, settings, limit_bytes, first, workspaces).reservation()
 
 
 class _Run:
     def __init__(
         self,
         record: Record,
+        micro_batch_size: int,
         settings: Settings,
         limit_bytes: int | None,
         first: Record | None,
         workspaces: tuple[int, ...],
     ) -> None:
-        self.record, self.first, self.workspaces = record, first, workspaces
+        self.record, self.micro, self.first, self.workspaces = record, micro_batch_size, first, workspaces
         self.allocator = CachingAllocator(settings, limit_bytes)
         self.iteration = 0
         self.phase = "start"
@@ -123,10 +125,13 @@ class _Run:
         )
 
     def _start(self) -> None:
-        """Weights one by one where they are known, else as one block, and what lives beside them from the start."""
+        """Weights one by one where they are known, the rest of them as one block, and what lives beside them."""
         allocator, record = self.allocator, self.record
         for size in record.weight_bytes:
             allocator.malloc(size)
+        weights = sum(state.at(self.micro) for state in record.states if state.category == "weights")
+        if record.weight_bytes and weights > sum(record.weight_bytes):  # of a flat buffer only a part is stepped
+            allocator.malloc(weights - sum(record.weight_bytes))
         for state in record.states:
             made_later = state.category == "optimizer" and record.state_bytes
             known = state.category == "weights" and record.weight_bytes
@@ -134,12 +139,12 @@ class _Run:
                 continue
             stream = REDUCING if state.category == "gradients" and record.elsewhere else MAIN_STREAM
             for _ in range(state.copies):
-                size = state.at(0) // state.copies
+                size = state.at(self.micro) // state.copies
                 if size:
                     allocator.malloc(size, stream)
         for size in self.workspaces:
             allocator.malloc(size)
-        whole = sum(state.at(0) for state in record.states if state.category == "optimizer")
+        whole = sum(state.at(self.micro) for state in record.states if state.category == "optimizer")
         others = whole - sum(sum(sizes) for sizes in record.state_bytes)
         if record.state_bytes and others > 0:  # what all parameters share
             allocator.malloc(others)
