@@ -204,7 +204,8 @@ def _job(
         str | None, _option("--reserve", metavar="SIZE", help="Held back for others, as in '1 GiB'.")
     ] = None,
     data: Annotated[
-        str | None, _option("--gpus", "--data", metavar="N", help="Data-parallel ranks (replicas).")
+        str | None,
+        _option("--gpus", "--data", metavar="N", help="Data-parallel ranks, beside --tensor, --pipeline, --context."),
     ] = None,
     base_batch_size: Annotated[
         str | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from vramplan.flags import flags_of, quoted
@@ -58,13 +59,17 @@ def run_words(job: Mapping[str, Any]) -> str:
     return words + (f" = global batch {whole}" if whole is not None else "")
 
 
+def degrees(job: Mapping[str, Any]) -> dict[str, int]:
+    """How many devices each kind of parallelism multiplies by; experts are shared by devices that are counted here."""
+    parallel = job.get("parallel") or {}
+    return {key: parallel.get(key) or 1 for key in ("data", "tensor", "pipeline", "context")}
+
+
 def device_words(job: Mapping[str, Any]) -> str:
     """`64: data 4 x tensor 8 x pipeline 2, sharding fsdp`; nothing for one device."""
     parallel = job.get("parallel") or {}
-    sizes = {key: parallel.get(key) or 1 for key in ("data", "tensor", "pipeline", "context")}
-    whole = 1
-    for size in sizes.values():
-        whole *= size
+    sizes = degrees(job)
+    whole = prod(sizes.values())
     if whole == 1:
         return ""
     parts = [f"{key} {size}" for key, size in sizes.items() if size > 1]
@@ -115,8 +120,10 @@ def _unlikely(result: FitResult) -> bool:
 
 
 def subject(job: Mapping[str, Any]) -> str:
-    """`gpt2-xl on v100, amp-fp16, 1024 tokens`."""
-    what = f"{name_of(job.get('model'))} on {name_of(job.get('gpu'))}, {job.get('precision')}"
+    """`gpt2-xl on v100, amp-fp16, 1024 tokens`; all devices are counted, as in `on 16 x h100`."""
+    devices = prod(degrees(job).values())
+    count = f"{devices} × " if devices > 1 else ""
+    what = f"{name_of(job.get('model'))} on {count}{name_of(job.get('gpu'))}, {job.get('precision')}"
     return ", ".join([what, *sample_words(job)])
 
 
