@@ -159,8 +159,11 @@ def test_a_plain_fit_loads_the_rooms_of_no_technique_that_it_does_not_use() -> N
         "echo",
         "file",
         "lookup",
+        "precision",
         "read",
         "resolve",
+        "resolver",
+        "sizes",
         "stepping",
         "vocabulary",
     }

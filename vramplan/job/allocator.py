@@ -14,7 +14,7 @@ from vramplan.job.vocabulary import DEVICES_PER_NODE
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import Runtime
 
 ESTIMATE, SIMULATE = "estimate", "simulate"

@@ -12,7 +12,7 @@ from vramplan.models import (
 )
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import Gpu, ModelShape
 
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head

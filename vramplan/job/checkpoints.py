@@ -1,6 +1,8 @@
-"""What reentrant checkpoints and activations on the host do not go with."""
+"""What the checkpoints that a job pins and activations on the host do not go with."""
 
 from __future__ import annotations
+
+import re
 
 from vramplan.catalog.fields import Fields
 from vramplan.models import TRACED_BEYOND, holds_outputs, offloads, selective_strategies
@@ -51,3 +53,27 @@ def check_offload(fields: Fields, model: ModelShape) -> None:
     """Refuse activations on the host for families that nobody traced with them."""
     if model.family not in TRACED_BEYOND and not offloads(model.family):
         fields.refuse("offload", f"activations are not modelled for {model.family}", hint="leave it out")
+
+
+def check_segments(fields: Fields, model: ModelShape, given: str) -> None:
+    """Refuse segments that end before they begin, overlap, or reach beyond the blocks or into another stack."""
+    key = "activation_checkpointing"
+    end = -1
+    for first, last in re.findall(r"(\d+),(\d+)", given):
+        segment = f"[{first},{last}]"
+        if int(first) > int(last):
+            fields.refuse(key, f"the segment {segment} ends before it begins")
+        elif int(last) >= model.blocks:
+            message = f"the segment {segment} is out of range: the blocks of {model.name} are 0 to"
+            fields.refuse(key, f"{message} {model.blocks - 1}")
+        elif int(first) <= end:
+            fields.refuse(key, f"the segment {segment} begins before the one before it has ended")
+        else:
+            starts = [sum(model.stacks[:k]) for k in range(1, len(model.stacks))]
+            start = next((one for one in starts if int(first) < one <= int(last)), None)
+            if start is not None:
+                which = "second" if start == starts[0] else "third"
+                message = f"the {which} stack of {model.name} begins with block {start}"
+                message = f"the segment {segment} reaches from one stack into the other: {message}"
+                fields.refuse(key, message)
+        end = max(end, int(last))

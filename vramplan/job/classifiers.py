@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.catalog.config_classes import MODEL_TYPES, type_of
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import ModelShape
 
 CAUSAL = "lm"

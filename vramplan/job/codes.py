@@ -9,7 +9,7 @@ from vramplan.models import compiles_blocks, drops_out, is_only_compiled, stands
 from vramplan.spec import FSDP, ModelShape, Runtime
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 OWN_CODE: dict[str, dict[str, str]] = {
     "litgpt": dict.fromkeys(("llama", "neox", "phi", "falcon"), "litgpt"),

@@ -9,7 +9,7 @@ from vramplan.models.float8 import SINCE, runs_float8
 from vramplan.spec import FSDP, Gpu, ModelShape
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 TOKENS, FEATURES = 8, 16  # what the sides of a product in fp8 are multiples of (assert_dim_for_fp8_exec)
 

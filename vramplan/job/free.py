@@ -8,7 +8,7 @@ from vramplan.catalog import local
 from vramplan.units import format_gib
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import Gpu
 
 

@@ -12,7 +12,7 @@ from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
     from vramplan.job.read import RawJob
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 VERSIONS = (1, 2)
 REDUCE_DTYPES = ("fp32", "bf16", "fp16")

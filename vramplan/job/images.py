@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.spec import DEFAULT_IMAGE_SIZE, Assumption, ModelShape
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 
 def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:

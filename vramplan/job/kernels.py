@@ -9,7 +9,7 @@ from vramplan.models.windows import windowed_blocks
 from vramplan.spec import Assumption, ModelShape
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 
 def only_kernel(

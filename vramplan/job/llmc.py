@@ -8,7 +8,7 @@ from vramplan.models.llmc import ROW_MULTIPLE, padded_vocabulary, parameters, we
 from vramplan.spec import DDP, ZERO1, Job, ModelShape, Sharded
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 NAME = "llm.c"  # the runtime
 LEAVE = "leave it out"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.catalog import shapes
 from vramplan.job import vocabulary as words
-from vramplan.models import evaluates, generates, head_losses, no_head_losses, smooths, takes_padding
+from vramplan.models import evaluates, generates, head_losses, no_head_losses, smooths, splits_of, takes_padding
 from vramplan.models.losses import fused_on
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
-    from vramplan.spec import Gpu, ModelShape
+    from vramplan.job.read import RawJob
+    from vramplan.job.resolver import Resolver
+    from vramplan.spec import Gpu, ModelShape, Runtime
 
 
 DPO = "dpo"
@@ -18,6 +20,43 @@ RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 GENERATING_TASKS = ("lm", "seq2seq")
 SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
+
+
+def loss_of(
+    resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu | None, runtime: Runtime | None, precision: str
+) -> str:
+    """The loss that the job names; `standard` where the word means what the runtime does anyway."""
+    if loss == "vocab-parallel" and model.family == "megatron":  # what it does anyway
+        return "standard"
+    if loss == "classification" and model.task in shapes.CLASSIFIERS:
+        return "standard"
+    if loss == "fp32-logits" and model.task == "contrastive":
+        resolver.fields.refuse("loss", f"{loss} means nothing to a contrastive loss", hint="use standard")
+        return "standard"
+    if loss == "fp32-logits":
+        upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"  # its code's own loss does
+        if upcasts and _holds_logits(resolver.raw, model, precision):
+            return loss  # what is held is in fp32 then
+        return "standard" if precision == "fp32" or (upcasts and model.task == "lm") else loss
+    word = words.pattern_word(loss)
+    if word in words.LM_LOSSES:
+        check_head_loss(resolver, loss, model, gpu, precision)
+        return loss
+    if loss == "vocab-parallel" and splits_of(model.family):
+        return loss
+    if loss == "classification":
+        message = f"{loss} needs a model with a classification head, and the task of {model.name} is {model.task}"
+        resolver.fields.refuse("loss", message, hint="use standard")
+    else:
+        hint = "--runtime megatron" if loss == "vocab-parallel" else None
+        modelled = ", ".join(one for one in words.MODELLED_LOSSES if one != loss)
+        resolver.fields.refuse("loss", f"{loss} is not modelled (modelled: {modelled})", hint=hint)
+    return "standard"
+
+
+def _holds_logits(raw: RawJob, model: ModelShape, precision: str) -> bool:
+    """Whether the loop keeps logits that the model, as Transformers has it, could have cast itself."""
+    return bool(raw.hold_outputs) and model.task == "lm" and model.published_family is None and precision != "fp32"
 
 
 def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu | None, precision: str) -> None:

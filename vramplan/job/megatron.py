@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, ENDS_AS_BLOCKS, RING, ZERO1, Job, Sharded, Split
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 SHARDINGS = (DDP, DISTRIBUTED_OPTIMIZER, ZERO1)
 OPTIMIZERS = ("adam", "adamw", "sgd", "sgd-momentum")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 TOGETHER = ("parameters", "gradients", "optimizer")
 """What FSDP2's CPUOffloadPolicy keeps on the host: the optimizer steps shards where they are."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.models import takes_packing
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import ModelShape
 
 KEY, HINT = "packing", "leave it out"

@@ -14,7 +14,7 @@ from vramplan.job.software import version_of
 from vramplan.models.bitsandbytes import is_known
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import Gpu
 
 MONTHS = (

@@ -13,7 +13,7 @@ from vramplan.job.fsdp import is_fsdp
 from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Job
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import Gpu, ModelShape, Runtime
 
 SHARING = (FSDP, FSDP_GRAD_OP)
@@ -107,7 +107,7 @@ def _take_loss(resolver: Resolver, runtime: Runtime, model: ModelShape | None) -
     if "head_loss" in defaults:
         _take(resolver, runtime, "loss", defaults["head_loss"], "head_loss")
     elif "adapter_chunk_tokens" in defaults and raw.adapter is not None:
-        from vramplan.job.resolve import DEFAULT_MAX_SEQUENCE
+        from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 
         length = raw.sequence_length or min(model.max_positions, DEFAULT_MAX_SEQUENCE)
         chunks = -(-length // defaults["adapter_chunk_tokens"])

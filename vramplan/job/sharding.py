@@ -13,7 +13,7 @@ from vramplan.memory.sharding.traced import steps_shards, untraced_with_shards
 from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Job, Sharded
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 HINTS = {
     "precision": f"use {FSDP_PRECISION}, fp32, amp-*, pure-*",

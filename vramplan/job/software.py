@@ -15,7 +15,7 @@ from vramplan.catalog.generations import GENERATIONS
 from vramplan.units import format_gib
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import ContextFigure, Gpu, Runtime
 
 LAZY, EAGER = "lazy", "eager"

@@ -8,7 +8,7 @@ from vramplan.models import splits_of
 from vramplan.spec import ModelShape, Runtime, Split
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 
 def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Runtime, sequence_length: int) -> None:

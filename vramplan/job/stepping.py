@@ -8,7 +8,7 @@ from vramplan.job import vocabulary as words
 
 if TYPE_CHECKING:
     from vramplan.job.cells import Cells
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import Runtime
 
 

@@ -17,8 +17,11 @@ from vramplan.catalog.fields import Fields, Sink
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import own_cells
 from vramplan.job.lookup import Catalog
+from vramplan.job.precision import precision_of
 from vramplan.job.read import RawJob, read_job
-from vramplan.job.resolve import DEFAULT_MAX_SEQUENCE, DEFAULT_MAX_UTILIZATION, Resolver
+from vramplan.job.resolve import resolve
+from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
+from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.spec import Gpu, Job, TextbookCells, TextbookJob, TextbookModel
 from vramplan.textbook.activations import NEEDS
 from vramplan.units import format_gib
@@ -95,11 +98,11 @@ class _TextbookResolver(Resolver):
         cells = {**own_cells(precision), **raw.cells}
         strategy = self._strategy(model)
         length = self._equation_needs(model)
-        global_batch, given = self._batch()
+        global_batch, given = self.batch()
         if fields.sink.problems or fields.sink.refusals or model is None or gpu is None:
             return None
         if raw.activation_model is None and raw.activation_bytes is None:
-            self._assume("activation_model", None, "no activation key is given: activations are left out")
+            self.assume("activation_model", None, "no activation key is given: activations are left out")
         job = TextbookJob(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
@@ -146,7 +149,7 @@ class _TextbookResolver(Resolver):
             family = given.get("transformers_model_type") or given.get("family")
             if family not in MODEL_TYPES:
                 return self._bare(given)
-        shape = self._model()
+        shape = self.find_model()
         if shape is None or self.fields.sink.problems:
             return None
         if shape.experts is not None and self.raw.activation_model is not None:
@@ -206,7 +209,7 @@ class _TextbookResolver(Resolver):
         """The GPU with the capacity that its name promises, as texts count; no reserve is held back from it."""
         if self.raw.reserve_bytes:
             self.fields.refuse("reserve", "the textbook holds nothing back", hint="leave it out")
-        gpu = self._gpu()
+        gpu = self.find_gpu()
         if gpu is None:
             return None
         self.assumptions = [one for one in self.assumptions if one.key != "gpu.memory"]
@@ -222,7 +225,7 @@ class _TextbookResolver(Resolver):
             nominal = None if profile is None else profile.value("memory")
         if nominal is None:
             return gpu
-        self._assume("gpu.memory", format_gib(nominal), "nominal, as texts count; the framework sees a little less")
+        self.assume("gpu.memory", format_gib(nominal), "nominal, as texts count; the framework sees a little less")
         return gpu._replace(capacity_bytes=nominal, capacity_basis="nominal")
 
     def _textbook_precision(self, gpu: Gpu | None) -> str:
@@ -231,17 +234,17 @@ class _TextbookResolver(Resolver):
             message = "the equations have no place for copies in fp8"
             self.fields.refuse("precision", message, hint="use mixed-bf16, which has the same states")
         if self.raw.precision not in {None, "auto"}:
-            return self._precision(gpu)
+            return precision_of(self, gpu)
         bf16 = True if gpu is None else gpu.bf16
         precision = "mixed-fp16" if bf16 is False else "mixed-bf16"
         which = {True: "the GPU has bf16", False: "the GPU has no bf16", None: "unknown bf16 counts as able"}[bf16]
-        self._assume("precision", precision, f"what texts call mixed precision; {which}")
+        self.assume("precision", precision, f"what texts call mixed precision; {which}")
         return precision
 
     def _textbook_optimizer(self) -> str:
         optimizer = self.raw.optimizer
         if optimizer is None:
-            self._assume("optimizer", "adamw", "the default")
+            self.assume("optimizer", "adamw", "the default")
             return "adamw"
         if optimizer not in words.TEXTBOOK_OPTIMIZERS:
             known = ", ".join(words.TEXTBOOK_OPTIMIZERS)
@@ -284,7 +287,7 @@ class _TextbookResolver(Resolver):
             self.fields.refuse("checkpoint_factor", message, hint="leave one of them out")
         if factor is not None and given is None:
             strategy = f"every:{max(1, round(factor))}"
-            self._assume(key, strategy, "what texts mean by dividing activations by the factor")
+            self.assume(key, strategy, "what texts mean by dividing activations by the factor")
             return strategy
         if given not in {None, "none"} and factor is None and quoted and model is not None and model.layers is None:
             self._missing("layers", f"activation_checkpointing {given}")
@@ -312,7 +315,7 @@ class _TextbookResolver(Resolver):
                 )
             else:
                 length = min(model.shape.max_positions, DEFAULT_MAX_SEQUENCE)
-                self._assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
+                self.assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
         return length
 
     def _missing(self, key: str, what: str) -> None:
@@ -342,5 +345,7 @@ class _TextbookResolver(Resolver):
         node = document.from_value(kept)
         assert isinstance(node, Mapping)
         twin = read_job(Fields(node, Sink(None)), in_file=False)
-        found = Resolver(twin, self.catalog).job()
-        return None if twin.fields.sink.problems or twin.fields.sink.refusals else found
+        found = resolve(twin, self.catalog)
+        return (
+            found if isinstance(found, Job) and not (twin.fields.sink.problems or twin.fields.sink.refusals) else None
+        )

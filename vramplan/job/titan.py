@@ -8,7 +8,7 @@ from vramplan.job.cells import FSDP_FP8
 from vramplan.spec import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP_GRAD_OP, Split
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
     from vramplan.spec import Job
 
 VOCABULARY_PARALLEL = "vocab-parallel"

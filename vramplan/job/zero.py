@@ -11,7 +11,7 @@ from vramplan.job.zero_drives import drive_buffers, drives_to_dict, parameter_dr
 from vramplan.spec import ZERO_STAGES, Sharded, Zero
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 DEEPSPEED = "deepspeed"  # the runtime
 MAX_ELEMENTS = 2**50

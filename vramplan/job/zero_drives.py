@@ -9,7 +9,7 @@ from vramplan.job import vocabulary as words
 from vramplan.spec import Job, ParameterDrive, Zero
 
 if TYPE_CHECKING:
-    from vramplan.job.resolve import Resolver
+    from vramplan.job.resolver import Resolver
 
 DEVICE, BUFFERS = "offload_optimizer_device", "offload_optimizer_buffer_count"
 STATES_IN_BUFFERS = 4  # of Adam: weights, their gradients and two moments are in buffers at once; also the default

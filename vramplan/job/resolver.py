@@ -1,0 +1,187 @@
+"""What every kind of answer asks of a job: its runtime, its model and its GPU, by name or described, and its batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.catalog import models, shapes
+from vramplan.catalog.fields import Fields, nearest, shown
+from vramplan.errors import InputError
+from vramplan.job import vocabulary as words
+from vramplan.job.lookup import Catalog, gpu_from_mapping
+from vramplan.job.read import RawJob
+from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Gpu, ModelShape, Runtime
+from vramplan.units import format_gib
+
+DEFAULT_MAX_UTILIZATION = 0.95
+SPLITTING_RUNTIME = "megatron"  # where a job splits its model over devices and names no runtime
+
+
+class Resolver:
+    """Resolves one job: what is assumed is told, and what is refused is noted where it was given."""
+
+    def __init__(self, raw: RawJob, catalog: Catalog) -> None:
+        self.raw, self.fields, self.catalog = raw, raw.fields, catalog
+        self.assumptions: list[Assumption] = []
+        self.warnings: list[str] = []
+        self.model_shape: ModelShape | None = None  # these once they are known
+        self.runtime: Runtime | None = None
+        self.precision = ""
+
+    def assume(self, key: str, value: Any, why: str) -> None:
+        """Tell of a value that the job does not give."""
+        self.assumptions.append(Assumption(key, value, why))
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether something is wrong with the job."""
+        return bool(self.fields.sink.problems or self.fields.sink.refusals)
+
+    def find_runtime(self) -> Runtime | None:
+        """The runtime's profile; None if that is refused."""
+        runtime = self.raw.runtime
+        if runtime is None:
+            runtime = "transformers"
+            why = "the default"
+            if self.raw.split is not None and SPLITTING_RUNTIME in words.RUNTIMES:
+                runtime, why = SPLITTING_RUNTIME, f"{runtime} keeps a replica on one device"
+            self.assume("runtime", runtime, why)
+        if runtime not in words.RUNTIMES:
+            reason = words.UNMODELLED_RUNTIMES.get(runtime)
+            hint = nearest(runtime, words.KNOWN_RUNTIMES) if reason is None else None
+            because = "" if reason is None else f": {reason}"
+            modelled = ", ".join(words.RUNTIMES)
+            message = f"{_word(runtime)} is not modelled{because} (modelled: {modelled})"
+            self.fields.refuse("runtime", message, hint=hint)
+            return None
+        try:
+            found, told = self.catalog.runtime(runtime)
+        except InputError as error:
+            self.pass_on(error, "runtime", None)
+            return None
+        self.assumptions += told
+        return found
+
+    def find_model(self) -> ModelShape | None:
+        """The model, by name or described; None if that is refused."""
+        given = self.raw.model
+        if given is None:
+            if not self.fields.given("model"):
+                self.fields.refuse("model", "required key is missing", hint="a profile name, a path or a mapping")
+            return None
+        try:
+            if isinstance(given, str):
+                shape, taken = self._for_classes(*self.catalog.model(given))
+            else:
+                shape, taken = self._inline(dict(given))
+        except InputError as error:
+            if isinstance(given, str) and self._is_count(given):
+                return None
+            self.pass_on(error, "model", self.fields.fields("model") if isinstance(given, dict) else None)
+            return None
+        self.assumptions += taken
+        return shape
+
+    def _is_count(self, model: str) -> bool:
+        """Whether a model that no profile has is a bare number of parameters, which is refused for what it is."""
+        from vramplan.job.textbook import parameter_count  # only a mistake pays for it
+
+        if parameter_count(model) is None:
+            return False
+        message = f"{model} is a number of parameters, and a replay needs an architecture"
+        self.fields.refuse("model", message, hint="a profile name; or runtime textbook, whose equations need no more")
+        return True
+
+    def _for_classes(
+        self, shape: ModelShape, taken: tuple[Assumption, ...]
+    ) -> tuple[ModelShape, tuple[Assumption, ...]]:
+        """A profile has the head that its model was pre-trained with; a classification loss takes another."""
+        if self.raw.loss != "classification" or shape.task not in ("mlm", "lm"):
+            return shape, taken
+        from vramplan.job.classifiers import classifies  # only these jobs pay for it
+
+        if not classifies(shape.transformers_model_type):
+            return shape, taken
+        why = f"the loss is a classification, with {shape.classes} classes"
+        # the declared count is of the other head
+        return shape._replace(task="cls", declared_parameters=None), (*taken, Assumption("model.task", "cls", why))
+
+    def _inline(self, values: dict[str, Any]) -> tuple[ModelShape, tuple[Assumption, ...]]:
+        name = values.pop("name", None)
+        extra: tuple[Assumption, ...] = ()
+        family = values.get("transformers_model_type") or values.get("family")
+        if self.raw.loss == "classification" and values.get("task") is None:
+            from vramplan.job.classifiers import classifies  # only these jobs pay for it
+
+            if classifies(family):
+                values["task"] = "cls"
+                extra = (Assumption("model.task", "cls", "the loss is a classification"),)
+        shape = shapes.shape_from_fields(values, name=name)
+        return shape, (*extra, *models.sizes_taken(values, shape))
+
+    def find_gpu(self) -> Gpu | None:
+        """The GPU, by name or described; None if that is refused."""
+        given = self.raw.gpu
+        try:
+            if isinstance(given, str):
+                found: tuple[Gpu, tuple[Assumption, ...]] | None = self.catalog.gpu(given)
+            elif given is not None:
+                found = gpu_from_mapping(given, self.catalog)
+            else:
+                if not self.fields.given("gpu"):
+                    hint = 'a profile name, a path or {name: LABEL, memory: "32 GiB"}'
+                    self.fields.refuse("gpu", "required key is missing", hint=hint)
+                return None
+        except InputError as error:
+            self.pass_on(error, "gpu", given if isinstance(given, Fields) else None)
+            return None
+        if found is None:
+            return None
+        gpu, told = found
+        self.assumptions += told
+        if gpu.capacity_basis == "nominal" and all(one.key != "gpu.memory" for one in told):
+            self.assume("gpu.memory", format_gib(gpu.capacity_bytes), "nominal; the framework sees a little less")
+        return gpu
+
+    def usable(self, gpu: Gpu) -> Gpu:
+        """Check what is free on the card and what is held back from it; what is free now is settled here."""
+        if self.raw.gpu_free_now or self.raw.gpu_free_bytes is not None:
+            from vramplan.job.free import check_free  # only these jobs pay for it
+
+            check_free(self, gpu)
+        free = self.raw.gpu_free_bytes
+        if self.raw.reserve_bytes >= (gpu.capacity_bytes if free is None else free):
+            of = f"{format_gib(gpu.capacity_bytes)} of {gpu.name}"
+            of = of if free is None else f"{format_gib(free)} that are free on {gpu.name}"
+            self.fields.refuse("reserve", f"leaves nothing of the {of}")
+        return gpu._replace(free_bytes=None) if gpu.free_bytes is not None else gpu
+
+    def batch(self) -> tuple[int, bool]:
+        """The global batch and whether it was given. 0: the steps were given, and the planner multiplies."""
+        raw = self.raw
+        if raw.global_batch_size is not None:
+            micro, steps, data = raw.micro_batch_size, raw.gradient_accumulation_steps, raw.data_parallel_size
+            if micro is not None and steps is not None and micro * steps * data != raw.global_batch_size:
+                product = f"micro_batch_size {micro} * gradient_accumulation_steps {steps} * data {data}"
+                self.fields.refuse(
+                    "global_batch_size", f"{product} = {micro * steps * data}, not {raw.global_batch_size}"
+                )
+            return raw.global_batch_size, True
+        if raw.gradient_accumulation_steps is not None:
+            return 0, False
+        self.assume("global_batch_size", DEFAULT_GLOBAL_BATCH_SIZE, "the default")
+        return DEFAULT_GLOBAL_BATCH_SIZE, False
+
+    def pass_on(self, error: InputError, key: str, inside: Fields | None) -> None:
+        """Refuse what a lookup found wrong: with the place in the file that has it, else at the key in the job."""
+        for problem in error.problems:
+            if problem.file is not None:
+                self.fields.sink.refusals.append(problem)
+            elif inside is not None and problem.key != key:
+                inside.refuse(problem.key, problem.message, hint=problem.hint)
+            else:
+                self.fields.refuse(key, problem.message, hint=problem.hint)
+
+
+def _word(text: str) -> str:
+    return text if text in words.KNOWN_RUNTIMES else shown(text)

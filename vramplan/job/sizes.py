@@ -1,0 +1,54 @@
+"""How long the sequences of a job are, and how many of its devices share a host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.job import vocabulary as words
+from vramplan.spec import ModelShape
+
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+
+DEFAULT_MAX_SEQUENCE = 2048
+BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
+
+
+def sequence_length_of(resolver: Resolver, model: ModelShape | None) -> int:
+    """Tokens of a sequence; more than the model has positions for are refused."""
+    given = resolver.raw.sequence_length
+    if model is not None and not model.takes_text:
+        from vramplan.job.images import no_tokens  # only these jobs pay for it
+
+        return no_tokens(resolver, model)
+    if model is None:
+        return given or DEFAULT_MAX_SEQUENCE
+    if given is None:
+        length = min(model.max_positions, DEFAULT_MAX_SEQUENCE)
+        resolver.assume("sequence_length", length, f"min(max_positions, {DEFAULT_MAX_SEQUENCE})")
+        _check_room(resolver, model, length)
+        return length
+    _check_room(resolver, model, given)
+    bounded = model.positions == "learned" or model.family in BOUNDED_FAMILIES
+    if given > model.max_positions and bounded:
+        has = {"learned": "has learned", "alibi": "has a bias for"}.get(model.positions, "has")
+        message = f"{given} is more than the {model.max_positions} positions that {model.name} {has}"
+        resolver.fields.refuse("sequence_length", message, hint=f"use at most {model.max_positions}")
+    return given
+
+
+def _check_room(resolver: Resolver, model: ModelShape, length: int) -> None:
+    if model.image_tokens:
+        from vramplan.job.images import room_for_images  # only these jobs pay for it
+
+        room_for_images(resolver, model, length)
+
+
+def devices_per_node_of(resolver: Resolver) -> int:
+    """Devices that share a host: as many as there are, up to the eight of a usual node."""
+    raw, split = resolver.raw, resolver.raw.split
+    devices = raw.data_parallel_size * (1 if split is None else split.devices)
+    usual = min(words.DEVICES_PER_NODE, devices)
+    if raw.devices_per_node is None and raw.offload and devices > 1:
+        resolver.assume("parallel.devices_per_node", usual, "they share the memory of a host")
+    return min(raw.devices_per_node or usual, devices)
