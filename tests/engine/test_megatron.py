@@ -330,6 +330,7 @@ def job_of(**keys: Any) -> Any:
         {"parallel": {"pipeline": 5, "sharding": ZERO1, "data": 2, "pipeline_split": "embedding-and-head"}},
         {"parallel": {"tensor": 2, "data": 2}, "gradient_dtype": "bf16"},
         {"precision": "mixed-fp16", "parallel": {"tensor": 4}, "activation_checkpointing": "every:2"},
+        {"parallel": {"tensor": 2, "data": 2, "sharding": ZERO1}, "activation_checkpointing": "full"},
     ],
 )
 def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
@@ -357,6 +358,8 @@ def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
         ("--padding right", "padding"),
         ("--offload activations", "offload"),
         ("--all-stages", "--all-stages"),
+        ("--gpus 2 --sharding zero1 --precision mixed-fp16 --reduce-bucket-size 1000", "parallel.reduce_bucket_size"),
+        ("--gpus 2 --overlap-comm", "parallel.overlap_comm"),
     ],
 )
 def test_what_megatron_was_not_traced_with_is_refused(options: str, word: str) -> None:

@@ -144,6 +144,8 @@ def test_quantized_weights_have_defaults_of_their_own() -> None:
             "precision: litgpt has no amp-bf16: it refuses quantized weights with mixed precision",
         ),
         (LLAMA, {"runtime": "torchtune", "precision": "fp32"}, "precision: torchtune has no fp32"),
+        (LLAMA, {"runtime": "litgpt", "adapter": {"kind": "ia3"}}, "adapter: litgpt has no ia3"),
+        (LLAMA, {"runtime": "torchtune", "adapter": {"kind": "dora"}}, "adapter: torchtune has no dora"),
         (LLAMA, {"runtime": "torchtun"}, "did you mean torchtune"),
     ],
 )

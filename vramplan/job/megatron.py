@@ -28,6 +28,12 @@ def sharding_under_megatron(resolver: Resolver) -> Sharded | None:
     for key in ("no_sync", "gradient_as_bucket_view"):
         if getattr(raw, key):
             fields.refuse(key, "Megatron reduces its own gradient buffers", hint="leave it out")
+    for key in raw.zero or ():
+        if kind == ZERO1:
+            message = "the buckets of Megatron-DeepSpeed are modelled at DeepSpeed's default, 500,000,000 elements"
+            fields.refuse(key, message, hint="leave it out")
+        else:
+            fields.refuse(key, "belongs to DeepSpeed's parallel.sharding zero1", hint="leave it out")
     if kind is None and devices > 1:
         kind = DDP
         resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: Megatron's own buffers")

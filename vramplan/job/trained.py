@@ -80,7 +80,8 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
         check_gptq_layers(raw, model, names)
     frozen = _frozen_of_adapter(raw)
     adapter = _Adapter(raw, raw.adapter, model, names, precision, told).adapter()
-    may_miss = model.family in ("llava", "litgpt", "torchtune")
+    own_code = model.family in ("litgpt", "torchtune") and adapter.kind != "ia3"  # which neither has
+    may_miss = model.family == "llava" or own_code
     if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):
         raw.adapter.refuse("targets", "nothing that the loss depends on is trained", hint="name a further layer")
     return frozen, adapter, told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.memory.parallel.deepspeed import BUCKET_ELEMENTS
 from vramplan.memory.parallel.stages import Stage
 from vramplan.spec import DISTRIBUTED_OPTIMIZER, ZERO1, Job
 from vramplan.tape.record import Record
@@ -19,6 +20,7 @@ def basis_of_split(record: Record, job: Job, stage: Stage | None) -> dict[str, s
         "gradients": f"{count} x {gradient} B, buffers that stay",
         "buffers": "of the model, and the one that collectives and attention share",
         "inputs": "a micro-batch with its mask and positions",
+        "communication": f"a bucket of {BUCKET_ELEMENTS:,} gradients",
     }
     if kind == ZERO1 and job.fp32_gradients:
         basis["gradients"] = f"{count} x (2 + 4) B, buffers that stay"
