@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import ceil, sqrt
 
-from vramplan.answer import Decision, decide
 from vramplan.errors import UsageError
 from vramplan.flags import flags_of
 from vramplan.job.echo import job_to_dict
@@ -16,6 +15,7 @@ from vramplan.planner.checkpoints import (
     SELECTIVE_OP,
     spelled,
 )
+from vramplan.planner.decision import Decision, decide
 from vramplan.planner.judge import loss_of
 from vramplan.planner.optimal import (
     Placement,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vramplan.answer import Decision, describe
+from vramplan.answer import describe
+from vramplan.planner.decision import Decision
 from vramplan.results.timeline import Timeline
 from vramplan.tape.history import history
 

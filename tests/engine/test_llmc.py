@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.cli.running import run
-from vramplan.answer import answer, decide
+from vramplan.answer import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.memory.iteration import replay
 from vramplan.models.llmc import arena, parameters, weights
+from vramplan.planner.decision import decide
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.spec import Job
 from vramplan.tape.tape import rounded

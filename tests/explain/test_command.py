@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
 from tests.cli.running import fit, process, refused, run, valid
-from vramplan.answer import decide
 from vramplan.explanation import explain, rule_of
 from vramplan.explanation.life import life
 from vramplan.explanation.states import states
 from vramplan.explanation.trace import Trace
 from vramplan.job import build_job
+from vramplan.planner.decision import decide
 from vramplan.report.explain import csv as csv_of
 from vramplan.report.explain import document, markdown, text
 from vramplan.report.lines import to_plain

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.running import ABLE, TINY, run
-from vramplan.answer import decide
 from vramplan.explanation import explain
 from vramplan.job import build_job
 from vramplan.placement import placements_of
+from vramplan.planner.decision import decide
 from vramplan.results.explain import Explanation
 from vramplan.timeline import timeline
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import decide
 from vramplan.errors import InputError, UsageError
 from vramplan.explanation import explain
 from vramplan.job import build_job
 from vramplan.memory.bands import COMPILED, PLAIN
 from vramplan.memory.precision import PRECISIONS
 from vramplan.placement import placements_of
+from vramplan.planner.decision import decide
 from vramplan.planner.judge import Judge
 
 LLAMA = {"model": "llama-3.2-1b", "gpu": "h100"}

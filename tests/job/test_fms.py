@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import decide
 from vramplan.errors import InputError
 from vramplan.job import build_job
+from vramplan.planner.decision import decide
 from vramplan.spec import Job
 
 PINNED = {"sequence_length": 4096, "micro_batch_size": 2, "gradient_accumulation_steps": 1}

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import decide, describe
+from vramplan.answer import describe
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
+from vramplan.planner.decision import decide
 from vramplan.spec import Job
 
 MODEL = {

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import decide
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
+from vramplan.planner.decision import decide
 from vramplan.spec import Adapter, Job
 
 PINNED = {"sequence_length": 256, "micro_batch_size": 1, "gradient_accumulation_steps": 1}

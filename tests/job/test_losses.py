@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer, decide
+from vramplan.answer import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
+from vramplan.planner.decision import decide
 from vramplan.planner.judge import loss_of
 from vramplan.spec import Job
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.cli.running import ABLE
-from vramplan.answer import decide, describe
+from vramplan.answer import describe
 from vramplan.job import build_job, job_to_dict
 from vramplan.measure.apart import Request, run_apart
+from vramplan.planner.decision import decide
 
 INSTALLED = find_spec("torch") is not None and find_spec("transformers") is not None
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="needs the extra measure")

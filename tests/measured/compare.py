@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from vramplan.allocator_settings import DEFAULT
-from vramplan.answer import decide, describe
+from vramplan.answer import describe
 from vramplan.job import read_job_file
+from vramplan.planner.decision import decide
 from vramplan.rows import ValidateRow, ValidateSummary
 from vramplan.spec import Job
 from vramplan.validation import compare

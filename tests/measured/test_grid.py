@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from vramplan.answer import decide, describe
+from vramplan.answer import describe
 from vramplan.job import read_job_file
 from vramplan.measure.refusals import check
+from vramplan.planner.decision import decide
 from vramplan.results.measure import GPU
 from vramplan.spec import Job
 

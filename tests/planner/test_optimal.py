@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
 from tests.engine.draws import setups
-from vramplan.answer import answer, decide
+from vramplan.answer import answer
 from vramplan.job import build_job
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import block_kinds, holds_outputs
 from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import checkpoint_ranges, segments_of, spelled
+from vramplan.planner.decision import decide
 from vramplan.planner.optimal import (
     Frame,
     Piece,

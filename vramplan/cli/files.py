@@ -124,9 +124,10 @@ def _outcomes(
     `allocator` is for the jobs that leave it to an estimate. Without `plans` there are no remedies, and no alternatives
     to pinned checkpoints.
     """
-    from vramplan.answer import answer, decide, describe
+    from vramplan.answer import answer, describe
     from vramplan.errors import InputError
     from vramplan.job import read_job_file
+    from vramplan.planner.decision import decide
     from vramplan.spec import Job
 
     folders = [Path(folder) for folder in profiles or ()]

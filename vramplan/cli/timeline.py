@@ -57,9 +57,9 @@ def timeline(
     \b
     Exit codes: 0 answered, also for a job that does not fit; 2 bad input.
     """
-    from vramplan.answer import decide
     from vramplan.cli.output import dumps, emit, output, write
     from vramplan.cli.save import save
+    from vramplan.planner.decision import decide
     from vramplan.report.timeline import document
     from vramplan.report.timeline_chart import Drawing
     from vramplan.timeline import timeline as timeline_of

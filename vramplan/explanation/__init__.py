@@ -10,12 +10,13 @@ import sys
 from functools import lru_cache
 from importlib import import_module
 
-from vramplan.answer import decide, describe
+from vramplan.answer import describe
 from vramplan.errors import UsageError
 from vramplan.explanation.life import life
 from vramplan.explanation.sections import sections
 from vramplan.explanation.states import states
 from vramplan.explanation.trace import Trace
+from vramplan.planner.decision import decide
 from vramplan.results import FitResult
 from vramplan.results.explain import Alive, Explanation, Rule, Section, State, Top, Totals
 from vramplan.spec import Job, shares_weights

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vramplan.answer import decide, describe
+from vramplan.answer import describe
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, job_to_dict
 from vramplan.measure.allocator import simulated
 from vramplan.measure.apart import Reply, Request
 from vramplan.measure.cases import Known, append, case_of
 from vramplan.measure.refusals import check
+from vramplan.planner.decision import decide
 from vramplan.results.measure import ERROR, MEASURED, OOM, SKIPPED, TRACE, TRACED, MeasuredRow, Predicted
 from vramplan.spec import Job
 from vramplan.version import __version__

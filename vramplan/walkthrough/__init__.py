@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vramplan.answer import Decision, decide, describe
+from vramplan.answer import describe
 from vramplan.errors import UsageError
 from vramplan.job import build_any_job, build_job
 from vramplan.job.echo import model_to_dict
 from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.decision import Decision, decide
 from vramplan.results import DOES_NOT_FIT, FITS, Component
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
 from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Job, TextbookJob

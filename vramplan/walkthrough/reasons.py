@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.answer import Decision
+from vramplan.planner.decision import Decision
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.results.walkthrough import ReplaySide, TextbookSide
 from vramplan.spec import TextbookJob
