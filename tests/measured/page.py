@@ -170,21 +170,22 @@ def _margins() -> Iterator[str]:
     yield "|---|---|---|---|"
     none = {"compiled": False, "shared": False, "split": False}
     words = {
-        "plain": "one device",
-        "shared": "states shared over devices (simulated, DDP too)",
+        "plain": "one device (estimated, DDP too)",
+        "shared": "states shared over devices, adapters over several (simulated, all of DDP)",
         "split": "the model split over devices",
         "compiled": "compiled",
     }
     for name, word in words.items():
         margin = bands.estimated(**none | {name: True} if name in none else none)
         yield _row(word, "estimated", f"{margin.below} % of allocated", f"{margin.above} % of allocated")
-    for name, word in (words | {"unmeasured": "a family of which no run is published"}).items():
-        margin = bands.SIMULATED[name]
+    words["unmeasured"] = "a family, or ZeRO over several devices alone, of which no peak is published"
+    for name, margin in bands.SIMULATED.items():
+        word = words[name]
         yield _row(word, "simulated", f"{margin.below} % of reserved", f"{margin.above} % of reserved")
     yield ""
     yield (
-        "Of several situations the widest margin counts; the lower end has half of the context and of NCCL, the upper "
-        "all of them."
+        f"Of several situations the widest margin counts. The lower end has {bands.OUTSIDE} % of the context and of "
+        f"NCCL, {bands.OUTSIDE_SPLIT} % where the model is split over devices; the upper end all of them."
     )
     yield ""
 

@@ -40,15 +40,13 @@ def test_all_runs_together_are_near() -> None:
 
 
 @pytest.mark.truth
-@pytest.mark.parametrize(("simulated", "share", "width"), [(True, 0.90, 0.16), (False, 0.87, 0.18)])
-def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(
-    simulated: bool, share: float, width: float
-) -> None:  # the estimate is the coarser one: what it takes for a factor depends on how tensors lie
+@pytest.mark.parametrize("simulated", [True, False])
+def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(simulated: bool) -> None:
     bands = ValidateSummary.of(all_rows(simulated=simulated)).bands
     assert bands is not None
     assert bands.median_width is not None
-    assert bands.covered >= share * bands.count
-    assert bands.median_width <= width
+    assert bands.covered >= 0.9 * bands.count
+    assert bands.median_width <= 0.16
 
 
 @pytest.mark.truth

@@ -1,23 +1,28 @@
 """How wide the band around a peak is: margins by situation, in percent, from the errors of docs/measured.md.
 
 Where what is reserved is estimated, the margins are shares of what the allocator has to hold; where it is simulated, of
-what the simulation reserves. The context and communicators add half of themselves at the lower end.
+what the simulation reserves. The context and communicators add a part of themselves at the lower end.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+OUTSIDE = 50  # percent of the context and the communicators that the lower end has
+# Several communicators are not all small at once: none of 25 runs under Megatron had less than 93 % of its figure.
+OUTSIDE_SPLIT = 75
+
 
 class Margin(NamedTuple):
-    """Percent below and above."""
+    """Percent below and above, and of what is outside of the allocator at the lower end."""
 
     below: int
     above: int
+    outside: int = OUTSIDE
 
     def widest(self, other: Margin) -> Margin:
-        """The wider of two at each end."""
-        return Margin(max(self.below, other.below), max(self.above, other.above))
+        """The wider of two at each end of what the allocator has."""
+        return Margin(max(self.below, other.below), max(self.above, other.above), self.outside)
 
 
 # No peak in tests/oracle/compile.json or compile_more.json is as far from its prediction.
@@ -26,8 +31,10 @@ COMPILED = Margin(10, 10)
 # Estimated (docs/job-format.md, "The verdict"): nothing below, and 10 % above what is allocated.
 PLAIN = Margin(0, 10)
 BEYOND_PLAIN = {
-    "shared": 16,  # FSDP and ZeRO: gathered tensors and buckets leave holes that others do not fit
-    "split": 3,  # tensor and pipeline parallelism
+    # FSDP and ZeRO: gathered tensors and buckets leave holes that others do not fit; adapters under DDP, of which the
+    # published runs reserved 12 and 25 % more than they allocated
+    "shared": 16,
+    "split": 4,  # tensor and pipeline parallelism
     "compiled": COMPILED.above,
 }
 """How much higher the upper end is."""
@@ -47,7 +54,8 @@ def estimated(*, compiled: bool, shared: bool, split: bool) -> Margin:
     """The margin where what is reserved is a factor of what is allocated."""
     situations = {"compiled": compiled, "shared": shared, "split": split}
     above = max((BEYOND_PLAIN[name] for name, holds in situations.items() if holds), default=0)
-    return Margin(COMPILED.below if compiled else PLAIN.below, PLAIN.above + above)
+    below = COMPILED.below if compiled else PLAIN.below
+    return Margin(below, PLAIN.above + above, OUTSIDE_SPLIT if split else OUTSIDE)
 
 
 def is_measured(family: str, sharing: str | None) -> bool:
@@ -62,4 +70,4 @@ def simulated(*, measured: bool, compiled: bool, shared: bool, split: bool) -> M
     for name, holds in situations.items():
         if holds:
             found = found.widest(SIMULATED[name])
-    return found
+    return found._replace(outside=OUTSIDE_SPLIT if split else OUTSIDE)

@@ -58,7 +58,7 @@ def footprint(
         allocated=allocated_bytes,
         reserved=reserved,
         device=reserved + outside_bytes,
-        low=-(-base * (100 - margin.below) // 100) + -(-outside_bytes // 2),
+        low=-(-base * (100 - margin.below) // 100) + -(-outside_bytes * margin.outside // 100),
         high=-(-base * (100 + margin.above) // 100) + outside_bytes,
         stranded=stranded_bytes,
     )

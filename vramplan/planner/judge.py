@@ -57,7 +57,9 @@ class Judge:
         self.workspace_bytes = (workspace or 0) * MULTIPLYING_THREADS  # of libraries, in the allocator
         split = job.split is not None and job.split.devices > 1
         shared = job.sharding is not None and not split
-        self.margin = estimated(compiled=job.compile, shared=shared and shares_weights(job), split=split)
+        adapted = job.adapter is not None and job.data_parallel_size > 1
+        parts = shared and (shares_weights(job) or adapted)
+        self.margin = estimated(compiled=job.compile, shared=parts, split=split)
         self.simulated_margin = self.margin
         if job.allocator is not None:
             family = job.model.published_family or job.model.family
@@ -67,7 +69,7 @@ class Judge:
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
             high=max(0, (usable - outside) * 100 // (100 + margin.above)),
-            low=max(0, (usable - -(-outside // 2)) * 100 // (100 - margin.below)),
+            low=max(0, (usable - -(-outside * margin.outside // 100)) * 100 // (100 - margin.below)),
             device=allocated_limit(usable, outside),
         )
         if not job.runtime.caches:
