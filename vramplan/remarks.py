@@ -22,7 +22,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
     rung, record = choice.rung, decision.record
     return (
         *job.warnings,
-        *_too_much_on_the_host(record, host, job),
+        *_of_the_host(record, host, job),
         *_warnings(job, rung, judge.usable_bytes, own_parameters),
         *_narrower(judge, rung),
         *_managed(record),
@@ -61,17 +61,19 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
     return made
 
 
-def _too_much_on_the_host(record: Record, host: Host | None, job: Job) -> tuple[str, ...]:
-    """Why a run that its devices can hold does not fit after all."""
+def _of_the_host(record: Record, host: Host | None, job: Job) -> tuple[str, ...]:
+    """Why a run that its devices can hold does not fit after all; where nobody says what a node has, what it must."""
     given = job.host_memory_bytes
     kept = record.host_states
     said = () if kept is None else tuple(one for one in (kept.stops, kept.doubts) if one)
-    if host is None or given is None or host.node_bytes <= given:
+    if host is None or (given is not None and host.node_bytes <= given):
         return said
-    from vramplan.units import format_gib  # few jobs offload
+    from vramplan.units import format_gib, format_needed_gib  # few jobs offload
 
-    need = f"its node needs {format_gib(host.node_bytes)}"
-    return (*said, f"does not fit on the host: {need}, and host_memory is {format_gib(given)}")
+    need = format_needed_gib(host.node_bytes)
+    if given is None:
+        return (*said, f"each node must have {need} of host memory: --host-memory SIZE checks that")
+    return (*said, f"does not fit on the host: its node needs {need}, and host_memory is {format_gib(given)}")
 
 
 def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:

@@ -118,6 +118,12 @@ def format_gib(size_bytes: int) -> str:
     return _format(size_bytes, ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")))
 
 
+def format_needed_gib(size_bytes: int) -> str:
+    """What something needs, in GiB rounded up: '27.19 GiB' always holds it."""
+    hundredths = -(-size_bytes * 100 // GIB)
+    return f"{hundredths // 100}.{hundredths % 100:02d} GiB"
+
+
 def format_gb(size_bytes: int) -> str:
     """29192232960 -> '29.19 GB'; below one GB in MB, kB or bytes. A negative size keeps its sign."""
     return _format(size_bytes, ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")))

@@ -6,11 +6,14 @@ import pytest
 
 from tests.oracle.compare import OFFLOADED, jobs, setup_of
 from vramplan.answer import answer
+from vramplan.memory.host import host_of
 from vramplan.memory.iteration import replay
 from vramplan.spec import Job
 from vramplan.tape.offload import pinned_bytes
 
 pytestmark = pytest.mark.truth
+
+SCALARS_BYTES = 64
 
 
 def offloaded(file: str) -> list[Job]:
@@ -27,6 +30,16 @@ def test_what_lies_on_the_host_is_exact(file: str) -> None:
         host = replay(setup_of(job), batch=min(batch, 2)).host
         assert sum(one.at(batch) * one.copies for one in host) == trace["host_bytes"], job.name
         assert pinned_bytes(host, batch) == trace["pinned_bytes"], job.name
+
+
+def test_what_crosses_the_link_is_exact() -> None:
+    """Of what is saved and of the states, in all micro-steps; norms and flags cross too, which are scalars."""
+    for job in offloaded("host_activations"):
+        batch, steps, trace = job.micro_batch_size, job.gradient_accumulation_steps, job.case["trace"]
+        assert batch is not None
+        found = host_of(replay(setup_of(job), batch=min(batch, 2)), job, batch, steps)
+        assert 0 <= trace["to_host_bytes"] - found.to_host_bytes <= SCALARS_BYTES, job.name
+        assert 0 <= trace["to_device_bytes"] - found.to_device_bytes <= SCALARS_BYTES, job.name
 
 
 def test_the_answer_has_the_figures_of_the_host() -> None:

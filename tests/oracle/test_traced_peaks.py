@@ -45,6 +45,7 @@ UNDECLARED = {
     "returned",
     "titan",
     "sharded_activations",
+    "host_activations",
 }
 """Files of rows that do not say how many parameters their models have."""
 

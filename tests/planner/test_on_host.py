@@ -31,6 +31,23 @@ def test_less_memory_of_the_host_means_smaller_micro_batches() -> None:
     assert beyond["host"]["node_bytes"] > need // 2
 
 
+def test_without_it_the_answer_says_what_a_node_must_have() -> None:
+    """Of what is saved and of the states together, for all its devices."""
+    zero = ("--gpus", "4", "--sharding", "zero2", "--offload", "optimizer,activations", "--micro-batch", "2")
+    words = (*JOB[:5], "--steps", "1", "--checkpointing", "none", *zero, "--format", "json")
+    free = run(*words).document
+    host = free["host"]
+    assert host["saved_bytes"] > 0 < host["states_bytes"]
+    assert host["node_bytes"] >= 4 * (host["saved_bytes"] + host["states_bytes"])
+    said = [text for text in free["warnings"] if "--host-memory" in text]
+    assert len(said) == 1
+    assert f"{-(-host['node_bytes'] * 100 // 2**30) / 100:.2f} GiB" in said[0]
+    enough, little = (run(*words, "--host-memory", f"{host['node_bytes'] - less} B").document for less in (0, 1))
+    assert not any("host" in text for text in enough["warnings"])
+    assert (enough["verdict"], little["verdict"]) == ("fits", "does-not-fit")
+    assert any("does not fit on the host" in text for text in little["warnings"])
+
+
 def test_a_strategy_that_the_host_cannot_hold_is_no_fit() -> None:
     one = found("--checkpointing", "none", "--micro-batch", "1")["host"]["node_bytes"]
     less = found("--host-memory", f"{one - 1} B")

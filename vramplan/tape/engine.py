@@ -135,7 +135,7 @@ def _run(tape: Tape, node: Node) -> None:
         taken[start:end] = [None] * node.width
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
-    elif tape.host and node.saved:
+    elif tape.host and node.saved and tape.uses is None:  # else what is told of the operator brings it back
         saved = unpacked(node.saved)
         results = list(node.fn(grad, saved))
         del saved

@@ -327,7 +327,10 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         x = autocast_half(x)
         if x.strides is not None:
             if b is not None and len(lead) > 1:  # ATen multiplies, and adds the bias in place
-                return add_in_place(linear(x, weight), b)
+                product = linear(x, weight)
+                if tape.saves_biases:
+                    tape.save(product.node, b)
+                return add_in_place(product, b)
             x = view(x, (rows, in_features))
     need_x, need_w = x.node is not None, w.node is not None
     x_shape, w_shape, g_shape, batched = x.shape, weight.shape, (rows, out_features), x.batched
@@ -355,6 +358,8 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     saves = [t for t, other in ((x, need_w), (w, need_x)) if other]
     inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (b, x, w)
     node = tape.record("addmm" if bias_first else "mm", inputs, backward, saves)
+    if tape.saves_biases and b is not None and not transposed:
+        tape.save(node, b)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return kept[0].alias(kept[0].shape, None, node)

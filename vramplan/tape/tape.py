@@ -183,6 +183,7 @@ class Tape:
         self.trained: Trained | None = None  # what is trained, where that is not every weight
         self.sharding: Sharding | None = None  # how devices share the states, where they do
         self.uses: Callable[[Sequence[Tensor | None], Backward], Backward] | None = None  # told of every operator
+        self.saves_biases = False  # linear layers are a function that saves all that it is given
         self.weights_are_views = False  # of one tensor for several of them, so that they are no leaves of a graph
         self.buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph

@@ -52,7 +52,6 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
         "loss": "" if job.loss in SHARDED_LOSSES or job.loss.startswith("chunked:") else job.loss,
         "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
         "packing": "true" if job.packing else "",
-        "offload": "activations beside states" if job.offload_activations and job.offload else "",
         "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
         "weight_dtype": "half weights without an adapter" if job.half_weights and job.adapter is None else "",
         "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from vramplan.memory.sharding.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
 from vramplan.memory.sharding.zero_layout import Order, members_of
 from vramplan.spec import Zero
+from vramplan.tape.engine import unpacked
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import State
 from vramplan.tape.tape import Tape, rounded
@@ -104,7 +105,12 @@ class Zero3:
         """Parameters are told apart by their numbers."""
 
     def before_model(self) -> None:
-        """Small parameters are there, and the modules that hold the others begin to gather them."""
+        """Small parameters are there, and the modules that hold the others begin to gather them.
+
+        DeepSpeed's linear layer saves its bias too, which costs something where what is saved goes to the host.
+        Source: deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3.setup_context.
+        """
+        self.tape.saves_biases = self.tape.offloading
         self._gather_small()
         for _ in range(OUTER_MODULES):
             self._prefetch()
@@ -134,8 +140,9 @@ class Zero3:
         sums: Tensor | None = None
         if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
             bias, weight = members  # an addmm
+            sums = inputs[0]
             if (bias, weight) in self.pairs:
-                self.after[bias], sums = weight, inputs[0]
+                self.after[bias] = weight
 
         # a module whose inputs need no gradients is never told that its backward is over (release_backward_leftovers)
         is_told = any(one is not None and one.storage is not None and one.node is not None for one in inputs)
@@ -146,6 +153,8 @@ class Zero3:
                 self._fetch(members)
                 if not is_told:
                     self.leaving = ()
+            if self.tape.host:  # the hook of a module runs before its first node asks for what it has saved
+                saved = unpacked(saved)
             found = fn(grad, saved)
             if sums is None or found[0] is None:
                 return found

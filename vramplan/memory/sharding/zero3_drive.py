@@ -172,12 +172,17 @@ class Swapped3(Offloaded3):
         return held * itemsize, sum(map(pinned_block, pinned)) + buffers * itemsize
 
     def host_states(self, small: int) -> HostStates:
-        """The same, and what is read and written of the parameters; those that stay on the host are files too."""
+        """The same, and what is read and written of the parameters; those that stay on the host are files too.
+
+        Parts that stay on the device come there from the host that has stepped them.
+        """
         itemsize = self.policy.dtype.itemsize
         plain = super().host_states(small)
         written = sum(self._whole_pieces(self.parts[one]) for one in self.swapped) * itemsize
         files = sum(self._whole_pieces(self.parts[one]) for one in self.files) * itemsize
+        stepped = sum(self.parts[one] for one in self.away if self.stays[one]) * itemsize
         return plain._replace(
+            to_device_bytes=plain.to_device_bytes + stepped,
             drive_bytes=plain.drive_bytes + files,
             to_drive_bytes=plain.to_drive_bytes + written,
             from_drive_bytes=plain.from_drive_bytes + self.read * itemsize,

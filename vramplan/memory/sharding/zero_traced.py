@@ -44,7 +44,5 @@ def _is_traced(job: Job, stage3: bool) -> bool:
 
 
 def _untraced_offload(job: Job) -> str:
-    """Activations, and the optimizer of a mixture of experts."""
-    if job.offload_activations:
-        return "activations"
+    """The optimizer of a mixture of experts."""
     return "the optimizer of a mixture of experts" if job.offload and job.model.experts is not None else ""
