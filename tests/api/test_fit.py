@@ -6,8 +6,9 @@ import copy
 import gc
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,10 @@ def test_a_changed_document_does_not_change_the_result(result: FitResult) -> Non
     assert result == fit(**JOBS[1])
 
 
-@pytest.mark.parametrize("value", [Job(**JOBS[2]), *(fit(**keys) for keys in JOBS)], ids=repr)
-def test_values_are_equal_hashed_copied_and_pickled(value: Any) -> None:
+# made in the test: every process that runs some of the tests collects all
+@pytest.mark.parametrize("make", [partial(Job, **JOBS[2]), *(partial(fit, **keys) for keys in JOBS)])
+def test_values_are_equal_hashed_copied_and_pickled(make: Callable[[], Any]) -> None:
+    value = make()
     for other in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
         assert other == value
         assert hash(other) == hash(value)

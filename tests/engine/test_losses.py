@@ -55,6 +55,7 @@ def test_the_quick_replay_of_pairs_is_that_of_every_block(setup: Setup, batch: i
     assert quick.end_bytes(batch) == quick.static_bytes(batch)
 
 
+@settings(deadline=None)
 @given(preferences(), st.integers(2, 40))
 def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup, batch: int) -> None:
     record = replay(setup)
@@ -62,6 +63,7 @@ def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup,
     assert 0 <= exact - Envelope(record).peak_bytes(batch) <= 512 * len(record.fixed)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(EVALUATED).flatmap(lambda name: setups(model_type=name)), st.sampled_from([1, 2, 5, 8]))
 def test_an_evaluation_replays_alike_and_needs_no_more_than_a_forward_pass(setup: Setup, batch: int) -> None:
     assume(not setup.loss.startswith("fused"))
