@@ -9,9 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
+from tests.engine.trained_draws import trained_setups
 from vramplan.memory.iteration import Setup, replay
 from vramplan.memory.sharding.zero_layout import Layout, flushes
-from vramplan.memory.sharding.zero_traced import FAMILIES
+from vramplan.memory.sharding.zero_traced import FAMILIES, GATHERED_ADAPTERS, LOOKED_AT_AS_VIEWS
 from vramplan.models import TRACED_BEYOND
 from vramplan.spec import Sharded, Zero
 from vramplan.tape.offload import pinned_bytes
@@ -44,7 +45,25 @@ def is_able(setup: Setup) -> bool:
 @st.composite
 def partitioned(draw: st.DrawFn, kinds: tuple[str, ...] = ("zero1", "zero2", "zero3")) -> Setup:
     """An iteration under a stage of ZeRO."""
-    setup = draw(setups().filter(is_able))
+    return draw(under_zero(draw(setups().filter(is_able)), kinds))
+
+
+@st.composite
+def partly_trained(draw: st.DrawFn, kinds: tuple[str, ...] = ("zero1", "zero2", "zero3")) -> Setup:
+    """The same with an adapter, or with frozen parts."""
+    setup = draw(under_zero(draw(trained_setups().filter(is_able)), kinds))
+    assert setup.sharding is not None
+    if setup.adapter is not None:
+        setup = setup._replace(adapter=setup.adapter._replace(dtype=setup.precision.removeprefix("mixed-")))
+    if setup.sharding.kind == "zero3":
+        assume(setup.adapter is None or setup.adapter.kind in GATHERED_ADAPTERS)
+        assume(setup.model.family not in LOOKED_AT_AS_VIEWS)
+    return setup._replace(quantization=None)
+
+
+@st.composite
+def under_zero(draw: st.DrawFn, setup: Setup, kinds: tuple[str, ...]) -> Setup:
+    """An iteration's setup with a stage of ZeRO."""
     kind = draw(st.sampled_from(kinds))
     bucket, threshold = draw(st.sampled_from([3_000, 40_000, 10**7])), draw(st.sampled_from([0, 500, 10**6]))
     sharding = zero(
@@ -82,6 +101,53 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     phase, moment = short.worst(batch)
     assert sum(short.components(batch, phase, moment).values()) == short.peak_bytes(batch)
     assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+@DRAWS
+@given(partly_trained(), st.sampled_from([1, 2, 3]))
+def test_it_does_with_less_than_every_weight(setup: Setup, batch: int) -> None:
+    short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
+    assert short.peaks(batch) == literal.peaks(batch)
+    assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+@DRAWS
+@given(partly_trained(("zero3",)))
+def test_what_is_not_trained_is_cut_and_has_no_states(setup: Setup) -> None:
+    """Under stage 3 all weights are over N, and the other 14 bytes only of what is trained."""
+    assert setup.sharding is not None
+    record = replay(setup._replace(offload=()))
+    found, each = states(record), 1 / setup.sharding.shards
+    tensors = len(replay(setup._replace(sharding=None, offload=(), accumulating=False), direct=True).fixed)
+    slack = 512 * tensors + 4096
+    assert 0 <= found["weights"] - 2 * record.parameters * each <= slack
+    assert 0 <= found["master"] - 4 * record.trainable_parameters * each <= slack
+    assert 0 <= found["optimizer"] - 8 * record.trainable_parameters * each <= slack
+    assert 0 <= found["gradients"] - 2 * record.trainable_parameters * each <= slack
+
+
+@DRAWS
+@given(partly_trained(("zero3",)))
+def test_stage_3_keeps_at_least_what_stage_2_does(setup: Setup) -> None:
+    """Its linear layers save their inputs whatever needs a gradient, and what is gathered is there besides."""
+    assert setup.sharding is not None
+    kept, least = (
+        replay(setup._replace(sharding=setup.sharding._replace(kind=kind), offload=(), accumulating=False))
+        for kind in ("zero3", "zero2")
+    )
+    assert kept.saved_bytes(2) >= least.saved_bytes(2)
+
+
+@DRAWS
+@given(partitioned(("zero3",)))
+def test_one_device_gathers_nothing(setup: Setup) -> None:
+    assert setup.sharding is not None
+    one, two = (
+        replay(setup._replace(sharding=setup.sharding._replace(shards=shards), offload=())) for shards in (1, 2)
+    )
+    assert "all_gather" not in one.operators
+    assert "all_gather" in two.operators
+    assert one.saved_bytes(2) <= two.saved_bytes(2)
 
 
 @DRAWS

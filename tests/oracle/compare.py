@@ -68,6 +68,7 @@ ROWS = {
     "titan": 37,
     "zero": 61,
     "zero_offload": 21,
+    "zero_adapters": 50,
     "sharded_activations": 43,
     "host_activations": 90,
 }

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.truth
 UNDECLARED = {
     "zero",
     "zero_offload",
+    "zero_adapters",
     "half_logits",
     "random",
     "optimizers",

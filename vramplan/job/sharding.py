@@ -23,6 +23,13 @@ HINTS = {
 }
 """What to do instead, by the key that is refused."""
 
+STAGE_3_HINTS = {
+    "adapter": "use zero2, or lora",
+    "frozen": "use zero2",
+    "quantization": "use zero2",
+}
+"""The same where it is refused under stage 3 of ZeRO."""
+
 
 def sharding_of(resolver: Resolver) -> Sharded | None:
     """What the keys of `parallel` say; None: nothing is shared, and no communication is counted."""
@@ -116,6 +123,10 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
         if key == "precision" and kind in ZERO_STAGES:
             half = "fp16" if given.endswith("fp16") else "bf16"
             fields.refuse(key, f"{given} is not modelled with parallel.sharding {kind}", hint=f"use mixed-{half}")
+            continue
+        if kind == "zero3" and key in STAGE_3_HINTS:
+            message = f"{given} is not modelled with parallel.sharding {kind}"
+            fields.refuse(key, message, hint=STAGE_3_HINTS[key])
             continue
         version = " and fsdp_version 1" if sharding.version == 1 else ""
         message = f"{given} is not modelled with parallel.sharding {kind}{version}"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
-from vramplan.tape.tape import Frame, Node, StopRecomputation, Tape
+from vramplan.tape.tape import ASKED, Frame, Node, StopRecomputation, Tape
 from vramplan.tape.tensors import Parameter, Tensor, dense_like
 
 
@@ -127,6 +127,8 @@ def _run(tape: Tape, node: Node) -> None:
     if node.frame is not None:
         frame = node.frame
         if frame.taken is None:
+            if tape.before_recomputing is not None:
+                tape.before_recomputing(node)
             _recompute(tape, frame)
         taken = frame.taken
         assert taken is not None
@@ -225,6 +227,8 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     total, parameter.waiting = parameter.waiting, None
     assert total is not None
     if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
+        if tape.input_reached is not None and parameter.name == ASKED and tape.input_table is not None:
+            tape.input_reached(tape.input_table)
         copied = parameter in tape.leaves and (total.strides is not None or tape.leaves[parameter])
         parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
         return

@@ -307,6 +307,8 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     Saves `w`: the gradient of x is the incoming one times the weight; only if x needs a gradient.
     Backward: without bias (mm) the gradient of the weight first, with bias (addmm) that of the input; the gradient of
     the bias is the engine's sum.
+    ZeRO-3 of DeepSpeed puts a function of its own in the place of `F.linear`, which saves both and the bias whatever
+    needs a gradient, when the result is there (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3).
     Source: tools/autograd/derivatives.yaml, mm and addmm; aten/src/ATen/native/Linear.cpp; transformers
     pytorch_utils.py, Conv1D.forward.
     """
@@ -328,7 +330,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         if x.strides is not None:
             if b is not None and len(lead) > 1:  # ATen multiplies, and adds the bias in place
                 product = linear(x, weight)
-                if tape.saves_biases:
+                if tape.linear_is_function and not transposed:
                     tape.save(product.node, b)
                 return add_in_place(product, b)
             x = view(x, (rows, in_features))
@@ -355,16 +357,20 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         second = gw()
         return (gx(), second)
 
-    saves = [t for t, other in ((x, need_w), (w, need_x)) if other]
+    is_function = tape.linear_is_function and not transposed
+    operands = (x, w) if b is None else (x, w, b)
+    saves = [t for t, other in ((x, need_w), (w, need_x)) if other and not is_function]
     inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (b, x, w)
     node = tape.record("addmm" if bias_first else "mm", inputs, backward, saves)
-    if tape.saves_biases and b is not None and not transposed:
-        tape.save(node, b)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
+        if is_function:
+            tape.save(node, *operands)
         return kept[0].alias(kept[0].shape, None, node)
     tape.work(work)
     out = tape.new("addmm" if bias_first else "mm", (*lead, out_features), x.dtype, x.batched, None, node)
+    if is_function:
+        tape.save(node, *operands)
     if tape.selective:
         tape.keep(True, out)
     return out

@@ -29,6 +29,9 @@ Saved = Sequence[Any]
 Backward = Callable[[Any, Saved], Sequence[Tensor | None]]
 
 
+ASKED = "input"  # the name of what was asked for its gradient, which is no weight
+
+
 class Node:
     """One recorded operator: where its gradients go, what it saved, and how it makes them.
 
@@ -183,7 +186,9 @@ class Tape:
         self.trained: Trained | None = None  # what is trained, where that is not every weight
         self.sharding: Sharding | None = None  # how devices share the states, where they do
         self.uses: Callable[[Sequence[Tensor | None], Backward], Backward] | None = None  # told of every operator
-        self.saves_biases = False  # linear layers are a function that saves all that it is given
+        self.before_recomputing: Callable[[Node], None] | None = None  # whose backward makes a checkpoint run again
+        self.input_reached: Callable[[Parameter], None] | None = None  # a gradient has come to what a table gave
+        self.linear_is_function = False  # `F.linear` is a function of Python, which saves all of its operands
         self.weights_are_views = False  # of one tensor for several of them, so that they are no leaves of a graph
         self.buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
@@ -315,7 +320,7 @@ class Tape:
         """What the first module of a model gave, made to need a gradient as `looked_up` says."""
         if not self.asks_inputs or tensor.node is not None:
             return tensor
-        accumulator = Parameter(self, "input", tensor.shape, tensor.dtype, 1, trainable=True)
+        accumulator = Parameter(self, ASKED, tensor.shape, tensor.dtype, 1, trainable=True)
         accumulator.storage = tensor.storage
         self.held.append(accumulator)
         self.entrance = accumulator

@@ -4,12 +4,18 @@ Each device holds a part of every parameter, of its averaged gradient and of its
 gathered when it is come to, and the next ones ahead of time, up to a number of elements; they go after the module,
 unless one that comes soon needs them again. Small parameters stay whole.
 
+Parameters that are not trained are cut and gathered like the others, but have no gradient and no states, and each part
+lies by itself. Those that a checkpoint gathers again belong to the module whose backward made it run again: they wait
+until that is over, and then go, whatever comes next.
+
+Where one device has everything, nothing is gathered: a module looks at what is there.
+
 What is followed are the modules that have parameters: `fetch_sub_module` also runs for those that only contain others,
 which gathers no more, but sooner.
 
 Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/partitioned_param_coordinator.py (PartitionedParameterCoordinator),
-partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle), stage3.py (DeepSpeedZeroOptimizer_Stage3);
-deepspeed/runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced.
+partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle, NoGatherHandle), stage3.py
+(DeepSpeedZeroOptimizer_Stage3); deepspeed/runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced.
 """
 
 from __future__ import annotations
@@ -21,12 +27,12 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from vramplan.memory.sharding.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
-from vramplan.memory.sharding.zero_layout import Order, members_of
+from vramplan.memory.sharding.zero_layout import Order, Used, members_of
 from vramplan.spec import Zero
 from vramplan.tape.engine import unpacked
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import State
-from vramplan.tape.tape import Tape, rounded
+from vramplan.tape.tape import Node, Tape, rounded
 from vramplan.tape.tensors import BOOL, FP16, FP32, FP64, DType, Parameter, Tensor
 
 GATHERED = "gathered"  # component of the answer
@@ -34,6 +40,7 @@ GATHERED = "gathered"  # component of the answer
 LINEAR = 2  # parameters of a linear layer with a bias
 
 OUTER_MODULES = 2  # around all that has parameters: the model, and the model with its head
+OUTER_MODULES_OF_PEFT = 2  # around those: PeftModel and LoraModel
 
 MAX_REUSE_DISTANCE = 1_000_000_000  # elements (deepspeed/runtime/zero/config.py, stage3_max_reuse_distance)
 
@@ -46,6 +53,7 @@ class Policy(NamedTuple):
     zero: Zero
     blocks: int
     bias_first: bool = False  # linear layers are Conv1D, whose gradients are autograd's own
+    outer_modules: int = OUTER_MODULES
 
 
 class Handle:
@@ -53,6 +61,7 @@ class Handle:
 
     def __init__(self, members: Sequence[int], buffer: Tensor | None) -> None:
         self.members, self.buffer = tuple(members), buffer
+        self.arrived: dict[int, Tensor | None] = {}  # where one device has all: what was copied to it
         self.is_complete = False
 
 
@@ -66,6 +75,8 @@ class Zero3:
         self.tape, self.policy, self.order = tape, policy, order
         self.sizes, self.parts = order.sizes, [-(-size // policy.shards) for size in order.sizes]
         self.stays = [size <= policy.zero.param_persistence_threshold for size in order.sizes]
+        self.trained = [one for one, is_trained in enumerate(order.trained) if is_trained]
+        self.frozen = frozenset(range(len(order.sizes))).difference(self.trained)
         self.before = (0, *accumulate(sum(order.sizes[one] for one in module) for module in order.uses))
         self.comes: dict[int, list[int]] = {}  # at which steps a parameter is used
         for step, module in enumerate(order.uses):
@@ -75,9 +86,11 @@ class Zero3:
         self.fetched_for = [-1] * len(order.sizes)  # the last step that a parameter is known to be needed for
         self.step = 0
         self.live = 0  # elements that are gathered
-        self.whole: dict[int, Tensor] = {}
+        self.whole: dict[int, Tensor | None] = {}  # None: the part is the whole
         self.coming: dict[int, Handle] = {}
         self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
+        self.recomputed: set[int] = set()  # those not trained that a checkpoint has gathered again
+        self.is_over = False  # the module whose backward made the checkpoint run again
         self.numbers: dict[int, int] = {}
         self.bucket: list[int] = []  # numbers of the parameters whose gradients wait to be reduced
         self.filled = 0
@@ -90,7 +103,8 @@ class Zero3:
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
         tape.after_accumulation = self.arrived
-        tape.uses = self.used
+        tape.uses, tape.before_recomputing, tape.input_reached = self.used, self.recomputing, self.reached
+        tape.linear_is_function = True
 
     # ------------------------------------------------------------------------------------------------ the model
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -105,14 +119,9 @@ class Zero3:
         """Parameters are told apart by their numbers."""
 
     def before_model(self) -> None:
-        """Small parameters are there, and the modules that hold the others begin to gather them.
-
-        DeepSpeed's linear layer saves its bias too, which costs something where what is saved goes to the host.
-        Source: deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3.setup_context.
-        """
-        self.tape.saves_biases = self.tape.offloading
+        """Small parameters are there, and the modules that hold the others begin to gather them."""
         self._gather_small()
-        for _ in range(OUTER_MODULES):
+        for _ in range(self.policy.outer_modules):
             self._prefetch()
 
     def after_model(self, loss: Tensor) -> Tensor:
@@ -148,11 +157,10 @@ class Zero3:
         is_told = any(one is not None and one.storage is not None and one.node is not None for one in inputs)
 
         def backward_fn(grad: Any, saved: Any) -> Any:
-            self._let_go()
-            if members:
-                self._fetch(members)
-                if not is_told:
-                    self.leaving = ()
+            if members and not is_told:
+                self.leaving = ()
+            if self.recomputed:
+                self.is_over = True
             if self.tape.host:  # the hook of a module runs before its first node asks for what it has saved
                 saved = unpacked(saved)
             found = fn(grad, saved)
@@ -161,15 +169,41 @@ class Zero3:
             # the function has the gradient of the bias before it lets go of what was saved
             return (self.tape.new("sum", sums.shape, found[0].dtype, False), *found[1:])
 
-        return backward_fn
+        return Used(members, backward_fn, self._come)
+
+    def _come(self, members: tuple[int, ...], entered: bool = False) -> None:
+        """Backward comes to a module, or back to the one that a checkpoint ran again for.
+
+        Recomputation stops inside that module, which is therefore not over.
+        """
+        if entered and members:
+            self.leaving = members
+            return
+        self._let_go()
+        if members:
+            self._fetch(members)
+
+    def reached(self, table: Parameter) -> None:
+        """Backward comes to the token embeddings whose output was asked for its gradient: nothing tells their end."""
+        self._come((self._number(table),))
+        self.leaving = ()
+
+    def recomputing(self, node: Node) -> None:
+        """A checkpoint is about to run again for the sake of a module, which is come to first.
+
+        Source: partitioned_param_coordinator.py, update_recompute_parameters.
+        """
+        if type(node.fn) is Used:
+            self._come(node.fn.members)
+            node.fn.is_entered = True
+        self.leaving = ()
 
     def _number(self, parameter: Parameter) -> int:
         if not self.numbers:
             self.numbers = {}
         found = self.numbers.get(id(parameter))
         if found is None:
-            trained = [one for one in self.tape.parameters if one.node is not None or one.idle]
-            known = zip(trained, self.order.made, strict=False)  # blocks are yet to be made
+            known = zip(self.tape.parameters, self.order.made, strict=False)  # blocks are yet to be made
             self.numbers = {id(one): number for one, number in known}
             found = self.numbers[id(parameter)]
         return found
@@ -181,6 +215,8 @@ class Zero3:
             handle = self.coming.pop(one, None)
             if handle is not None:
                 self._wait(handle)
+        if self.tape.recomputing is not None:
+            self.recomputed.update(self.frozen.intersection(members))
         missing = sum(self.fetched_for[one] < self.step for one in members)
         seen: set[int] = set()
         while self.queue and len(seen) < missing:
@@ -218,17 +254,36 @@ class Zero3:
             return
         self.live += sum(self.sizes[one] for one in wanted)
         shards = self.policy.shards
+        if shards == 1:
+            self._look_at(wanted)
+            return
         buffer = self._new("all_gather", sum(self.parts[one] for one in wanted) * shards, COMMUNICATION)
         handle = Handle(sorted(wanted), buffer)
         del buffer
         for one in wanted:
             self.coming[one] = handle
 
+    def _look_at(self, wanted: Sequence[int]) -> None:
+        """One device has the whole parameters."""
+        handle = Handle(wanted, None)
+        for one in wanted:
+            handle.arrived[one] = self._arrive(one)
+            self.coming[one] = handle
+
+    def _arrive(self, one: int, category: str = GATHERED) -> Tensor | None:
+        """What is whole where nothing is gathered: nothing new."""
+        return None
+
     def _wait(self, handle: Handle) -> None:
         """Source: partition_parameters.py, AllGatherCoalescedHandle.wait."""
         if handle.is_complete:
             return
         handle.is_complete = True
+        if self.policy.shards == 1:
+            for one in handle.members:
+                self.whole[one] = handle.arrived.get(one)
+            handle.arrived.clear()
+            return
         if len(handle.members) == 1:
             assert handle.buffer is not None
             self.tape.relabel(handle.buffer, GATHERED)
@@ -244,14 +299,25 @@ class Zero3:
         """
         members, self.leaving = self.leaving, ()
         for one in members:
+            if one in self.recomputed:
+                continue  # it belongs to the module whose backward made it run again
             if self.stays[one] or self.fetched_for[one] > self.step or one not in self.whole:
                 continue
             steps = self.comes[one]
             at = bisect_right(steps, self.step - 1)
             if at < len(steps) and self.before[steps[at]] - self.before[self.step] < MAX_REUSE_DISTANCE:
                 continue
-            del self.whole[one]
-            self.live -= self.sizes[one]
+            self._drop(one)
+        if self.is_over:
+            for one in sorted(self.recomputed):
+                if one in self.whole and not self.stays[one]:
+                    self._drop(one)
+            self.recomputed.clear()
+            self.is_over = False
+
+    def _drop(self, one: int) -> None:
+        del self.whole[one]
+        self.live -= self.sizes[one]
 
     def _new(self, operator: str, elements: int, category: str) -> Tensor:
         return self.tape.new(operator, (elements,), self.policy.dtype, False, category=category)
@@ -311,7 +377,7 @@ class Zero3:
 
         Source: stage3.py, independent_gradient_partition_epilogue.
         """
-        self.tape.uses = None
+        self.tape.uses = self.tape.before_recomputing = self.tape.input_reached = None
         if self.bucket:
             self._reduce()
         self._let_go()
@@ -327,10 +393,11 @@ class Zero3:
         Source: stage3.py, _create_fp16_sub_groups.
         """
         limit = self.policy.zero.sub_group_size
-        if limit >= sum(self.parts):
-            return [len(self.parts)]
+        parts = self.trained_parts
+        if limit >= sum(parts):
+            return [len(parts)]
         found, count, size = [], 0, 0
-        for part in self.parts:
+        for part in parts:
             count, size = count + 1, size + part
             if size >= limit:
                 found.append(count)
@@ -340,7 +407,13 @@ class Zero3:
     def groups(self) -> list[int]:
         """Elements of each of these groups."""
         ends = (0, *accumulate(self.counts()))
-        return [sum(self.parts[low:high]) for low, high in pairwise(ends)]
+        parts = self.trained_parts
+        return [sum(parts[low:high]) for low, high in pairwise(ends)]
+
+    @property
+    def trained_parts(self) -> list[int]:
+        """Elements of the parts of what is trained."""
+        return [self.parts[one] for one in self.trained]
 
     # ------------------------------------------------------------------------------------------------- the step
     def before_step(self) -> None:
@@ -352,10 +425,10 @@ class Zero3:
         tape = self.tape
         tape.category = "temporaries"
         for name in ("isinf", "isnan") if self.policy.dtype is FP16 else ():  # whose loss is scaled
-            found = tape.new(name, (sum(self.parts),), BOOL, False)
+            found = tape.new(name, (sum(self.trained_parts),), BOOL, False)
             del found
         norms: list[Tensor] = []
-        for part in self.parts:
+        for part in self.trained_parts:
             wide = tape.new("_to_copy", (part,), FP64, False)
             norms.append(tape.new("norm", (), FP64, False))
             del wide
@@ -379,19 +452,34 @@ class Zero3:
     def _gather_small(self) -> None:
         for one, stays in enumerate(self.stays):
             if stays:
-                self.whole[one] = self._new("all_gather", self.parts[one] * self.policy.shards, "weights")
+                self.whole[one] = self._small(one)
+
+    def _small(self, one: int) -> Tensor | None:
+        """A parameter that is always whole."""
+        shards = self.policy.shards
+        if shards == 1:
+            return self._arrive(one, "weights")
+        return self._new("all_gather", self.parts[one] * shards, "weights")
 
     def states(self) -> list[State]:
-        """The parts of the gradients, the bucket, and what groups of parts leave of the flat buffer."""
+        """The parts of the gradients, the bucket, and what groups of parts leave of the flat buffer.
+
+        Parts of what is not trained are in no buffer.
+        """
         itemsize = self.policy.dtype.itemsize
-        whole = rounded(sum(self.parts) * itemsize)
+        whole = rounded(sum(self.trained_parts) * itemsize)
         rest = whole - sum(rounded(group * itemsize) for group in self.groups())
         return [
-            State("weights", rest, 0),
+            State("weights", rest + self.frozen_bytes, 0),
             State("gradients", whole, 0),
             State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
             State("optimizer", OVERFLOW_BUFFER_BYTES + NORM_BYTES + rounded(1), 0),
         ]
+
+    @property
+    def frozen_bytes(self) -> int:
+        """The parts of what is not trained, each a tensor of its own."""
+        return sum(rounded(self.parts[one] * self.policy.dtype.itemsize) for one in self.frozen)
 
     def drop(self) -> None:
         """Nothing more will be asked."""

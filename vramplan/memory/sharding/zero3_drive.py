@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.memory.sharding.hosted import HostStates, pinned_block
+from vramplan.memory.sharding.zero import COMMUNICATION
 from vramplan.memory.sharding.zero3 import Policy
 from vramplan.memory.sharding.zero3_offload import SWAPPABLE_BYTES, Offloaded3
 from vramplan.memory.sharding.zero_layout import Order
@@ -106,9 +107,9 @@ class Swapped3(Offloaded3):
             self.in_buffers[one] = False
             self.read += self._whole_pieces(self.parts[one])
 
-    def _copied(self, one: int) -> Tensor | None:
+    def _copied(self, one: int, category: str = COMMUNICATION) -> Tensor | None:
         """A part that is on the device is not copied there."""
-        return None if self.stays[one] and one in self.away else super()._copied(one)
+        return None if self.stays[one] and one in self.away else super()._copied(one, category)
 
     def _prefetch(self) -> None:
         """Then what comes after is read, as far as there are buffers."""

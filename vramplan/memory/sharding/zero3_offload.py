@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from vramplan.memory.sharding.hosted import HostStates, pinned_block
 from vramplan.memory.sharding.zero import COMMUNICATION
-from vramplan.memory.sharding.zero3 import Policy, Zero3
+from vramplan.memory.sharding.zero3 import GATHERED, Policy, Zero3
 from vramplan.memory.sharding.zero_layout import Order
 from vramplan.memory.sharding.zero_offload import MOMENTS
 from vramplan.tape.record import State
@@ -41,6 +41,7 @@ class Offloaded3(Zero3):
         super().__init__(tape, policy, order)
         self.hosts_parameters, self.accumulating = "parameters" in words, accumulating
         self.gathered = 0  # elements of the device's parts that came from the host
+        self.came = 0  # of small parameters that one device has by itself
         self.on_drive = self._members_on_drive()
         self.kept: list[Tensor] = []  # gradients in fp32 that did not go to the drive as they are
 
@@ -48,13 +49,24 @@ class Offloaded3(Zero3):
     def _gather(self, wanted: Sequence[int]) -> None:
         """Parts that are on the host are copied to the device first, beside what they are gathered into."""
         super()._gather(wanted)
-        if self.hosts_parameters:
+        if self.hosts_parameters and self.policy.shards > 1:
             copies = [self._copied(one) for one in wanted]
             del copies
 
-    def _copied(self, one: int) -> Tensor | None:
+    def _copied(self, one: int, category: str = COMMUNICATION) -> Tensor | None:
+        """The device's part of a parameter."""
         self.gathered += self.parts[one]
-        return self._new("_to_copy", self.parts[one], COMMUNICATION)
+        return self._new("_to_copy", self.parts[one], category)
+
+    def _gather_small(self) -> None:
+        """What comes from the host then does so after the step: an iteration finds it there."""
+        before = self.gathered
+        super()._gather_small()
+        self.came, self.gathered = self.gathered - before, before
+
+    def _arrive(self, one: int, category: str = GATHERED) -> Tensor | None:
+        """One device has the whole parameter on its host."""
+        return self._copied(one, category) if self.hosts_parameters else None
 
     # --------------------------------------------------------------------------------------------- the gradients
     def keep_own(self, members: Sequence[int]) -> None:
@@ -82,7 +94,7 @@ class Offloaded3(Zero3):
         start = 0
         for count, group in zip(self.counts(), self.groups(), strict=True):
             if group * FP32.itemsize >= SWAPPABLE_BYTES:
-                found += range(start, start + count)
+                found += self.trained[start : start + count]
             start += count
         return frozenset(found)
 
@@ -113,8 +125,9 @@ class Offloaded3(Zero3):
         self.norms.clear()
         small = [one for one, stays in enumerate(self.stays) if stays]
         before = self.gathered
-        copies = [self._copied(one) for one in small] if self.hosts_parameters else []
+        copies = [self._copied(one) for one in small] if self.hosts_parameters and self.policy.shards > 1 else []
         self._gather_small()
+        self.gathered += self.came
         copies.clear()
         self.whole.clear()
         self.tape.host_states = self.host_states(self.gathered - before)
@@ -122,7 +135,9 @@ class Offloaded3(Zero3):
     def states(self) -> list[State]:
         """The parts of the weights, unless they are on the host, and the bucket."""
         itemsize = self.policy.dtype.itemsize
-        weights = 0 if self.hosts_parameters else rounded(sum(self.parts) * itemsize)
+        weights = 0
+        if not self.hosts_parameters:
+            weights = rounded(sum(self.trained_parts) * itemsize) + self.frozen_bytes
         return [
             State("weights", weights, 0),
             State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
@@ -133,7 +148,7 @@ class Offloaded3(Zero3):
 
         `small` are the elements of the parts that came to the device after the step, of parameters that stay whole.
         """
-        itemsize, elements = self.policy.dtype.itemsize, sum(self.parts)
+        itemsize, elements = self.policy.dtype.itemsize, sum(self.trained_parts)
         drive = self.policy.zero.drive_buffers is not None
         away = [group for group in self.groups() if drive and group * FP32.itemsize >= SWAPPABLE_BYTES]
         here = [group for group in self.groups() if group not in away]
@@ -161,13 +176,15 @@ class Offloaded3(Zero3):
     def _parameters_on_host(self) -> tuple[int, int]:
         """Bytes of the parts, and of the pinned blocks.
 
-        Each part was pinned by itself before they were one buffer: its block stays with PyTorch's allocator of pinned
-        memory.
+        Each part was pinned by itself before those that are trained were one buffer: its block stays with PyTorch's
+        allocator of pinned memory. The others stay as they are.
         """
         itemsize = self.policy.dtype.itemsize
-        whole = sum(self.parts) * itemsize
+        whole = sum(self.trained_parts) * itemsize
         left = [part * itemsize for part, stays in zip(self.parts, self.stays, strict=True) if not stays]
-        return whole, pinned_block(whole) + sum(map(pinned_block, left))
+        left += [self.parts[one] * itemsize for one in self.frozen if self.stays[one]]
+        frozen = sum(self.parts[one] for one in self.frozen) * itemsize
+        return whole + frozen, pinned_block(whole) + sum(map(pinned_block, left))
 
 
 def _aligned(elements: int) -> int:

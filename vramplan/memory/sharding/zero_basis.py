@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.spec import Job
+from vramplan.spec import Job, trains_all
 from vramplan.tape.record import Record
 
 
@@ -13,8 +13,9 @@ def basis_of_zero(record: Record, job: Job, alone: dict[str, str]) -> dict[str, 
     kind, zero, devices = job.sharding.kind, job.sharding.zero, job.sharding.shards
     part = f"/ {devices} devices"
     buckets = "2 buckets" if zero.overlap_comm else "a bucket"
+    flat = "all in one buffer" if trains_all(job) else "what is trained in one buffer"
     basis = {
-        "weights": f"{alone['weights']}, all in one buffer",
+        "weights": f"{alone['weights']}, {flat}",
         "master": f"{alone['master']} {part}",
         "optimizer": f"{alone['optimizer']}, {part}",
         "gradients": "whole ones of this device's part" if kind == "zero2" else "whole, until they are averaged",

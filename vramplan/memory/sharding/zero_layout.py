@@ -7,7 +7,7 @@ align_dense_tensors.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from vramplan.models import family
 from vramplan.models.modules import Recipe, Segment
 from vramplan.spec import Adapter
 from vramplan.tape.engine import backward
-from vramplan.tape.tape import Tape, Trained
+from vramplan.tape.tape import Node, Tape, Trained
 from vramplan.tape.tensors import Parameter, Tensor
 
 ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)
@@ -141,19 +141,28 @@ class Order(NamedTuple):
     arrivals: tuple[int, ...]  # in which order backward completes their gradients
     uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
     made: tuple[int, ...] = ()  # the number of each parameter, as the replay makes them
+    trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
 
 
-def order_of(recipe: Recipe, trained: Trained | None, key: tuple[object, ...], *, with_uses: bool = False) -> Order:
+def order_of(
+    recipe: Recipe,
+    trained: Trained | None,
+    key: tuple[object, ...],
+    *,
+    with_uses: bool = False,
+    asks_inputs: bool = False,
+) -> Order:
     """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
 
-    `with_uses`: modules are followed too, those that checkpoints run again among them.
+    `with_uses`: modules are followed too, those that checkpoints run again among them, and parameters that are not
+    trained have numbers like the others. `asks_inputs`: what the token embeddings give is asked for its gradient.
     """
     shape = recipe.shape
     small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
     if not with_uses:
         segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
         small = small._replace(segments=segments, recomputes_core=False)
-    return _order(small, _Key(trained, (*key, with_uses)))
+    return _order(small, _Key(trained, (*key, asks_inputs, with_uses)))
 
 
 class _Key:
@@ -173,20 +182,24 @@ class _Key:
 def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
     tape.trained = key.trained
+    tape.asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
     noted = _Noted(tape)
     tape.sharding = noted
     came: list[Parameter] = []
     tape.after_accumulation = came.append
     uses: list[tuple[Parameter, ...]] = []
-    if key.key[-1]:
+    if with_uses:
+        tape.linear_is_function = True
         tape.uses = lambda inputs, fn: noting(uses, inputs, fn)
+        tape.before_recomputing = lambda node: noted_early(uses, node)
+        tape.input_reached = lambda table: uses.append((table,))
     network = family(recipe.shape.family)(tape, recipe)
     arguments, _ = make_inputs(tape, inputs_of(network, recipe))
     output = network(*arguments)
     loss = output.loss
     del output
     backward(tape, loss)
-    found = made = [one for one in tape.parameters if one.node is not None]
+    found = made = [one for one in tape.parameters if with_uses or one.node is not None]
     early = EARLY.get(recipe.shape.family)
     if early is not None:
         inside = next((i for i, one in enumerate(found) if id(one) in noted.places), len(found))
@@ -199,8 +212,9 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(numbers[id(one)] for one in came),
         tuple(tuple(numbers[id(one)] for one in module) for module in uses),
         tuple(numbers[id(one)] for one in made),
+        tuple(one.node is not None for one in found),
     )
-    tape.uses = None
+    tape.uses = tape.before_recomputing = tape.input_reached = None
     tape.drop_leaves()
     for one in tape.parameters:
         one.node = one.grad = None
@@ -209,7 +223,7 @@ def _order(recipe: Recipe, key: _Key) -> Order:
 
 
 def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:
-    """The trained parameters among the operands of an operator, themselves or views of them."""
+    """The parameters among the operands of an operator, themselves or views of those that are trained."""
     found = []
     for one in inputs:
         if one is None or one.storage is not None:
@@ -220,18 +234,33 @@ def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
+class Used:
+    """The backward of an operator: it says that its module is come to, and whether that was said already."""
+
+    def __init__(self, members: tuple[Any, ...], fn: Any, come: Callable[[tuple[Any, ...], bool], None]) -> None:
+        self.members, self.fn, self.come = members, fn, come
+        self.is_entered = False  # before a checkpoint ran again for its sake
+
+    def __call__(self, grad: Any, saved: Any) -> Any:
+        """Its gradients."""
+        self.come(self.members, self.is_entered)
+        return self.fn(grad, saved)
+
+
 def noting(uses: list[tuple[Parameter, ...]], inputs: Sequence[Any], fn: Any) -> Any:
     """Note which parameters an operator has, now and when its backward runs."""
     members = members_of(inputs)
     if not members:
         return fn
     uses.append(members)
+    return Used(members, fn, lambda those, entered: None if entered else uses.append(those))
 
-    def backward_fn(grad: Any, saved: Any) -> Any:
-        uses.append(members)
-        return fn(grad, saved)
 
-    return backward_fn
+def noted_early(uses: list[tuple[Parameter, ...]], node: Node) -> None:
+    """The module whose backward makes a checkpoint run again is come to before those inside."""
+    if type(node.fn) is Used:
+        uses.append(node.fn.members)
+        node.fn.is_entered = True
 
 
 class _Noted:
