@@ -49,6 +49,18 @@ The rows lie in `tests/oracle/`, most of them random small configurations:
 | `pairs.json` | two or three at once of what the files above have one by one |
 | `quantized.json` | GPTQ layers, further quantized weights under LoRA, DoRA and IA3, fused losses of frozen heads |
 | `fp8.json`, `fp8_more.json` | torchao 0.18's Float8Linear |
+| `galore.json`, `master.json`, `returned.json` | GaLore; optimizers over a master copy; fp32 logits that are held |
+| `evaluation.json`, `evaluation_more.json`, `generation.json`, `generation_more.json`, `pairs_beside.json` | \
+evaluation and generation beside training |
+| `replicated.json`, `replicas.json` | PyTorch's DDP; FSDP2 over groups of replicas |
+| `fully_shard.json`, `fully_shard_more.json`, `sharded_more.json`, `sharded_bits.json` | FSDP2; its states on the \
+host; quantized weights under FSDP2 and DDP |
+| `flat_parameter.json` | FSDP1 |
+| `zero.json`, `zero_offload.json`, `zero_adapters.json` | DeepSpeed 0.19.8's ZeRO; states on the host and on NVMe; \
+adapters, frozen parts and t5 |
+| `sharded_activations.json`, `host_activations.json` | activations on the host under DDP and FSDP; under ZeRO, and \
+beside states under FSDP2 |
+| `nanogpt.json`, `litgpt.json`, `torchtune.json`, `titan.json`, `foundry.json` | models of other programs' own code |
 | `compile.json`, `compile_more.json` | compiled steps, by [stated rules](compile.md) and not to the byte |
 
 The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.
