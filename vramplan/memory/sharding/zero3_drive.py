@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from vramplan.memory.sharding.hosted import HostStates, pinned_block
 from vramplan.memory.sharding.zero import COMMUNICATION
-from vramplan.memory.sharding.zero3 import Policy
+from vramplan.memory.sharding.zero3_gathering import Policy
 from vramplan.memory.sharding.zero3_offload import SWAPPABLE_BYTES, Offloaded3
 from vramplan.memory.sharding.zero_layout import Order
 from vramplan.spec import ParameterDrive

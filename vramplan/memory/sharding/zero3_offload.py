@@ -22,7 +22,8 @@ from collections.abc import Sequence
 
 from vramplan.memory.sharding.hosted import HostStates, pinned_block
 from vramplan.memory.sharding.zero import COMMUNICATION
-from vramplan.memory.sharding.zero3 import GATHERED, Policy, Zero3
+from vramplan.memory.sharding.zero3 import Zero3
+from vramplan.memory.sharding.zero3_gathering import GATHERED, Policy
 from vramplan.memory.sharding.zero_layout import Order
 from vramplan.memory.sharding.zero_offload import MOMENTS
 from vramplan.tape.record import State

@@ -22,16 +22,16 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     key = (setup.frozen, setup.adapter, setup.quantization, setup.precision)
     tape.gradients_resident = False
     if setup.sharding.kind == "zero3":
-        from vramplan.memory.sharding import zero3  # only these jobs pay for it
+        from vramplan.memory.sharding import zero3, zero3_gathering  # only these jobs pay for it
 
         order = order_of(recipe, tape.trained, key, with_uses=True, asks_inputs=tape.asks_inputs)
-        of_stage_3 = zero3.Policy(
+        of_stage_3 = zero3_gathering.Policy(
             setup.sharding.shards,
             precision.weights,
             setup.sharding.zero,
             setup.model.blocks,
             bias_first=setup.model.family == "gpt2",  # its layers are Conv1D
-            outer_modules=zero3.OUTER_MODULES + (zero3.OUTER_MODULES_OF_PEFT if setup.adapter is not None else 0),
+            outer_modules=zero3_gathering.outer_modules(setup.adapter),
         )
         if setup.offload:
             from vramplan.memory.sharding.zero3_offload import Offloaded3  # only these jobs pay for it
