@@ -7,9 +7,11 @@ from hypothesis import given, settings
 
 from tests.engine.draws import setups, without_checkpoints
 from tests.engine.test_optimizers import BATCHES, WIDE, quick
+from vramplan.job import build_job
 from vramplan.memory.iteration import Setup, replay
 from vramplan.models import holds_outputs
 from vramplan.models.modules import Segment
+from vramplan.planner.judge import setup_of
 from vramplan.tape.offload import HostTensor, pinned_bytes
 from vramplan.tape.record import Record
 
@@ -92,3 +94,22 @@ def test_pinned_blocks_are_powers_of_two() -> None:
     """aten/src/ATen/core/CachingHostAllocator.h."""
     tensors = [HostTensor(0, 100, 3), HostTensor(4096, 0, 1), HostTensor(0, 0, 7), HostTensor(4097, 0, 1)]
     assert pinned_bytes(tensors, 2) == 3 * 256 + 4096 + 8192
+
+
+def test_a_mask_that_one_row_stands_for_has_a_row_for_each_sample_on_the_host() -> None:
+    """A copy of an expanded tensor is as large as its shape says."""
+    model = {"family": "qwen2", "layers": 2, "hidden_size": 64, "attention_heads": 4, "key_value_heads": 4}
+    keys = {"sequence_length": 129, "attention": "efficient", "offload": ["activations"], "micro_batch_size": 1}
+    sizes = {
+        "vocabulary_size": 64,
+        "intermediate_size": 128,
+        "sliding_window": 16,
+        "sliding_window_start": 0,
+        "max_positions": 4096,
+    }
+    job = build_job({"model": model | sizes, "gpu": "h100", "precision": "pure-bf16", **keys})
+    setup = setup_of(job, "selective", accumulates=False)
+    for batch in (2, 3, 7):
+        short, literal = replay(setup), replay(setup, batch=batch, direct=True)
+        assert [one.at(batch) for one in short.host] == [one.at(batch) for one in literal.host]
+        assert batch * 129 * 129 in [one.at(batch) for one in short.host]

@@ -46,11 +46,18 @@ def to_host(tape: Tape, tensors: Saved) -> list[Away | None]:
         size = x.dtype.itemsize
         for n in x.shape:
             size *= n
-        sampled = x.batched and not tape.direct
+        batched = x.batched or _is_for_every_sample(x)
+        sampled = batched and not tape.direct
         fixed, per_sample = (0, size // tape.batch) if sampled else (size, 0)
         tape.host.append(HostTensor(fixed, per_sample, tape.copies))
-        gone.append(Away(tape, x.shape, x.dtype, x.batched, x.node))
+        gone.append(Away(tape, x.shape, x.dtype, batched, x.node))
     return gone
+
+
+def _is_for_every_sample(x: Tensor) -> bool:
+    """Whether one row stands for all samples, as in an expanded mask: a copy has a row for each."""
+    strides = x.strides
+    return strides is not None and strides[:1] == (0,) and x.shape[0] == x.tape.batch
 
 
 def to_device(saved: Iterable[Any]) -> list[Tensor]:
