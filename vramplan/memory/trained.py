@@ -27,16 +27,20 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
         return Frozen(setup.frozen)
     from vramplan.models.adapters import DTYPES, Adapted
 
-    former: dict[str, str] = {}
-    if setup.model.experts is not None:
-        from vramplan.models.expert_adapters import former_names  # only models with experts pay for it
-
-        former = former_names(setup.adapter.kind, setup.model.transformers_model_type)
-    adapter = setup.adapter
+    adapter, former = setup.adapter, _former(setup.model, setup.adapter)
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
     parts = setup.frozen, setup.bitsandbytes, setup.quantized_from
     return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
+
+
+def _former(model: ModelShape, adapter: Adapter) -> dict[str, str]:
+    """The names of layers that stand for tensors of experts."""
+    if model.experts is None:
+        return {}
+    from vramplan.models.expert_adapters import former_names  # only models with experts pay for it
+
+    return former_names(adapter.kind, model.transformers_model_type)
 
 
 class Names(NamedTuple):
@@ -104,7 +108,8 @@ def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: Sequence[str
     """The same of an adapter: whether one of its weights is where the loss comes by."""
     from vramplan.models.adapters import Adapted
 
-    return _forward(model, Tape(1), Adapted(adapter, None, FP32, None, frozen=frozen)).node is not None
+    trained = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
+    return _forward(model, Tape(1), trained).node is not None
 
 
 def _forward(model: ModelShape, tape: Tape, trained: Trained) -> Tensor:

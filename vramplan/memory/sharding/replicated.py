@@ -83,12 +83,14 @@ class Replicated:
     def states(self) -> list[State]:
         """The buckets, and the gradients of earlier micro-steps beside them.
 
-        Source: reducer.cpp, Reducer::initialize_buckets.
+        Buckets have room for what the loss does not depend on too, of which there never is a gradient.
+        Source: reducer.cpp, Reducer::initialize_buckets; Transformers' Trainer looks for unused parameters
+        (`ddp_find_unused_parameters`).
         """
-        trained = [one for one in self.tape.parameters if one.node is not None]
+        trained = [one for one in self.tape.parameters if one.node is not None or one.idle]
         states = [State(COMMUNICATION, sum(rounded(size) for size in bucket_sizes(trained)), 0)]
         if self.resident:
-            states += gradient_states(trained, False)
+            states += gradient_states([one for one in trained if not one.idle], False)
         return states
 
     def after_step(self) -> None:
