@@ -65,7 +65,7 @@ beside states under FSDP2 |
 
 The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.
 The optimizers of bitsandbytes 0.50.2 are its own Python code; their kernels, which work in place, are left out.
-No constant of the program was fitted to a row; every deviation was followed to the tensor that explains it.
+No constant of the replay was fitted to a row; every deviation was followed to the tensor that explains it.
 
 **What the traces do not show.** A trace of operators does not see what lies inside or below them:
 

@@ -1,7 +1,8 @@
 """How wide the band around a peak is: margins by situation, in percent, from the errors of docs/measured.md.
 
 Where what is reserved is estimated, the margins are shares of what the allocator has to hold; where it is simulated, of
-what the simulation reserves. The context and communicators add a part of themselves at the lower end.
+what the simulation reserves. The context and communicators add a part of themselves at the lower end. The margins were
+chosen on the runs that they are counted on.
 """
 
 from __future__ import annotations
