@@ -119,7 +119,7 @@ def test_runs_in_fp8_that_were_published_fit(row: dict[str, Any], most: int) -> 
     del model["parameters"]
     model["max_positions"] = row["sequence_length"]
     result = describe(decide(job(model=model, precision="fp8", allocator="simulate", **SHARDED, **row)))
-    assert result.verdict == "fits"
+    assert result.headroom_bytes >= 0
     assert result.peak.allocated_bytes < most << 30
 
 

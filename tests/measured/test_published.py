@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.measured import margins
 from tests.measured.compare import COUNTS, DIED, all_rows, rows, summary
 from tests.measured.misses import MISSES, UNSEEN
 from tests.measured.page import PAGE, accuracy, bounded, far_off, page, reason
+from vramplan.memory import bands
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.rows import ErrorStats, ValidateSummary
 
@@ -47,6 +49,20 @@ def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(simulat
     assert bands.median_width is not None
     assert bands.covered >= 0.9 * bands.count
     assert bands.median_width <= 0.16
+
+
+@pytest.mark.truth
+def test_margins_follow_from_the_published_peaks_by_their_rule() -> None:
+    assert margins.narrowest(margins.runs()) == bands.SIMULATED
+    assert margins.widest_left_out() == bands.UNMEASURED
+    assert [run.name for run in margins.runs() if not run.is_held(bands.SIMULATED)] == [
+        row.name for row in all_rows() if not row.in_band
+    ]
+
+
+@pytest.mark.truth
+def test_bands_hold_nine_of_ten_peaks_of_sources_that_they_have_not_seen() -> None:
+    assert sum(one.held for one in margins.left_out()) >= 0.9 * len(margins.runs())
 
 
 @pytest.mark.truth

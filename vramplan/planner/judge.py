@@ -65,7 +65,7 @@ class Judge:
             family = job.model.published_family or job.model.family
             sharing = job.sharding.kind if shared and job.sharding and job.data_parallel_size > 1 else None
             measured = is_measured(family, sharing)
-            self.simulated_margin = simulated(measured=measured, compiled=job.compile, shared=shared, split=split)
+            self.simulated_margin = simulated(measured=measured, compiled=job.compile)
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
             high=max(0, (usable - outside) * 100 // (100 + margin.above)),
