@@ -100,6 +100,15 @@ def test_a_label_reads_no_profile_that_only_speaks_of_it(tree: Path, opened: lis
     assert opened == []
 
 
+@pytest.mark.parametrize(
+    ("short", "card"),
+    [("h10", "h100"), ("rtx-409", "rtx-4090"), ("mi30", "mi300a or mi300x"), ("tesla v10", "tesla-v100")],
+)
+def test_a_name_cut_short_names_what_it_begins(short: str, card: str) -> None:
+    with pytest.raises(InputError, match=rf"did you mean {card}\b"):
+        gpus.find_gpu(short)
+
+
 def test_an_unknown_name_names_the_nearest(tree: Path) -> None:
     with pytest.raises(InputError) as caught:
         gpus.find_gpu("crad")

@@ -107,6 +107,11 @@ def test_where_no_source_has_the_software_the_answer_says_what_was_taken() -> No
     assert told["context"].why == "no source has lazy PyTorch 2.9 on hopper; the nearest is PyTorch 2.10 on ada"
 
 
+def test_the_loading_is_taken_as_the_environment_variable_writes_it() -> None:
+    job = build_job({"model": "gpt2", "gpu": "a100", "cuda_module_loading": "EAGER"})
+    assert job.cuda_module_loading == "eager"
+
+
 def test_without_a_word_of_software_the_context_is_that_of_the_profile() -> None:
     """The contract: 1.3 GiB on V100, else 0.6 GiB."""
     assert overheads(run("v100"))["context"] == up(1.3)

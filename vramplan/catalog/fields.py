@@ -109,9 +109,14 @@ class Fields:
             self.problem(name, "expected a text of printable characters")
         return None
 
-    def word(self, name: str, known: Collection[str]) -> str | None:
-        """One of the `known` words; another one is a problem with the nearest ones as a hint."""
+    def word(self, name: str, known: Collection[str], *, any_case: bool = False) -> str | None:
+        """One of the `known` words; another one is a problem with the nearest ones as a hint.
+
+        In `any_case` for words that programs of others write in capitals.
+        """
         text = self.text(name)
+        if text is not None and any_case and text.lower() in known:
+            return text.lower()
         if text is None or text in known:
             return text
         hint = nearest(text, known) or "known: " + ", ".join(known)

@@ -24,6 +24,8 @@ SHIPPED = "shipped"  # the origin of what comes with the program; another origin
 MACHINE = "this machine"
 LOOSE = "file"  # of a file that lies in no folder of profiles
 VARIABLE = "VRAMPLAN_PROFILES"
+SHOWN = 4  # names in a hint
+
 _LABELS = {"gpus": "GPU", "models": "model", "runtimes": "runtime"}
 
 
@@ -240,7 +242,9 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     label = _LABELS[kind]
     hint = None
     if len(name) <= 60:
-        hint = _near(slug(name), names) or _near(slug(name), _aliases(by_name.values()))
+        word, aliases = slug(name), _aliases(by_name.values())
+        hint = _sizes(word, names) or _begun(word, [*names, *aliases])
+        hint = hint or near_matches(word, names) or near_matches(word, aliases)
     if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
         hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):
@@ -253,12 +257,21 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
 
 
-def _near(word: str, known: Sequence[str]) -> str | None:
-    """The names that go on where `word` ends (a card in several sizes), else the nearest ones."""
+def _sizes(word: str, known: Sequence[str]) -> str | None:
+    """The names that go on where `word` ends: a card in several sizes."""
     longer = [name for name in known if word and name.startswith(f"{word}-")]
-    if 0 < len(longer) <= 4:
-        return "did you mean " + " or ".join(longer) + "?"
-    return near_matches(word, known)
+    return _either(longer) if 0 < len(longer) <= SHOWN else None
+
+
+def _begun(word: str, known: Sequence[str]) -> str | None:
+    """The shortest names that a word begins, which somebody cut short; of a card in several sizes the card alone."""
+    longer = {name for name in known if len(word) > 1 and name.startswith(word)}
+    cards = [name for name in longer if not any(name.startswith(f"{one}-") for one in longer)]
+    return _either(sorted(cards, key=lambda name: (len(name), name))[:SHOWN]) if cards else None
+
+
+def _either(names: Sequence[str]) -> str:
+    return "did you mean " + " or ".join(names) + "?"
 
 
 def load_all(kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P], *, skip_broken: bool = False) -> list[P]:

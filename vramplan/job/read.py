@@ -159,7 +159,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     if not raw.gpu_free_now:
         raw.gpu_free_bytes = fields.size_bytes("gpu_free", rounding="down")
     raw.pytorch_version = fields.text("pytorch_version")
-    raw.cuda_module_loading = fields.word("cuda_module_loading", words.MODULE_LOADINGS)
+    raw.cuda_module_loading = fields.word("cuda_module_loading", words.MODULE_LOADINGS, any_case=True)
     if fields.given("allocator"):
         from vramplan.job.allocator import read_allocator  # only jobs that name it pay for it
 
