@@ -185,9 +185,14 @@ def _left_out() -> Iterator[str]:
     yield ""
     yield (
         "The share that the rule asks for, and that there is one pair, were settled with these figures in sight: a "
-        "pair for each situation fits the published runs as well and holds fewer of a source that was left out. "
-        "The margins of the estimate were chosen on the runs that they are counted on, and how many runs elsewhere "
-        "they hold is not known."
+        "pair for each situation fits the published runs as well and holds fewer of a source that was left out."
+    )
+    held, count = margins.rest()
+    yield (
+        f"Where it is estimated, one device has the margin of the [job format](job-format.md#the-verdict), and the "
+        f"others have the most that one ladder of runs needs: `{margins.LADDERS['shared']}` for shared states, "
+        f"`{margins.LADDERS['split']}` for split models. Of the other runs {held} of {count} lie in their bands. That "
+        "the lower end has more of NCCL where a model is split was settled with all of them in sight."
     )
     yield ""
 

@@ -61,6 +61,18 @@ def test_margins_follow_from_the_published_peaks_by_their_rule() -> None:
 
 
 @pytest.mark.truth
+@pytest.mark.parametrize("situation", margins.LADDERS)
+def test_a_margin_of_the_estimate_is_what_its_ladder_needs(situation: str) -> None:
+    assert margins.most_of_ladder(margins.LADDERS[situation]) == bands.PLAIN.above + bands.BEYOND_PLAIN[situation]
+
+
+@pytest.mark.truth
+def test_bands_of_the_estimate_hold_nine_of_ten_of_the_other_runs() -> None:
+    held, count = margins.rest()
+    assert held >= 0.9 * count
+
+
+@pytest.mark.truth
 def test_bands_hold_nine_of_ten_peaks_of_sources_that_they_have_not_seen() -> None:
     assert sum(one.held for one in margins.left_out()) >= 0.9 * len(margins.runs())
 
