@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
 from tests.engine.hosted import what_is_saved_leaves_the_device
+from tests.engine.trained_draws import adapters
+from vramplan.memory.combinations import ADAPTABLE
 from vramplan.memory.iteration import Setup, replay
 from vramplan.memory.sharding.fully_shard import shard_shape
 from vramplan.memory.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
+from vramplan.memory.sharding.traced import WITHOUT_BIASES
+from vramplan.memory.trained import names_of
 from vramplan.models import shards_by_blocks
 from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Sharded
 from vramplan.tape.tape import Tape
@@ -29,6 +33,7 @@ ALIGNMENT = 512  # each shard lies in allocator blocks of its own: so much of a 
 def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
     """An iteration of a family that can be sharded, over some devices."""
     setup = draw(setups().filter(lambda one: shards_by_blocks(one.model.family)))
+    offload = draw(st.sampled_from([(), (), ("parameters", "gradients", "optimizer")]))
     shards = devices or draw(st.sampled_from([2, 3, 4, 8, 64]))
     kind = draw(st.sampled_from([FSDP, FSDP_GRAD_OP]))
     version = draw(st.sampled_from([1, 2, 2])) if setup.model.experts is None else 2
@@ -56,12 +61,12 @@ def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
         sharding=Sharded(
             kind,
             shards,
-            no_sync=draw(st.booleans()),
+            no_sync=draw(st.booleans()) or (version == 1 and bool(offload)),
             version=version,
             reduce_dtype=draw(st.sampled_from([None, None, "fp32", "bf16"])),
             replicas=draw(st.sampled_from([1, 1, 2])),
         ),
-        offload=draw(st.sampled_from([(), (), ("parameters", "gradients", "optimizer")])) if version == 2 else (),
+        offload=offload,
     )
 
 
@@ -81,6 +86,36 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     phase, moment = short.worst(batch)
     components = short.components(batch, phase, moment)
     assert sum(components.values()) == short.peak_bytes(batch)
+    assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+@st.composite
+def with_leaves(draw: st.DrawFn) -> Setup:
+    """LoRA under FSDP1, over a model that may be quantized."""
+    setup = draw(sharded().filter(lambda one: one.model.transformers_model_type in ADAPTABLE))
+    assume(setup.model.experts is None and setup.sharding is not None)
+    assert setup.sharding is not None
+    adapter = draw(adapters(setup.model, names_of(setup.model), setup.precision, ["lora"]))
+    offload = draw(st.sampled_from([(), ("parameters", "gradients", "optimizer")]))
+    half = setup.precision == "fsdp-bf16" and draw(st.booleans())
+    may_pack = half and setup.model.transformers_model_type in WITHOUT_BIASES
+    return setup._replace(
+        sharding=setup.sharding._replace(version=1, no_sync=setup.sharding.no_sync or bool(offload)),
+        adapter=adapter._replace(modules_to_save=(), dtype="fp32"),
+        half_weights=half,
+        quantization=draw(st.sampled_from([None, "nf4", "nf4-double"])) if may_pack else None,
+        frozen=(),
+        offload=offload,
+    )
+
+
+@DRAWS
+@given(with_leaves(), st.sampled_from([1, 2, 3]))
+def test_units_of_thin_layers_are_the_same_in_the_quick_replay(setup: Setup, batch: int) -> None:
+    short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
+    assert short.peaks(batch) == literal.peaks(batch)
+    assert short.saved_bytes(batch) == literal.saved_bytes(batch)
+    assert short.host_states == literal.host_states
     assert short.end_bytes(batch) == short.static_bytes(batch)
 
 

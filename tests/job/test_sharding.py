@@ -20,6 +20,8 @@ BASE: dict[str, Any] = {
     "micro_batch_size": 1,
 }
 LORA = {"kind": "lora", "rank": 8}
+FSDP1 = {"data": 8, "sharding": "fsdp", "fsdp_version": 1}
+HOST = ["parameters", "gradients", "optimizer"]
 
 
 def job(**keys: Any) -> Job:
@@ -39,11 +41,19 @@ def job(**keys: Any) -> Job:
         {"adapter": {**LORA, "dtype": "fp32"}, "precision": "pure-bf16"},
         {"adapter": {"kind": "ia3"}, "precision": "amp-bf16", "weight_dtype": "bf16"},
         {"adapter": LORA, "quantization": "nf4-double", "weight_dtype": "bf16"},
-        {"parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1}, "max_gradient_norm": 1},
+        {"parallel": FSDP1, "max_gradient_norm": 1},
         {"parallel": {"data": 16, "sharding": "hsdp:8", "reduce_dtype": "bf16"}},
         {"parallel": {"data": 16, "sharding": "fsdp-grad-op", "shards": 4}},
-        {"offload": ["parameters", "gradients", "optimizer"], "max_gradient_norm": 1},
+        {"offload": HOST, "max_gradient_norm": 1},
+        {"offload": HOST, "max_gradient_norm": 1, "parallel": FSDP1},
+        {
+            "offload": [*HOST, "activations"],
+            "activation_checkpointing": "full",
+            "parallel": FSDP1,
+        },
         {"offload": ["parameters", "gradients", "optimizer"], "adapter": LORA, "quantization": "nf4"},
+        {"adapter": LORA, "parallel": FSDP1, "max_gradient_norm": 1},
+        {"adapter": LORA, "weight_dtype": "bf16", "quantization": "nf4-double", "offload": HOST, "parallel": FSDP1},
         {"activation_checkpointing": "selective-op", "every_second_matmul": True},
         {"loss": "chunked:8"},
         {"optimizer": "adamw-8bit"},
@@ -76,8 +86,24 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "quantization: nf4 under amp-bf16 with weight_dtype fp32 is not modelled",
         ),
         (
-            {"adapter": LORA, "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1}},
-            "adapter: lora is not modelled with parallel.sharding fsdp and fsdp_version 1",
+            {"adapter": {"kind": "dora"}, "parallel": FSDP1},
+            "adapter: dora is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
+            {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "parallel": FSDP1},
+            "adapter: lora with modules_to_save is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
+            {"adapter": LORA, "parallel": FSDP1, "runtime": "litgpt", "precision": "amp-bf16"},
+            "adapter: lora of litgpt's own code is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
+            {"adapter": LORA, "quantization": "nf4", "parallel": FSDP1},
+            "quantization: nf4 beside fp32 weights is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
+            {"frozen": ["embeddings"], "parallel": FSDP1},
+            "frozen: embeddings is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
         (
             {"parallel": {"data": 8, "sharding": "hsdp:3"}},
@@ -101,18 +127,30 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "offload: parameters, gradients without optimizer: FSDP keeps all three on the host, or none",
         ),
         (
+            {"offload": HOST, "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1, "no_sync": False}},
+            "parallel.no_sync: false contradicts states on the host under fsdp_version 1",
+        ),
+        (
+            {"offload": HOST, "optimizer": "adamw-8bit"},
+            "optimizer: adamw-8bit was not traced on the host",
+        ),
+        (
             {
-                "offload": ["parameters", "gradients", "optimizer"],
-                "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1},
+                "offload": [*HOST, "activations"],
+                "parallel": FSDP1,
             },
-            "offload: states on the host are not modelled with fsdp_version 1",
+            "activation_checkpointing: a choice of them beside activations on the host and accumulation",
+        ),
+        (
+            {"offload": ["optimizer"], "parallel": FSDP1},
+            "offload: optimizer without parameters, gradients: FSDP keeps all three on the host, or none",
         ),
         (
             {"optimizer": "adamw-8bit", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 2}},
             "optimizer: adamw-8bit is not modelled with parallel.sharding fsdp",
         ),
         (
-            {"loss": "chunked:8", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1}},
+            {"loss": "chunked:8", "parallel": FSDP1},
             "loss: chunked:8 is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
         ({"packing": True}, "packing: true is not modelled with parallel.sharding fsdp"),

@@ -55,7 +55,8 @@ evaluation and generation beside training |
 | `replicated.json`, `replicas.json` | PyTorch's DDP; FSDP2 over groups of replicas |
 | `fully_shard.json`, `fully_shard_more.json`, `sharded_more.json`, `sharded_bits.json` | FSDP2; its states on the \
 host; quantized weights under FSDP2 and DDP |
-| `flat_parameter.json` | FSDP1 |
+| `flat_parameter.json`, `flat_host.json`, `flat_adapters.json` | FSDP1; its states on the host, with activations \
+there and without; LoRA and QLoRA in units of PEFT's policy |
 | `zero.json`, `zero_offload.json`, `zero_adapters.json` | DeepSpeed 0.19.8's ZeRO; states on the host and on NVMe; \
 adapters, frozen parts and t5 |
 | `sharded_activations.json`, `host_activations.json` | activations on the host under DDP and FSDP; under ZeRO, and \

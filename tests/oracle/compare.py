@@ -51,6 +51,8 @@ ROWS = {
     "replicated": 20,
     "sharded_bits": 42,
     "flat_parameter": 45,
+    "flat_host": 45,
+    "flat_adapters": 60,
     "replicas": 16,
     "sharded_more": 60,
     "galore": 141,
@@ -77,7 +79,15 @@ FILES = tuple(ROWS)
 COMPILED = {"compile": 83, "compile_more": 119}
 """The same of the files of compiled steps, which are not exact to the byte."""
 
-OFFLOADED = {"checkpoints": 106, "pairs": 91, "selective_more": 48, "sharded_activations": 43, "host_activations": 90}
+OFFLOADED = {
+    "checkpoints": 106,
+    "pairs": 91,
+    "selective_more": 48,
+    "sharded_activations": 43,
+    "host_activations": 90,
+    "flat_host": 20,
+    "flat_adapters": 4,
+}
 """How many rows of each file offload what they save."""
 
 

@@ -34,7 +34,8 @@ def test_what_lies_on_the_host_is_exact(file: str) -> None:
 
 def test_what_crosses_the_link_is_exact() -> None:
     """Of what is saved and of the states, in all micro-steps; norms and flags cross too, which are scalars."""
-    for job in offloaded("host_activations"):
+    hosted = [job for file in ("flat_host", "flat_adapters") for job in jobs(file) if job.offload]
+    for job in (*offloaded("host_activations"), *hosted):
         batch, steps, trace = job.micro_batch_size, job.gradient_accumulation_steps, job.case["trace"]
         assert batch is not None
         found = host_of(replay(setup_of(job), batch=min(batch, 2)), job, batch, steps)

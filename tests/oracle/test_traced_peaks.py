@@ -39,6 +39,8 @@ UNDECLARED = {
     "replicated",
     "sharded_bits",
     "flat_parameter",
+    "flat_host",
+    "flat_adapters",
     "replicas",
     "sharded_more",
     "quantized",

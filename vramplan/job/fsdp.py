@@ -57,19 +57,24 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
             parallel.refuse("shards", message, hint="leave it out")
     if shards < 2:
         parallel.refuse("sharding" if size else "shards", "1 device shares nothing", hint="use ddp")
-    no_sync = raw.no_sync
-    if no_sync is None:
-        no_sync = raw.runtime in {None, "transformers"}
-        why = "Trainer accumulates under no_sync" if no_sync else "a plain loop sums the gradients of each micro-step"
-        if raw.runtime == "torchtitan" and raw.split is not None and raw.split.pipeline > 1:
-            no_sync, why = True, "the last micro-batch of a pipeline reduces for all"
-        resolver.assume("parallel.no_sync", no_sync, why)
     version = raw.fsdp_version
     if version is None:
         version, why = 2, "fully_shard, as FSDP is today"
         if raw.optimizer in OF_BITSANDBYTES:
             version, why = 1, "bitsandbytes steps no DTensors, which the shards of fully_shard are"
         resolver.assume("parallel.fsdp_version", version, why)
+    if version == 1 and raw.adapter is not None:
+        why = "PEFT's fsdp_auto_wrap_policy, with use_orig_params=False: each matrix of an adapter is a unit of its own"
+        resolver.assume("parallel.units", "peft", why)
+    no_sync = raw.no_sync
+    if no_sync is None:
+        no_sync = raw.runtime in {None, "transformers"}
+        why = "Trainer accumulates under no_sync" if no_sync else "a plain loop sums the gradients of each micro-step"
+        if raw.runtime == "torchtitan" and raw.split is not None and raw.split.pipeline > 1:
+            no_sync, why = True, "the last micro-batch of a pipeline reduces for all"
+        if version == 1 and "parameters" in raw.offload:
+            no_sync, why = True, "FSDP1 adds no micro-step to gradients that are on the host"
+        resolver.assume("parallel.no_sync", no_sync, why)
     return Sharded(
         FSDP if size else word,
         shards,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.memory.sharding.traced import OF_BITSANDBYTES
 from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
             message = f"{', '.join(words)} without {', '.join(missing)}: FSDP keeps all three on the host, or none"
             resolver.fields.refuse("offload", message, hint=f"offload: [{', '.join(TOGETHER)}]")
         if sharding.version == 1:
-            message = "states on the host are not modelled with fsdp_version 1"
-            resolver.fields.refuse("offload", message, hint="use fsdp_version 2, or leave it out")
+            _check_flat_parameters(resolver, sharding)
     if sharding is None or sharding.zero is None:
         return
     if "optimizer" not in words:
@@ -50,3 +50,20 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
     if sharding.zero.overlap_comm and sharding.kind != "zero3":
         fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
         fields.refuse("overlap_comm", "true is not modelled with an offloaded optimizer", hint="leave it out")
+
+
+def _check_flat_parameters(resolver: Resolver, sharding: Sharded) -> None:
+    """Refuse what FSDP1 cannot do with its shards on the host.
+
+    It puts the gradients of a micro-step in the place of those before, unless they were summed under no_sync. Source:
+    torch 2.13, torch/distributed/fsdp: fully_sharded_data_parallel.py (limitations), _flat_param.py
+    (FlatParamHandle.prepare_gradient_for_backward).
+    """
+    raw = resolver.raw
+    if raw.optimizer in OF_BITSANDBYTES:
+        message = f"{raw.optimizer} was not traced on the host, where states of FSDP1 are stepped"
+        resolver.fields.refuse("optimizer", message, hint="use adamw")
+    if raw.gradient_accumulation_steps != 1 and not sharding.no_sync:
+        parallel = raw.fields.fields("parallel") or raw.fields
+        message = "false contradicts states on the host under fsdp_version 1, which loses earlier micro-steps"
+        parallel.refuse("no_sync", message, hint="true, fsdp_version 2, or gradient_accumulation_steps: 1")

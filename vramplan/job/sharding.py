@@ -9,7 +9,7 @@ from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
 from vramplan.job.megatron import SHARDINGS as MEGATRON_SHARDINGS
 from vramplan.job.megatron import is_megatron, sharding_under_megatron
-from vramplan.memory.sharding.traced import steps_shards, untraced_with_shards
+from vramplan.memory.sharding.traced import SHARDED_BITS, steps_shards, untraced_with_shards
 from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Job, Sharded
 
 if TYPE_CHECKING:
@@ -132,4 +132,18 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
         message = f"{given} is not modelled with parallel.sharding {kind}{version}"
         if key == "optimizer":
             message += f" (modelled: {', '.join(steps_shards(sharding.version))})"
-        fields.refuse(key, message, hint=HINTS.get(key, "leave one of the two out"))
+        hint = HINTS.get(key, "leave one of the two out")
+        if sharding.version == 1:
+            hint = _hint_of_flat_parameters(key, job) or hint
+        fields.refuse(key, message, hint=hint)
+
+
+def _hint_of_flat_parameters(key: str, job: Job) -> str | None:
+    """What to do instead under FSDP1, where that is not the same."""
+    if key == "adapter":
+        return "use lora, or fsdp_version 2"
+    if key == "quantization" and job.quantization in SHARDED_BITS:
+        return "use weight_dtype bf16 under lora, or fsdp_version 2"
+    if key == "activation_checkpointing" and job.offload:
+        return "use none or full, or gradient_accumulation_steps: 1"
+    return None

@@ -185,6 +185,7 @@ class Tape:
         self.leaves: dict[Parameter, bool] = {}  # made inside the model: whether others hold the gradient too
         self.trained: Trained | None = None  # what is trained, where that is not every weight
         self.sharding: Sharding | None = None  # how devices share the states, where they do
+        self.thin: Callable[[Tensor, Parameter], Tensor] | None = None  # what runs the thin layers of an adapter
         self.uses: Callable[[Sequence[Tensor | None], Backward], Backward] | None = None  # told of every operator
         self.before_recomputing: Callable[[Node], None] | None = None  # whose backward makes a checkpoint run again
         self.input_reached: Callable[[Parameter], None] | None = None  # a gradient has come to what a table gave

@@ -67,6 +67,10 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         from vramplan.memory.sharding.flat_parameter import FlatParameters
 
         engine = FlatParameters
+        if setup.adapter is not None:
+            from vramplan.memory.sharding.flat_leaves import FlatLeaves
+
+            engine = FlatLeaves
     accumulated = None
     if setup.accumulating:
         accumulated = WHOLE if setup.sharding.no_sync else SHARDS

@@ -88,6 +88,7 @@ class Unit:
         self.gradient: Tensor | None = None  # its shards, one after the other
         self.accumulated: list[Tensor] = []  # whole gradients of earlier micro-steps
         self.summed: Tensor | None = None  # over the groups of replicas, before it was cast
+        self.moves = 0  # of its shard from the host to the device
 
 
 class FullyShard:

@@ -41,6 +41,7 @@ class Shard(NamedTuple):
     copies: int
     trained: bool
     moves: int  # to the device, in a micro-step
+    has_gradient: bool = False  # a pinned one, trained or not: FSDP1 (_flat_param.py, init_flat_param_attributes)
 
     @property
     def bytes(self) -> int:
@@ -56,7 +57,7 @@ def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> 
     """
     size = pinned = pageable = down = up = 0
     for one in shards:
-        tensors = 2 if one.trained else 1
+        tensors = 2 if one.trained or one.has_gradient else 1
         size += tensors * one.bytes * one.copies
         pinned += tensors * pinned_block(one.bytes) * one.copies
         up += one.moves * one.bytes * one.copies

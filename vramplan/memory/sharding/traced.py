@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.models import compiles_blocks, shards_by_blocks
+from vramplan.models import compiles_blocks, prefetches_after, shards_by_blocks
 from vramplan.spec import DDP, ZERO_STAGES, Job
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
@@ -63,16 +63,46 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
 
 
 def _of_flat_parameters(job: Job) -> dict[str, str]:
-    """FSDP1 takes weights that are all trained, or it has to be wrapped in another way."""
-    strategy = job.activation_checkpointing or ""
+    """FSDP1 wants a unit to be trained as a whole or not at all: LoRA has units of its own for that."""
     found = {
-        "adapter": "" if job.adapter is None else job.adapter.kind,
+        "adapter": _of_leaves(job),
         "frozen": ", ".join(job.frozen),
         "sharding": "" if job.model.experts is None else f"{job.model.family} in FSDP1",
         "loss": "" if job.loss in ("standard", "fp32-logits") else job.loss,
-        "activation_checkpointing": strategy if strategy.startswith("selective") else "",
+        "activation_checkpointing": _of_checkpoints(job),
+        "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
     }
     return {key: word for key, word in found.items() if word}
+
+
+def _of_leaves(job: Job) -> str:
+    """LoRA is wrapped by PEFT's policy, where PEFT puts it on."""
+    adapter = job.adapter
+    if adapter is None:
+        return ""
+    if adapter.modules_to_save:
+        return f"{adapter.kind} with modules_to_save"
+    if job.model.published_family is not None:
+        return f"{adapter.kind} of {job.runtime.name}'s own code"
+    return "" if adapter.kind == "lora" else adapter.kind
+
+
+def _of_checkpoints(job: Job) -> str:
+    """Selective ones; and of several blocks where forward may be at its highest before its last block.
+
+    Gradients of earlier micro-steps are known block by block. What forward leaves hides that, unless it goes to the
+    host; and the second block of a checkpoint has one hidden state more beside it than the first of the last one.
+    """
+    strategy = job.activation_checkpointing or ""
+    away = bool(job.offload) and job.offload_activations and job.gradient_accumulation_steps != 1
+    if away and strategy not in ("none", "full"):
+        return f"{strategy or 'a choice of them'} beside activations on the host and accumulation"
+    return strategy if strategy.startswith("selective") or strategy == "optimal" else ""
+
+
+def _is_wrapped_otherwise(job: Job) -> bool:
+    """Blocks that are compiled, or gathered in another order, were not traced with states on the host."""
+    return job.compile or prefetches_after(job.model.family)
 
 
 def _of_quantization(job: Job) -> str:
@@ -81,6 +111,9 @@ def _of_quantization(job: Job) -> str:
         return job.quantization or ""
     if job.adapter is not None and job.adapter.kind != "lora":
         return f"{job.adapter.kind} over {job.quantization}"
+    if job.sharding is not None and job.sharding.version == 1 and job.precision.startswith("fsdp-"):
+        # packed as what is gathered, beside norms as they are stored: _flat_param.py, _validate_tensors_to_flatten
+        return "" if job.half_weights else f"{job.quantization} beside fp32 weights"
     casts = job.precision.startswith("amp-") and not job.half_weights
     if casts and job.model.transformers_model_type not in WITHOUT_BIASES:
         return f"{job.quantization} under {job.precision} with weight_dtype fp32"
