@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramplan.allocator_settings import Settings
+from vramplan.answer import answer
 from vramplan.errors import InputError
 from vramplan.job.file import build_job
 from vramplan.memory.caching.run import reserve
 from vramplan.memory.iteration import Setup, replay
 from vramplan.planner import judge
+from vramplan.planner.devices import process_groups
 from vramplan.spec import Job
 
 LLAMA = {
@@ -157,3 +159,60 @@ def test_pools_hold_at_least_what_is_allocated(strategy: str, implementation: st
     record = replay(setup_of(job), batch=2, direct=True)
     for one in (Settings(), Settings(expandable_segments=True)):
         assert record.peak_bytes(2) <= reserve(record, 2, one).reserved_bytes < 2 * record.peak_bytes(2)
+
+
+GROUPED = {"data": 8, "tensor": 2, "sharding": "hsdp:4"}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    strategy=st.sampled_from(STRATEGIES),
+    tensor=st.sampled_from((1, 2, 4)),
+    batch=st.integers(1, 3),
+    reduce_dtype=st.sampled_from(("fp32", "bf16")),
+    steps=st.sampled_from((1, 2)),
+)
+def test_groups_of_replicas_hold_what_one_group_does(
+    strategy: str, tensor: int, batch: int, reduce_dtype: str, steps: int
+) -> None:
+    """But for sums that wait for the other groups: where they are cast, or added to others, they stay until the end."""
+    keys: dict[str, object] = {"activation_checkpointing": strategy, "gradient_accumulation_steps": steps}
+    alone = {"data": 4, "tensor": tensor, "reduce_dtype": reduce_dtype}
+    group, all_of_them = (
+        replay(setup_of(job_of(parallel=alone | more, **keys)), batch=min(batch, 2))
+        for more in ({}, {"data": 12, "shards": 4})
+    )
+    assert group.static_bytes(batch) == all_of_them.static_bytes(batch)
+    pairs = [(size, all_of_them.peaks(batch)[phase]) for phase, size in group.peaks(batch).items()]
+    assert all(small <= large for small, large in pairs)
+    if reduce_dtype == "fp32" and steps == 1:
+        assert all(small == large for small, large in pairs)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "count"),
+    [({"data": 8}, 1), ({"data": 8, "sharding": "hsdp:4"}, 2), (GROUPED, 3), (GROUPED | {"context": 2}, 4)],
+)
+def test_sums_over_groups_are_a_communicator_more(parallel: dict[str, object], count: int) -> None:
+    assert len(process_groups(job_of(parallel=parallel))) == count
+
+
+def test_groups_of_replicas_are_echoed() -> None:
+    first = answer(job_of(parallel=GROUPED))
+    again = answer(build_job(first.to_dict()["job"]))
+    assert (again.peak, again.components) == (first.peak, first.components)
+    assert first.to_dict()["job"]["parallel"]["sharding"] == "hsdp:4"
+
+
+@pytest.mark.parametrize(
+    ("parallel", "message"),
+    [
+        (GROUPED | {"pipeline": 2}, "use fsdp-grad-op with shards: 4"),
+        ({"data": 8, "context": 4, "sharding": "hsdp:2"}, "no multiple of the 4 of a sequence"),
+        ({"data": 8, "context": 4, "shards": 2}, "no multiple of the 4 of a sequence"),
+    ],
+)
+def test_groups_that_torchtitan_has_not_are_refused(parallel: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        job_of(parallel=parallel)
+    assert message in str(error.value)

@@ -1,7 +1,8 @@
 """Context parallelism under torchtitan: rows of PyTorch's own ring, over FSDP2, and what must always hold.
 
 The rows of `titan_context_rows.json` are torch 2.13's `_templated_ring_attention`, forward and backward, in
-torchtitan's model, on tensors without data, with the flash kernel as it allocates. They are of the last device.
+torchtitan's model, on tensors without data, with the flash kernel as it allocates, some of them beside tensor
+parallelism and over groups of replicas (`rep`), of which each has `dp` devices. They are of the last device.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from vramplan.planner.stacks import segments_in
 from vramplan.spec import Sharded, Split
 
 ROWS = json.loads((Path(__file__).parent / "titan_context_rows.json").read_text())
-COUNT = 13
+COUNT = 18
 
 
 def setup_of(row: dict[str, Any]) -> Setup:
@@ -38,6 +39,7 @@ def setup_of(row: dict[str, Any]) -> Setup:
         "tied_embeddings": False,
     }
     shape = shape_from_fields(fields, name="row")._replace(family="titan", published_family="llama")
+    tensor = row.get("tp", 1)
     return Setup(
         model=shape,
         precision="fsdp-bf16",
@@ -48,10 +50,10 @@ def setup_of(row: dict[str, Any]) -> Setup:
         optimizer_implementation="foreach",
         accumulating=False,
         hold_outputs=False,
-        loss="fp32-logits",
+        loss="fp32-logits" if tensor == 1 else "vocab-parallel",
         max_gradient_norm=1.0,
-        sharding=Sharded("fsdp", row["dp"]),
-        split=Split(context=row["cp"], context_communication=row["comm"]),
+        sharding=Sharded("fsdp", row["dp"], reduce_dtype=row.get("reduce"), replicas=row.get("rep", 1)),
+        split=Split(tensor, context=row["cp"], sequence_parallel=tensor > 1, context_communication=row["comm"]),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vramplan.job import read_job_file
 from vramplan.memory.iteration import Setup, replay
+from vramplan.memory.sharding.zero import MOST_GRADIENTS
 from vramplan.planner import judge
 from vramplan.spec import Job
 
@@ -68,6 +69,7 @@ ROWS = {
     "nanogpt": 30,
     "foundry": 52,
     "titan": 37,
+    "titan_replicas": 16,
     "zero": 61,
     "zero_offload": 21,
     "zero_adapters": 50,
@@ -136,7 +138,8 @@ def setup_of(job: Job) -> Setup:
     """The iteration of a fully pinned job."""
     assert job.activation_checkpointing is not None
     assert job.gradient_accumulation_steps is not None
-    return judge.setup_of(job, job.activation_checkpointing, job.gradient_accumulation_steps > 1)
+    setup = judge.setup_of(job, job.activation_checkpointing, job.gradient_accumulation_steps > 1)
+    return setup._replace(rank=MOST_GRADIENTS)  # of stages 1 and 2 of ZeRO, on which they were traced
 
 
 @cache

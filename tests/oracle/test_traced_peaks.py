@@ -47,6 +47,7 @@ UNDECLARED = {
     "losses_more",
     "returned",
     "titan",
+    "titan_replicas",
     "sharded_activations",
     "host_activations",
 }

@@ -64,4 +64,8 @@ def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:
 
 
 def _is_fully_sharded(resolver: Resolver) -> bool:
-    return resolver.raw.data_parallel_size > 1 and resolver.raw.sharding in {None, "fsdp", "fsdp-grad-op"}
+    from vramplan.job.fsdp import is_fsdp  # only torchtitan's jobs pay for it
+
+    raw = resolver.raw
+    devices = raw.data_parallel_size * (1 if raw.split is None else raw.split.context)
+    return devices > 1 and (raw.sharding is None or is_fsdp(raw.sharding))

@@ -98,8 +98,6 @@ def check_titan(resolver: Resolver, job: Job) -> Job:
     sharding = job.sharding
     if sharding is not None and sharding.version != 2:
         parallel.refuse("fsdp_version", f"{sharding.version} is not torchtitan's", hint="leave it out")
-    if sharding is not None and sharding.replicas > 1 and job.split is not None:
-        parallel.refuse("sharding", "groups of replicas are not modelled with a split model", hint="use fsdp")
     if job.split is not None:
         _check_split(resolver, job, job.split)
     return job._replace(assumptions=tuple(resolver.assumptions))
@@ -111,7 +109,9 @@ def _check_split(resolver: Resolver, job: Job, split: Split) -> None:
     if split.pipeline > 1:
         if sharding is None or sharding.kind != FSDP_GRAD_OP:
             message = "torchtitan keeps parameters whole from one micro-batch of a pipeline to the next"
-            parallel.refuse("sharding", message, hint="use fsdp-grad-op")
+            grouped = sharding is not None and sharding.replicas > 1
+            hint = f"use fsdp-grad-op with shards: {sharding.shards}" if sharding and grouped else "use fsdp-grad-op"
+            parallel.refuse("sharding", message, hint=hint)
         elif not sharding.no_sync:
             message = "false is not modelled with a pipeline, whose last micro-batch alone is reduced"
             parallel.refuse("no_sync", message, hint="leave it out")
@@ -124,6 +124,12 @@ def _check_split(resolver: Resolver, job: Job, split: Split) -> None:
     if split.context > 1 and (sharding is None or sharding.kind == DDP):
         message = "torchtitan combines context parallelism with FSDP"
         parallel.refuse("sharding", message, hint="--context 8 --sharding fsdp")
+    if sharding is not None and sharding.replicas > 1 and sharding.shards % split.context:
+        message = (
+            f"{sharding.shards} devices that share the states are no multiple of the {split.context} of a sequence"
+        )
+        hint = f"they are all in one group: use a multiple of {split.context}"
+        parallel.refuse("shards" if parallel.present("shards") else "sharding", message, hint=hint)
     if split.tensor == 1:
         return
     if sharding is None or sharding.kind == DDP:

@@ -66,6 +66,7 @@ class Setup(NamedTuple):
     bitsandbytes: str | None = None  # the release of its products; None: the newest that was read
     quantized_from: str | None = None  # the element type that the runtime brings weights to before
     sharding: Sharded | None = None  # how data-parallel devices share the states
+    rank: int | None = None  # of stages 1 and 2 of ZeRO: the device; None: at each moment the one that holds most then
     split: Split | None = None  # how a replica is split over devices
     expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean
     expert_capacity_factor: float | None = None  # of each expert over the mean; None: no token is dropped
@@ -158,8 +159,8 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
         output = model(*arguments)
     assert output.loss is not None
     loss = output.loss if shards is None else shards.after_model(output.loss)
-    if setup.accumulating and (shards is None or not shards.clips):
-        loss = mul_scalar(loss)
+    if setup.accumulating and (shards is None or not shards.clips) and setup.stage is None:
+        loss = mul_scalar(loss)  # a pipeline divides the gradients, in place
     if setup.grad_scaler:
         from vramplan.memory.scaling import scale_loss  # only jobs that scale their loss pay for it
 
@@ -170,7 +171,7 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
     tape.autocast = None
     tape.offloading = False
     tape.casts.clear()
-    held = output if setup.hold_outputs else None
+    held = [output] if setup.hold_outputs else []
     del output
     # reentrant checkpoints record their weights in backward
     idle = [one for one in tape.parameters if one.node is not None and not one.pending and not tape.reentrant]
@@ -179,19 +180,26 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
     saved_at = len(tape.events)
 
     tape.phase("backward")
+    hands_on = setup.stage is not None and not setup.stage.last  # to a stage that has the loss
     if shards is not None:
         loss = shards.before_backward(loss)
+    began: list[Tensor] = []  # what backward began with
     if setup.optimizer == "lomo":
         _with_lomo(tape, loss)
     else:
         if setup.optimizer_in_backward:
             tape.after_accumulation = partial(step_in_backward, setup.optimizer, setup.optimizer_implementation)
-        backward(tape, loss)
-    del loss, held
+        began = [loss, backward(tape, loss, received=hands_on)]
+    del loss
+    if shards is None or not shards.ends_in_backward:
+        began.clear()
+    if hands_on or setup.stage is None:  # the last stage keeps its outputs until the next step
+        held.clear()
     tape.drop_leaves()
     whole, buffers = tape.parameters, model.buffers()
     if shards is not None:
         tape.parameters = shards.after_backward()
+    began.clear()
 
     tape.phase("step")
     scaled: list[Tensor] = []
@@ -233,6 +241,7 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
         parameter.grad = None  # zero_grad(set_to_none=True)
     if shards is not None:
         shards.after_step()
+    held.clear()
 
     arguments.clear()
     if len(tape.events) != 2 * len(tape.fixed):

@@ -52,6 +52,11 @@ def split_linear(tape: Tape, name: str, recipe: Recipe, inputs: int, outputs: in
     return layer
 
 
+def scattered(x: Tensor, devices: int) -> Tensor:
+    """What RowwiseParallel does in a hook of the last product, while the module around it still has its locals."""
+    return x if devices == 1 else scatter_sequence(x, devices)
+
+
 def apply_rotary(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """apply_rotary_emb: in fp32, as complex numbers."""
     wide_query = to(query, FP32)
@@ -76,7 +81,7 @@ class Attention:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, devices = recipe.shape, devices_of(recipe)
         hidden, size = shape.hidden_size, shape.head_size
-        self.recipe = recipe
+        self.recipe, self.devices = recipe, devices
         self.heads = shape.attention_heads // devices
         self.key_heads = shape.key_value_heads // devices
         self.wq = split_linear(tape, "wq", recipe, hidden, self.heads * size)
@@ -106,7 +111,7 @@ class Attention:
             output = scaled_dot_product(xq, xk, xv, self.recipe.attention, 0.0)
         output = contiguous(transpose(output, 1, 2))
         output = view(output, (batch, length, self.heads * size))
-        return self.wo(output)
+        return scattered(self.wo(output), self.devices)
 
 
 class FeedForward:
@@ -114,13 +119,15 @@ class FeedForward:
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
-        hidden, inner = shape.hidden_size, shape.intermediate_size // devices_of(recipe)
+        self.devices = devices_of(recipe)
+        hidden, inner = shape.hidden_size, shape.intermediate_size // self.devices
         self.w1 = split_linear(tape, "w1", recipe, hidden, inner)
         self.w2 = split_linear(tape, "w2", recipe, inner, hidden)
         self.w3 = split_linear(tape, "w3", recipe, hidden, inner)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.w2(mul(silu(self.w1(x)), self.w3(x)))
+        inner = mul(silu(self.w1(x)), self.w3(x))  # which the call of w2 holds
+        return scattered(self.w2(inner), self.devices)
 
 
 class Block:
@@ -141,13 +148,13 @@ class Block:
         """Attention over whole sequences."""
         if self.devices == 1:
             return self.attention(x)
-        return scatter_sequence(self.attention(gather_sequence(x, self.devices)), self.devices)
+        return self.attention(gather_sequence(x, self.devices))
 
     def feed(self, x: Tensor) -> Tensor:
         """The feed-forward network over whole sequences."""
         if self.devices == 1:
             return self.feed_forward(x)
-        return scatter_sequence(self.feed_forward(gather_sequence(x, self.devices)), self.devices)
+        return self.feed_forward(gather_sequence(x, self.devices))
 
 
 class CheckpointedBlock:

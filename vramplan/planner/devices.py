@@ -74,7 +74,8 @@ def divided_by(job: Job, *, accumulates: bool) -> dict[str, tuple[tuple[str, int
 
 
 GROUPS = {
-    "data": "data-parallel devices",
+    "data": "data-parallel devices, or those of them that share the states",
+    "replicas": "those that have the same shards in other groups",
     "tensor": "those that share matrices",
     "pipeline": "neighbours in the pipeline",
     "context": "those that share a sequence",
@@ -89,5 +90,8 @@ def process_groups(job: Job) -> tuple[str, ...]:
     Replicas whose communication is not counted have none.
     """
     split = job.split or Split()
-    data = 1 if job.sharding is None else job.data_parallel_size * split.context  # gradients are summed over both
-    return tuple(key for key in GROUPS if (data if key == "data" else getattr(split, key)) > 1)
+    sizes = {key: getattr(split, key) for key in ("tensor", "pipeline", "context", "expert")}
+    if job.sharding is not None:
+        sizes["data"] = job.data_parallel_size * split.context  # gradients are summed over both
+        sizes["replicas"] = job.sharding.replicas
+    return tuple(key for key in GROUPS if sizes.get(key, 1) > 1)

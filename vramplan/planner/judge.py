@@ -201,7 +201,7 @@ class Judge:
         if found is None:
             from vramplan.planner.reserving import reservation_of  # only these jobs pay for it
 
-            setup = self.setup(strategy, accumulates, self.stage_at(strategy, micro, accumulates))
+            setup = self.setup_at(strategy, micro, accumulates)
             room = self.usable_bytes - self.outside_bytes
             each = self.workspace_bytes // MULTIPLYING_THREADS
             workspaces = (each,) * MULTIPLYING_THREADS if each else ()
@@ -272,6 +272,17 @@ class Judge:
         from vramplan.planner.staged import setup_of_stage  # only pipelines pay for it
 
         return setup_of_stage(self.job, strategy, accumulates, stages[stage])
+
+    def setup_at(self, strategy: str, micro: int, accumulates: bool) -> Setup:
+        """That of the one device which holds most at a micro-batch: a stage, or a part of what ZeRO shares."""
+        setup = self.setup(strategy, accumulates, self.stage_at(strategy, micro, accumulates))
+        record = self.record_at(strategy, micro, accumulates)
+        if not record.looked_at:
+            return setup
+        from vramplan.memory.sharding.zero import MOST_GRADIENTS  # only its jobs pay for it
+
+        device = record.device_at(micro)
+        return setup._replace(rank=MOST_GRADIENTS if device is None else device)
 
 
 def last_that_holds(holds: Callable[[int], bool], at: int, most: int) -> int:

@@ -79,7 +79,12 @@ def device_words(job: Mapping[str, Any]) -> str:
     if parallel.get("sequence_parallel"):
         words += ", sequence parallel"
     sharding = parallel.get("sharding")
-    return words + (f", sharding {sharding}" if sharding not in (None, "none") else "")
+    if sharding in {None, "none"}:
+        return words
+    words += f", sharding {sharding}"
+    shards = parallel.get("shards")
+    grouped = sharding == "fsdp-grad-op" and shards is not None and shards < sizes["data"] * sizes["context"]
+    return words + (f" over {shards}" if grouped else "")
 
 
 def headline(result: FitResult, figures: Figures, width: int) -> list[Line]:

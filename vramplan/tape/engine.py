@@ -86,17 +86,16 @@ def unpacked(saved: Sequence[Any]) -> list[Tensor]:
     return to_device(saved)
 
 
-def backward(tape: Tape, loss: Tensor) -> None:
+def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     """Walk the graph from the loss; leave the gradients on the parameters.
 
-    It begins with one scalar, the gradient of the loss with respect to itself.
+    It begins with one scalar, the gradient of the loss with respect to itself, or with a gradient that was `received`.
+    That is returned: it is there until the callbacks at the end of backward are through.
     Source: torch/autograd/__init__.py, _make_grads; torch/csrc/autograd/engine.cpp, Engine::thread_main.
     """
     tape.category, tape.flop_phase = "temporaries", "backward"
-    root: Tensor | None = tape.new("ones_like", (), loss.dtype, False)
-    assert root is not None
+    root = tape.constant((), loss.dtype, False) if received else tape.new("ones_like", (), loss.dtype, False)
     walk(tape, loss, root, since=0)
-    del root
     tape.enter(())
     tape.arguments.clear()
     for kept in tape.held:
@@ -104,6 +103,7 @@ def backward(tape: Tape, loss: Tensor) -> None:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
     tape.held.clear()
     tape.input_table = tape.entrance = None
+    return root
 
 
 def walk(tape: Tape, out: Tensor, gradient: Tensor, since: int) -> None:

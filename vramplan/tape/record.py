@@ -77,6 +77,7 @@ class Record:
         self.numbers = list(tape.numbers)
         self.relabelled = frozenset(tape.relabelled)
         self.elsewhere = frozenset(tape.elsewhere)
+        self.looked_at = tuple(tape.looked_at)
         self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
         self.state_bytes: tuple[tuple[int, ...], ...] = ()  # of each one's states, which the first step makes
         counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]
@@ -172,6 +173,11 @@ class Record:
         items = next(items for name, items in self.trees if name == phase)
         _, position, last = _locate(items, self.sizes(batch))
         return phase, Moment(peaks[phase], position, last)
+
+    def device_at(self, batch: int) -> int | None:
+        """The number of the device that holds most at the worst moment; None: they are all alike then."""
+        _, moment = self.worst(batch)
+        return next((number for at, number in reversed(self.looked_at) if at <= moment.position), None)
 
     def moments(self, batch: int) -> list[tuple[str, Moment]]:
         """The worst moment of each phase."""

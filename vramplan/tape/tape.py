@@ -145,6 +145,7 @@ class Tape:
     def __init__(self, batch: int, *, direct: bool = False) -> None:
         self.batch = batch
         self.direct = direct
+        self.looked_at: list[tuple[int, int]] = []  # from which event on which of several devices
         self.events: list[int] = []  # index: birth, ~index: death
         self.fixed: list[int] = []  # bytes that do not depend on the batch, rounded to allocator blocks
         self.per_sample: list[int] = []  # bytes per sample, unrounded

@@ -81,12 +81,13 @@ def compiled_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def received(tape: Tape, shape: Shape, dtype: DType) -> Tensor:
-    """What an earlier stage of a pipeline has sent: new, a leaf that needs a gradient, which goes back to it.
+    """What an earlier stage of a pipeline has sent: a leaf that needs a gradient, which goes back to it.
 
+    Nothing new: it is received into a buffer of the stage, one for each micro-batch of the step.
     Source: torch/distributed/pipelining/stage.py, _create_act_recv_info and get_bwd_send_ops.
     """
     tape.asks_inputs = True
-    return tape.asked(tape.new("recv", shape, dtype, True))
+    return tape.asked(tape.constant(shape, dtype, True))
 
 
 def sent(x: Tensor) -> Tensor:

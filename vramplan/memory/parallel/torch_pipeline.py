@@ -16,7 +16,7 @@ from vramplan.memory.parallel.stages import Moment, Stage
 from vramplan.memory.sharding.fully_shard import COMMUNICATION, GATHERED
 from vramplan.models.modules import Segment
 from vramplan.tape.record import Record, State
-from vramplan.tape.tape import Tape
+from vramplan.tape.tape import Tape, rounded
 from vramplan.tape.tensors import BF16, FP32
 
 if TYPE_CHECKING:
@@ -32,21 +32,29 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
     assert stage is not None
     parts = [_part_of(setup, stage, i) for i in range(len(stage.parts))]
     within = [_replayed(part, tape, reduces=False) for part in parts]
-    states = [[*record.states, *_buffers(part, tape)] for record, part in zip(within, parts, strict=True)]
+    states = [[*record.states, *_received(part, tape)] for record, part in zip(within, parts, strict=True)]
     whole = [_whole(setup, record) for record in within]
     moments = stage.moments or (Moment(0, (stage.in_flight - 1,)),)
+    candidates = []
+    if not stage.moments and stage.in_flight == stage.micro_batches:
+        # all wait for the first one's backward, which alone finds no gradients
+        moments = (Moment(0, (max(stage.in_flight - 2, 0),)),)
+        first = _replayed(parts[0], tape, reduces=False, accumulating=False)
+        candidates.append((first, Moment(0, (stage.in_flight - 1,))))
 
     def beside(record: Record, own: int, waiting: tuple[int, ...]) -> Record:
         found = [state for one in states for state in one]
         found += [state for i, one in enumerate(whole) if i != own for state in one]
         for other, count in zip(within, waiting, strict=True):
             found += _in_flight(other, count)
+        found += _given(parts[-1], tape, waiting[-1])
         return record.with_states(found)
 
-    candidates = [beside(within[moment.part], moment.part, moment.waiting) for moment in moments]
     idle = (0,) * len(parts)
-    candidates += [beside(_replayed(part, tape, reduces=True), i, idle) for i, part in enumerate(parts)]
-    worst = max(candidates, key=lambda record: record.peak_bytes(tape.batch))
+    candidates += [(within[moment.part], moment) for moment in moments]
+    candidates += [(_replayed(part, tape, reduces=True), Moment(i, idle)) for i, part in enumerate(parts)]
+    records = [beside(record, moment.part, moment.waiting) for record, moment in candidates]
+    worst = max(records, key=lambda record: record.peak_bytes(tape.batch))
     worst.weight_bytes = tuple(size for record in within for size in record.weight_bytes)
     worst.state_bytes = tuple(sizes for record in within for sizes in record.state_bytes)
     for name in ("parameters", "trainable_parameters", "reached_parameters"):
@@ -73,10 +81,11 @@ def _part_of(setup: Setup, stage: Stage, i: int) -> Setup:
     return setup._replace(stage=part, model=model, segments=tuple(segments), hold_outputs=True)
 
 
-def _replayed(setup: Setup, tape: Tape, *, reduces: bool) -> Record:
+def _replayed(setup: Setup, tape: Tape, *, reduces: bool, accumulating: bool = True) -> Record:
     from vramplan.memory.iteration import replay_one
 
-    return replay_one(setup._replace(reduces=reduces), Tape(tape.batch, direct=tape.direct))
+    of_one = setup._replace(reduces=reduces, accumulating=accumulating)
+    return replay_one(of_one, Tape(tape.batch, direct=tape.direct))
 
 
 def _in_flight(record: Record, others: int) -> list[State]:
@@ -88,22 +97,35 @@ def _in_flight(record: Record, others: int) -> list[State]:
     ]
 
 
-def _buffers(setup: Setup, tape: Tape) -> list[State]:
-    """What is received before its turn, and the logits that the last stage keeps."""
-    stage, split, model = setup.stage, setup.split, setup.model
+def _received(setup: Setup, tape: Tape) -> list[State]:
+    """The buffers for what is received, each for one micro-batch."""
+    stage, split = setup.stage, setup.split
     assert stage is not None
     assert split is not None
-    every = stage.micro_batches or stage.in_flight
     length = setup.sequence_length // split.context
-    hidden = length // split.tensor * model.hidden_size * BF16.itemsize
-    logits = length * (model.vocabulary_size // split.tensor) * BF16.itemsize
-    sizes = [
-        (COMMUNICATION, hidden, 0 if stage.first else max(0, every - stage.in_flight)),
-        (COMMUNICATION, hidden, 0 if stage.last else every),
-        (IN_FLIGHT, logits, every - 1 if stage.last else 0),
-    ]
+    hidden = length // split.tensor * setup.model.hidden_size * BF16.itemsize
+    return _each(tape, COMMUNICATION, hidden, _steps(stage) * (2 - stage.first - stage.last))
+
+
+def _given(setup: Setup, tape: Tape, waiting: int) -> list[State]:
+    """The logits and losses that the last stage keeps, but those of micro-batches that are counted with what waits."""
+    stage, split = setup.stage, setup.split
+    assert stage is not None
+    assert split is not None
+    others = _steps(stage) - 1 - waiting
+    if not stage.last or others < 1:
+        return []
+    logits = setup.sequence_length // split.context * (setup.model.vocabulary_size // split.tensor) * BF16.itemsize
+    return [*_each(tape, IN_FLIGHT, logits, others), State(IN_FLIGHT, rounded(FP32.itemsize), 0, others)]
+
+
+def _steps(stage: Stage) -> int:
+    return stage.micro_batches or stage.in_flight
+
+
+def _each(tape: Tape, category: str, size: int, copies: int) -> list[State]:
     fixed = tape.batch if tape.direct else 0
-    return [State(name, size * fixed, 0 if fixed else size, copies) for name, size, copies in sizes if copies]
+    return [State(category, size * fixed, 0 if fixed else size, copies)] if copies else []
 
 
 def _whole(setup: Setup, record: Record) -> list[State]:

@@ -26,6 +26,7 @@ class Shards(Sharding, Protocol):
     """An engine's walk through one iteration."""
 
     clips: bool  # whether `before_step` has the clipping in it
+    ends_in_backward: bool  # whether what `after_backward` does is a callback of backward itself
 
     def before_model(self) -> None:
         """Forward begins."""
@@ -87,6 +88,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         keeps_root=reads_head_outside(recipe.shape.family, recipe.loss),
         prefetches_after=prefetches_after(recipe.shape.family),
         reduces=setup.reduces,
+        reduces_after=setup.reduces and setup.stage is not None,
         table_parts=setup.split.tensor if setup.split and setup.stage and setup.stage.first else 1,
         clips=setup.max_gradient_norm is not None,
         hosted=setup.optimizer if setup.offload else None,

@@ -35,6 +35,7 @@ class Policy(NamedTuple):
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
     accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
     reduces: bool = True  # else it is a micro-step before the last one
+    reduces_after: bool = False  # unit after unit when backward is over, as the last micro-batch of a pipeline does
     table_parts: int = 1  # of a table, whose gradients are kept whole until they are reduced
     clips: bool = False  # the gradients by their norm
     hosted: str | None = None  # the optimizer that steps on the host, where shards and gradients are too
@@ -86,6 +87,7 @@ class Unit:
         self.used_by_backward = False  # its gradients are being made
         self.is_reduced = False  # its backward is over
         self.gradient: Tensor | None = None  # its shards, one after the other
+        self.others: list[Tensor] = []  # those of units that it stands for, where each is reduced for itself
         self.accumulated: list[Tensor] = []  # whole gradients of earlier micro-steps
         self.summed: Tensor | None = None  # over the groups of replicas, before it was cast
         self.moves = 0  # of its shard from the host to the device
@@ -113,6 +115,8 @@ class FullyShard:
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
         self.on_host: list[Shard] = []
+        self.is_over = False  # backward
+        self.ends_in_backward = not policy.reduces_after  # _fsdp_state.py, _register_root_post_backward_final_callback
         self.redistribute = redistribute  # brings a gradient to the layout that its parameter has in tensor parallelism
 
     # ------------------------------------------------------------------------------------------------ the model
@@ -171,8 +175,9 @@ class FullyShard:
         reduced when all is over. What was gathered for a unit that backward never came to goes then, too.
         Source: _fsdp_state.py, FSDPState._root_post_backward_final_callback.
         """
+        self.is_over = True
         for unit in (self.root, *self.order[:-1]):
-            if not unit.is_reduced:
+            if not unit.is_reduced or self.policy.reduces_after:
                 self.reduce(unit)
             unit.arriving = None
         if not self.policy.reduces:
@@ -235,6 +240,7 @@ class FullyShard:
         """The gradients go."""
         for unit in self.order:
             unit.gradient = None
+            unit.others.clear()
 
     def drop(self) -> None:
         """Nothing more will be asked."""
@@ -251,6 +257,15 @@ class FullyShard:
             unit.accumulated = [
                 self.tape.new("add_", shape, dtype, False, category="gradients") for shape, dtype in kept
             ]
+
+    def _first_of_several(self, one: Parameter) -> Tensor:
+        """Its gradient in the element type of the reduction, to which those of later micro-steps are added.
+
+        Source: _fsdp_param.py, FSDPParam.to_accumulated_grad_if_needed.
+        """
+        assert one.grad is not None
+        reduce = self.policy.reduce or one.grad.dtype
+        return one.grad if reduce is one.grad.dtype else self.tape.like("to", one.grad, reduce)
 
     def _kept_shape(self, unit: Unit, weight: Weight) -> Shape:
         """That of a gradient between micro-steps: a table's is of all rows that tensor parallelism splits."""
@@ -273,10 +288,8 @@ class FullyShard:
         """
         if unit.arriving is not None or unit.gathered is not None:
             return
-        if not self.policy.reduces:  # an earlier micro-batch has gathered it
-            weights, new = self._weights(unit), self.tape.new
-            copied = "split_with_sizes_copy"
-            unit.gathered = [new(copied, one.shape, one.dtype, False, category=GATHERED) for one in weights]
+        if not self.policy.reduces or self.policy.reduces_after:  # an earlier micro-batch has gathered it
+            unit.gathered = self._copies(self._weights(unit))
             return
         tape, policy = self.tape, self.policy
         weights = self._weights(unit)
@@ -324,16 +337,19 @@ class FullyShard:
         if unit.arriving is None:
             return
         _previous = self.kept if in_forward else None  # a local of the original
-        shards = self.policy.shards
-        weights = self._weights(unit)
-        sizes = [(prod(shard_shape(one.shape, shards)) * shards,) for one in weights]
-        unit.gathered = [
-            self.tape.new("split_with_sizes_copy", size, one.dtype, False, category=GATHERED)
-            for one, size in zip(weights, sizes, strict=True)
-        ]
+        unit.gathered = self._copies(self._weights(unit))
         if in_forward:
             self.kept = unit.arriving
         unit.arriving = None
+
+    def _copies(self, weights: Sequence[Weight]) -> list[Tensor]:
+        """Each parameter whole, with room for as many equal shards as there are."""
+        shards, new = self.policy.shards, self.tape.new
+        sizes = [(prod(shard_shape(one.shape, shards)) * shards,) for one in weights]
+        return [
+            new("split_with_sizes_copy", size, one.dtype, False, category=GATHERED)
+            for one, size in zip(weights, sizes, strict=True)
+        ]
 
     def reduce(self, unit: Unit) -> None:
         """A unit's gradients are complete: they are summed over the devices, and each keeps its shard.
@@ -342,11 +358,17 @@ class FullyShard:
         """
         tape, policy = self.tape, self.policy
         with_gradients = [one for one in unit.parameters if one.node is not None and not one.idle]
-        if not policy.reduces:  # they are added to those that are kept
+        if not policy.reduces or (policy.reduces_after and not self.is_over):  # they are added to those that are kept
             for one in with_gradients:
+                if policy.accumulated is None:  # it is the first one
+                    unit.accumulated.append(self._first_of_several(one))
                 one.grad = None
             unit.is_reduced = True
             return
+        if policy.reduces_after:
+            kept, unit.accumulated = unit.accumulated, []
+            for one in with_gradients:
+                one.grad = kept.pop(0)
         if self.redistribute is not None:
             for one in with_gradients:
                 self.redistribute(one)
@@ -364,6 +386,8 @@ class FullyShard:
         own = with_gradients[0].dtype  # FSDP takes one element type of all that is trained in a unit
         reduce, stored = policy.reduce or own, policy.stored or own
         self.reducing = tape.new("_chunk_cat", size, reduce, False, category=COMMUNICATION)
+        # a variable of the loop over them in foreach_reduce, which has the last one until the shards are there
+        _unsharded_grad = unit.accumulated[-1] if unit.accumulated else with_gradients[-1].grad
         for one in with_gradients:
             one.grad = None
         unit.accumulated.clear()
@@ -377,6 +401,13 @@ class FullyShard:
         if policy.accumulated != SHARDS and policy.hosted is None:
             tape.relabel(shard, "gradients")
             unit.gradient = shard
+            if policy.reduces_after:  # blocks that this one stands for: one by one, where others are no more
+                unit.others = [self._reduced_alike(shard) for _ in range(with_gradients[0].copies - 1)]
+
+    def _reduced_alike(self, shard: Tensor) -> Tensor:
+        """The gradients of another block of the same kind, on the stream of the reductions."""
+        made = self.tape.new("reduce_scatter", shard.shape, shard.dtype, False, category="gradients")
+        return self.tape.on_another_stream(made)
 
     # ----------------------------------------------------------------------------------------------------- hooks
     def enter(self, unit: Unit) -> bool:

@@ -24,6 +24,7 @@ class Replicated:
 
     every_block_of_a_checkpoint = False
     clips = False
+    ends_in_backward = False
 
     def __init__(self, tape: Tape, *, bucket_views: bool, resident: bool) -> None:
         self.tape = tape

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from vramplan.memory.sharding.zero_layout import Flush, Layout, Order, flushes
+from vramplan.memory.sharding.zero_worst import Held, Worst
 from vramplan.tape.operators import mul_scalar
 from vramplan.tape.record import State
 from vramplan.tape.tape import Tape, rounded
@@ -28,6 +29,10 @@ COMMUNICATION = "communication"  # component of the answer
 
 OVERFLOW_BUFFER_BYTES = rounded(4)  # of FusedAdam: one int32 (_dummy_overflow_buf)
 NORM_BYTES = rounded(4)  # the total norm of the last step, which the engine keeps (_global_grad_norm)
+
+
+MOST_GRADIENTS = -1
+"""As a device: the one whose parameters, whole, are most."""
 
 
 class Policy(NamedTuple):
@@ -40,7 +45,7 @@ class Policy(NamedTuple):
     overlap_comm: bool = False  # a second bucket is filled while the first is averaged
     accumulating: bool = False  # earlier micro-steps have left gradients
     scales_loss: bool = True
-    rank: int | None = None  # the device that is looked at; None: the most loaded one
+    rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 
 class Zero:
@@ -48,23 +53,26 @@ class Zero:
 
     every_block_of_a_checkpoint = False
     clips = True  # the norm of all gradients is taken whether they are clipped or not
+    ends_in_backward = False
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
         self.layout = Layout(order.sizes, policy.shards)
-        self.rank = policy.rank
-        if self.rank is None:
-            self.rank = self.layout.most_loaded(last=policy.partitions_gradients)
+        most = self.layout.most_loaded(last=policy.partitions_gradients)
+        follows = policy.rank is None and policy.shards > 1
+        self.rank = most if policy.rank is None or policy.rank == MOST_GRADIENTS else policy.rank
         # stage 1 waits until all of backward is over, unless it is told to overlap
         self.averages_as_they_come = policy.partitions_gradients or policy.overlap_comm
         arrivals = order.arrivals if self.averages_as_they_come else sorted(order.arrivals)
         self.flushes = flushes(self.layout, arrivals, policy.reduce_bucket_size, self.rank)
         self.arrivals = arrivals
+        self.worst = self.follow() if follows else None
         self.walks = 0
         self.came = 0  # gradients until now
         self.buckets: list[Tensor] = []
         self.large: Parameter | None = None  # whose gradient has no room in any bucket
         self.left: list[Tensor] = []  # such gradients that stage 1 has no use for, and keeps
+        self.held: Held | None = None  # what the device has that is looked at, where that changes
         self.own: Tensor | None = None  # averaged gradients of the parameters of the part
         self.earlier: Tensor | None = None  # those of earlier micro-steps
         self.accumulated: dict[Parameter, Tensor] = {}  # whole gradients of earlier micro-steps
@@ -73,6 +81,10 @@ class Zero:
         tape.after_accumulation = self.arrived
         if policy.accumulating and not policy.partitions_gradients:
             tape.gradients_resident = True
+
+    def follow(self) -> Worst:
+        """The walk over the devices."""
+        return Worst(self.layout, self.policy, self.arrivals, self.flushes)
 
     # ------------------------------------------------------------------------------------------------ the model
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -129,7 +141,6 @@ class Zero:
 
     def _own_gradients(self) -> Tensor:
         """Source: stage_1_and_2.py, copy_grads_in_partition."""
-        assert self.rank is not None
         size = (self.layout.whole_elements(self.rank),)
         return self.tape.new("empty", size, self.policy.dtype, False, category="gradients")
 
@@ -167,13 +178,39 @@ class Zero:
         for elements in flush.copies:
             copy = self.tape.new("cat", (elements,), self.policy.dtype, False, category=COMMUNICATION)
             del copy
-        if flush.brings_own:
-            self.keep_own(flush)
+        self.keep(flush)
         if self.large is not None:
-            if not flush.brings_own and not self.policy.partitions_gradients and self.large.grad is not None:
+            if self.worst is None and not flush.brings_own and not self.policy.partitions_gradients:
+                assert self.large.grad is not None
                 self.left.append(self.large.grad)
             self.large.grad = None
             self.large = None
+            if self.worst is not None:
+                self.look_at(self.worst.left(flush))
+
+    def keep(self, flush: Flush) -> None:
+        """What the device keeps of a bucket that was averaged."""
+        if self.worst is not None:
+            self.look_at(self.worst.kept(flush))
+        elif flush.brings_own:
+            self.keep_own(flush)
+
+    def look_at(self, held: Held) -> None:
+        """Go over to the device that holds most now: what the one before had goes, and what this one has is there."""
+        if held == self.held:
+            return
+        had_earlier = self.earlier is not None
+        self.own = self.earlier = None
+        self.left.clear()
+        self.rank, self.held = held.rank, held
+        self.tape.looked_at.append((len(self.tape.events), held.rank))
+        if had_earlier:
+            self.earlier = self._own_gradients()
+        if held.has_own:
+            self.own = self._own_gradients()
+        for one in held.left:
+            size = (self.layout.sizes[one],)
+            self.left.append(self.tape.new("gradients", size, self.policy.dtype, False, category="gradients"))
 
     def after_backward(self) -> list[Parameter]:
         """Stage 1 averages all gradients, in the order of the parameters; stage 2 what is left in the bucket.
@@ -191,13 +228,17 @@ class Zero:
         self.losses.clear()
         if self.earlier is not None:
             self.own, self.earlier = self.earlier, None
-        assert self.rank is not None
-        missing = self.layout.part - sum(self.layout.slices(self.rank))
-        if missing:
-            self.padding = self.tape.new("zeros", (missing,), self.policy.dtype, False, category="gradients")
+        if self.worst is not None:
+            self.look_at(self.worst.averaged())
+        self._pad()
         self.buckets.clear()
         self.left.clear()
         return [*self._parts(), *(one for one in self.tape.parameters if one.node is None and not one.idle)]
+
+    def _pad(self) -> None:
+        missing = self.layout.part - sum(self.layout.slices(self.rank))
+        if missing:
+            self.padding = self.tape.new("zeros", (missing,), self.policy.dtype, False, category="gradients")
 
     def _average_all(self) -> None:
         """Whole gradients go into the bucket one by one; each is freed when it is there."""
@@ -214,9 +255,11 @@ class Zero:
             large = self.order.sizes[group[0]] > self.policy.reduce_bucket_size
             if large:
                 self._average(flush)
-                if not flush.brings_own:
+                if self.worst is None and not flush.brings_own:
                     self.left.append(waiting[-1])
             waiting.pop()
+            if large and self.worst is not None:
+                self.look_at(self.worst.left(flush))
             if not large:
                 self._average(flush)
 
@@ -249,7 +292,10 @@ class Zero:
         Source: stage_1_and_2.py, step, get_grad_norm_direct; deepspeed/runtime/utils.py, get_norm_dtype.
         """
         tape, layout = self.tape, self.layout
-        assert self.rank is not None
+        if self.worst is not None:
+            self.padding = None
+            self.look_at(self.worst.stepping())
+            self._pad()
         tape.category = "temporaries"
         slices = layout.slices(self.rank)
         norms: list[Tensor] = []

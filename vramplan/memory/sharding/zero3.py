@@ -27,6 +27,7 @@ class Zero3(Gathering):
 
     every_block_of_a_checkpoint = False
     clips = True
+    ends_in_backward = False
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         super().__init__(tape, policy, order)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from vramplan.memory.sharding.hosted import HostStates
 from vramplan.memory.sharding.zero import Zero
 from vramplan.memory.sharding.zero_layout import Flush
+from vramplan.memory.sharding.zero_worst import SCALAR_BYTES, Held, Worst, WorstOnHost
 from vramplan.tape.record import State
 from vramplan.tape.tape import rounded
 from vramplan.tape.tensors import BYTE, FP32, FP64, Parameter, Tensor
@@ -24,8 +25,8 @@ class Offloaded(Zero):
     """The walk of one iteration whose step is on the host."""
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
         self.norms: list[Tensor] = []
+        super().__init__(*arguments)  # type: ignore[arg-type]
         self.tape.host_states = self.host_states()
 
     def before_model(self) -> None:
@@ -40,6 +41,30 @@ class Offloaded(Zero):
         gradient = parameter.grad
         if gradient is not None:
             parameter.grad = self.tape.new("clone", gradient.shape, gradient.dtype, False, category="gradients")
+
+    def follow(self) -> Worst:
+        """The walk over the devices, which differ in the pieces that pass by."""
+        self.on_host = WorstOnHost(self.layout, self.policy, self.arrivals, self.flushes)
+        return self.on_host
+
+    def keep(self, flush: Flush) -> None:
+        """Nothing but norms; who has the largest piece is looked at while the pieces pass by."""
+        if self.worst is None:
+            super().keep(flush)
+            return
+        self.look_at(self.on_host.kept(flush))
+        self.keep_own(flush._replace(own=self.on_host.of(flush, self.rank)))
+        self.look_at(self.on_host.most())
+
+    def look_at(self, held: Held) -> None:
+        """Go over to another device, with its norms."""
+        if held == self.held:
+            return
+        self.norms.clear()
+        super().look_at(held)
+        if held.norms:
+            elements = (held.norms * SCALAR_BYTES // FP32.itemsize,)
+            self.norms.append(self.tape.new("linalg_vector_norm", elements, FP32, False))
 
     def keep_own(self, flush: Flush) -> None:
         """Each piece of the part has its norm taken in fp64, and goes to the host in fp32."""
@@ -58,6 +83,8 @@ class Offloaded(Zero):
 
     def before_step(self) -> None:
         """The norms are added up on the host."""
+        if self.worst is not None:
+            self.look_at(self.on_host.stepping())
         flag = self.tape.new("zeros", (1,), BYTE, False, category="temporaries")
         del flag
         self.norms.clear()
@@ -72,7 +99,6 @@ class Offloaded(Zero):
 
     def host_states(self) -> HostStates:
         """Pinned are the master copy, its gradients, the 16-bit copy and the buffers; the moments are not."""
-        assert self.rank is not None
         part, width = self.layout.part, self.policy.dtype.itemsize
         largest = max(self.layout.sizes) * width
         pinned = [part * FP32.itemsize, part * FP32.itemsize, part * width, largest]

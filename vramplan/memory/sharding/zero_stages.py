@@ -52,6 +52,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         reduce_bucket_size=setup.sharding.zero.reduce_bucket_size,
         overlap_comm=setup.sharding.zero.overlap_comm,
         accumulating=setup.accumulating,
+        rank=setup.rank,
     )
     if setup.offload:
         from vramplan.memory.sharding.zero_offload import Offloaded  # only these jobs pay for it
