@@ -69,6 +69,10 @@ def components_of(
         from vramplan.memory.parallel.basis import basis_of_split  # only its jobs pay for it
 
         basis |= basis_of_split(record, job, stage)
+    elif job.model.family == "modded_nanogpt":
+        from vramplan.memory.optimizers.modded_muon import basis_of_modded  # only its jobs pay for it
+
+        basis |= basis_of_modded(total) | _basis_of_shared(record, job, basis, resident)
     elif job.model.family == "llmc":
         from vramplan.memory.llmc import basis_of_llmc  # only its jobs pay for it
 

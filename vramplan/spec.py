@@ -43,6 +43,25 @@ class LatentAttention(NamedTuple):
     interleaved: bool  # rotary positions turn neighbours, not halves
 
 
+class UNet(NamedTuple):
+    """What modded-nanogpt's models have beside a plain transformer, record by record (job format, `model.unet`)."""
+
+    value_embeddings: int  # tables whose rows are added to the values of the first and of the last so many blocks
+    mirrored: bool  # the last block takes the first table; else the first of the last so many blocks does
+    embedding_rows: int  # of the tables; the head may be padded to more
+    fp32_rotary: bool  # queries and keys are turned in fp32, by buffers of all positions; else by a cache in 16 bits
+    attention_free: tuple[int, ...] = ()  # blocks without attention, from 0
+
+    def table_of(self, block: int, layers: int) -> int | None:
+        """The table whose rows are added to the values of a block; None: it has none."""
+        count = self.value_embeddings
+        if block < count:
+            return block
+        if block < layers - count:
+            return None
+        return layers - 1 - block if self.mirrored else block - (layers - count)
+
+
 class ModelShape(NamedTuple):
     """The architecture of one network: what decides the shapes of its tensors."""
 
@@ -142,6 +161,7 @@ class ModelShape(NamedTuple):
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
     rope_scaling: str | None = None  # dynamic | longrope; the other kinds are made of the same tensors as none
     parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other
+    unet: UNet | None = None  # modded-nanogpt
     published_family: str | None = None  # where a runtime's own code replaced the family: what it was
 
 

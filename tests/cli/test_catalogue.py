@@ -28,6 +28,7 @@ WORDS = {
     *("qkv_bias", "output_bias", "mlp_bias", "qk_norm", "parallel_residual", "pre_norm"),
     *("attention_softcap", "new_decoder_architecture", "logit_softcap", "vision_activation"),
     *("experts.normalized", "experts.dense_layers", "latent_attention.interleaved"),
+    *("unet.mirrored", "unet.fp32_rotary", "unet.attention_free"),
     *("bottleneck", "downsample_in_first_stage", "downsample_in_bottleneck"),
 }
 

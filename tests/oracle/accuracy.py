@@ -61,8 +61,8 @@ there and without; LoRA and QLoRA in units of PEFT's policy |
 adapters, frozen parts and t5 |
 | `sharded_activations.json`, `host_activations.json` | activations on the host under DDP and FSDP; under ZeRO, and \
 beside states under FSDP2 |
-| `nanogpt.json`, `litgpt.json`, `torchtune.json`, `titan.json`, `titan_replicas.json`, `foundry.json` | models of \
-other programs' own code; torchtitan's over groups of replicas |
+| `nanogpt.json`, `modded.json`, `litgpt.json`, `torchtune.json`, `titan.json`, `titan_replicas.json`, `foundry.json` \
+| models of other programs' own code; torchtitan's over groups of replicas |
 | `compile.json`, `compile_more.json` | compiled steps, by [stated rules](compile.md) and not to the byte |
 
 The code of chatglm is that of THUDM/chatglm3-6b, whose TorchScript function ran in the interpreter, not fused.

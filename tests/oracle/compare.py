@@ -67,6 +67,7 @@ ROWS = {
     "litgpt": 240,
     "torchtune": 126,
     "nanogpt": 30,
+    "modded": 24,
     "foundry": 52,
     "titan": 37,
     "titan_replicas": 16,

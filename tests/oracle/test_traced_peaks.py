@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.oracle.compare import FILES, OFFLOADED, ROWS, jobs, rows, rows_of_every_block, setup_of
-from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES
+from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES, OF_RUNTIMES
 from vramplan.memory.combinations import NO_ALL_LINEAR, ONLY_LORA
 from vramplan.memory.iteration import replay
 from vramplan.models import head_losses, is_float8, no_checkpointing
@@ -87,7 +87,7 @@ def test_the_rows_that_offload_are_all_looked_at() -> None:
 
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs = [row.job for file in FILES for row in rows(file)]
-    assert {job.model.transformers_model_type for job in jobs} == set(MODEL_TYPES)
+    assert {job.model.transformers_model_type for job in jobs} == {*MODEL_TYPES, *OF_RUNTIMES}
     assert {job.model.task for job in jobs} == {"lm", "mlm", "cls", "image", "contrastive", "seq2seq"}
     assert {job.precision for job in jobs} == {
         *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fp8"),

@@ -57,6 +57,9 @@ FAMILY_OF = {
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
+OF_RUNTIMES = {"modded_nanogpt": "modded_nanogpt"}
+"""The same of model types that are no class of Transformers, and that only the code of a runtime has."""
+
 FAMILIES = tuple(dict.fromkeys(FAMILY_OF.values()))
 """The forward passes that exist."""
 
@@ -105,6 +108,11 @@ NEUTRAL: dict[str, Any] = {
     "new_decoder_architecture": False,
     "parallel_norms": None,
     "rope_scaling": None,
+    "unet.value_embeddings": None,
+    "unet.mirrored": None,
+    "unet.embedding_rows": None,
+    "unet.fp32_rotary": None,
+    "unet.attention_free": None,
 }
 """Fields of a few model types, and what every other type has of them. A dot stands between a mapping and its key."""
 
@@ -135,10 +143,13 @@ class ModelType(NamedTuple):
 
 
 class _ModelTypes(Mapping[str, ModelType]):
-    """Every model type by name; a family's file is imported when one of its types is asked for."""
+    """Every model type by name; a family's file is imported when one of its types is asked for.
+
+    Those of runtimes are found by their names, and are not in the list of Transformers' own.
+    """
 
     def __getitem__(self, name: str) -> ModelType:
-        module = import_module(f"vramplan.catalog.families.{FAMILY_OF[name]}")
+        module = import_module(f"vramplan.catalog.families.{FAMILY_OF.get(name) or OF_RUNTIMES[name]}")
         found: ModelType = module.TYPES[name]
         return found
 
@@ -149,7 +160,7 @@ class _ModelTypes(Mapping[str, ModelType]):
         return len(FAMILY_OF)
 
     def __contains__(self, name: object) -> bool:
-        return name in FAMILY_OF
+        return name in FAMILY_OF or name in OF_RUNTIMES
 
 
 MODEL_TYPES: Mapping[str, ModelType] = _ModelTypes()
@@ -157,7 +168,7 @@ MODEL_TYPES: Mapping[str, ModelType] = _ModelTypes()
 
 def type_of(family: str) -> str:
     """The model type that a family's name alone stands for."""
-    return next(name for name, of in FAMILY_OF.items() if name == family or of == family)
+    return next(name for name, of in (*FAMILY_OF.items(), *OF_RUNTIMES.items()) if name == family or of == family)
 
 
 # Defaults that follow from other fields.

@@ -45,6 +45,7 @@ MODEL_CODES = (
     "fms-fsdp",
     "unsloth",
     "llm.c",
+    "modded-nanogpt",
 )
 PRECISIONS = (
     *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
@@ -107,6 +108,9 @@ def _words(fields: Fields, name: str) -> tuple[str, ...] | None:
 
 
 DEFAULTS: dict[str, Read] = {
+    "sequence_length": _count,
+    "micro_batch_size": _count,
+    "global_batch_size": _count,
     "precision": _one_of(PRECISIONS),
     "sharded_precision": _one_of(PRECISIONS),
     "quantized_precision": _one_of(PRECISIONS),

@@ -28,6 +28,7 @@ from vramplan.catalog.experts import COUNTS as EXPERT_COUNTS
 from vramplan.catalog.experts import NULLABLE as LATENT_NULLABLE
 from vramplan.catalog.experts import defaulted_experts, experts_of, latent_of, wrong_experts, wrong_latent
 from vramplan.catalog.fields import nearest
+from vramplan.catalog.unet import unet_of
 from vramplan.errors import InputError, Problem
 from vramplan.spec import ModelShape
 
@@ -104,6 +105,11 @@ FIELDS: dict[str, str] = {
     "new_decoder_architecture": FLAG,
     "parallel_norms": COUNT,
     "rope_scaling": TEXT,
+    "unet.value_embeddings": COUNT,
+    "unet.mirrored": FLAG,
+    "unet.embedding_rows": COUNT,
+    "unet.fp32_rotary": FLAG,
+    "unet.attention_free": BLOCKS,
     "parameters": COUNT,
 }
 """Every modelled field and the kind of its value."""
@@ -169,7 +175,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         values[key] = fixed
     for key in ("activation", "vision_activation"):
         values[key] = activation = _ACTIVATION_ALIASES.get(values[key], values[key])
-        if activation not in ACTIVATIONS and (key == "activation" or activation is not None):
+        if activation not in (*ACTIVATIONS, kind.fixed.get(key)) and (key == "activation" or activation is not None):
             known = (*ACTIVATIONS, *_KNOWN_ACTIVATIONS)
             hint = None if activation in known else nearest(activation, known)
             problems.append(_not_modelled(key, activation, f"modelled: {', '.join(ACTIVATIONS)}", hint))
@@ -218,6 +224,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         **{key: values[key] for key in NEUTRAL if "." not in key},
         experts=experts_of(values),
         latent_attention=latent_of(values),
+        unet=unet_of(values),
     )
 
 

@@ -20,12 +20,13 @@ OWN_CODE: dict[str, dict[str, str]] = {
     "llm-foundry": {"mpt": "foundry"},
     "fms-fsdp": {"llama": "fms"},
     "llm.c": {"gpt2": "llmc"},
+    "modded-nanogpt": {"modded_nanogpt": "modded_nanogpt"},
 }
 """For each `model_code` of a runtime profile the families that it has code for, and the file of vramplan/models."""
 
 CHECKED_APART = ("megatron", "torchtitan")  # job/megatron.py, job/titan.py
 
-BINDING: tuple[str, ...] = ("megatron", "llm.c")
+BINDING: tuple[str, ...] = ("megatron", "llm.c", "modded-nanogpt")
 """Of them those that never run the models of Transformers."""
 
 

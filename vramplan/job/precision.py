@@ -57,6 +57,10 @@ def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:
     if precision == "fp8" and resolver.raw.runtime in FP8_OF_SHARDS:
         precision = FSDP_FP8
         resolver.assume("precision", precision, f"{resolver.raw.runtime}'s products in fp8 are of fp32 shards")
+    if resolver.raw.runtime == "modded-nanogpt":
+        from vramplan.job.modded import cells_of_modded  # only its jobs pay for it
+
+        return cells_of_modded(resolver, precision)
     cells = compose(resolver.fields, resolver.raw.cells, precision, resolver.raw.optimizer, gpu)
     if cells.precision != precision:
         resolver.assume("precision", cells.precision, "what the element types amount to")

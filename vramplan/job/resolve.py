@@ -149,6 +149,10 @@ class _ReplayResolver(Resolver):
             from vramplan.job.codes import in_its_own_code  # only runtimes with code of their own pay for it
 
             model = in_its_own_code(self, model, runtime)
+        if model is not None and model.unet is not None and runtime is not None:
+            from vramplan.job.modded import check_model  # only these models pay for it
+
+            check_model(self, runtime)
         if model is not None and model.family == "mpt" and model.positions == "learned":
             hint = "runtime: llm-foundry, as an option --runtime llm-foundry"
             self.fields.refuse("model.positions", "learned is not modelled as Transformers computes it", hint=hint)
@@ -397,6 +401,12 @@ class _ReplayResolver(Resolver):
             from vramplan.job.llmc import check_llmc  # only its jobs pay for it
 
             job = check_llmc(self, job)
+            if self.is_refused:
+                return None
+        elif model.family == "modded_nanogpt":
+            from vramplan.job.modded import check_modded  # only its jobs pay for it
+
+            check_modded(self, job)
             if self.is_refused:
                 return None
         elif job.sharding is not None:

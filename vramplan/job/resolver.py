@@ -73,7 +73,12 @@ class Resolver:
             if isinstance(given, str):
                 shape, taken = self._for_classes(*self.catalog.model(given))
             else:
-                shape, taken = self._inline(dict(given))
+                values = dict(given)
+                if self.raw.runtime == "modded-nanogpt":
+                    from vramplan.job.modded import with_record  # only its jobs pay for it
+
+                    values = with_record(self, values)
+                shape, taken = self._inline(values)
         except InputError as error:
             if isinstance(given, str) and self._is_count(given):
                 return None

@@ -20,6 +20,10 @@ SHARING = (FSDP, FSDP_GRAD_OP)
 PLAIN = {"attention": "sdpa", "hold_outputs": False, "checkpoint_reentrant": False, "compile": False}
 """Keys that are taken whatever else the job says, and what they are anyway: that needs no saying."""
 
+GLOBAL = ("global_batch_size",)  # follows from the steps, where they are given
+SIZES = ("sequence_length", "micro_batch_size", *GLOBAL)
+"""Keys that a script sets and a job may change."""
+
 NULLABLE = ("dropout", "max_gradient_norm")
 """The same, where null in a job means something: it is what stands there, and nothing is taken."""
 
@@ -36,6 +40,13 @@ def take_defaults(resolver: Resolver, runtime: Runtime, model: ModelShape | None
     _take_precision(resolver, runtime, gpu)
     _take_optimizer(resolver, runtime)
     raw, fields = resolver.raw, resolver.raw.fields
+    for key in SIZES:
+        if (
+            getattr(raw, key) is None
+            and key in runtime.defaults
+            and not (key in GLOBAL and raw.gradient_accumulation_steps)
+        ):
+            _take(resolver, runtime, key, runtime.defaults[key])
     for key, anyway in PLAIN.items():
         if getattr(raw, key) is None and runtime.defaults.get(key, anyway) != anyway:
             _take(resolver, runtime, key, runtime.defaults[key])

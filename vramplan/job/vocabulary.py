@@ -83,11 +83,12 @@ PADDINGS = ("none", "right")
 DPO_REFERENCES = ("model", "precomputed", "adapter-off")
 
 # with defaults of their own
-ENGINES = ("deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth", "llm.c")
+ENGINES = (
+    *("deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth", "llm.c"),
+    "modded-nanogpt",
+)
 RUNTIMES = ("transformers", "pytorch", "megatron", *ENGINES, "textbook")
-UNMODELLED_RUNTIMES = {
-    "modded-nanogpt": "each of its records has an architecture of its own (value embeddings, skips), which no key names"
-}
+UNMODELLED_RUNTIMES: dict[str, str] = {}
 """Runtimes of published runs, and why they are refused."""
 KNOWN_RUNTIMES = (*RUNTIMES, *UNMODELLED_RUNTIMES)
 

@@ -108,14 +108,15 @@ def tape_for(setup: Setup, batch: int, *, direct: bool = False) -> Tape:
     """A fresh tape that plays a step as the setup runs it: operator by operator, or compiled."""
     if not setup.compile:
         return Tape(batch, direct=direct)
-    from vramplan.models import compiled_graphs, compiles_blocks, has_equal_blocks
+    from vramplan.models import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
     from vramplan.tape.compiled import CompiledTape  # only compiled jobs pay for it
 
     name = setup.model.family
     if compiles_blocks(name):
         return Tape(batch, direct=direct)
     every_block = not has_equal_blocks(name)
-    return CompiledTape(batch, direct=direct, one_graph=compiled_graphs(name) == 1, every_block=every_block)
+    one_graph, logits = compiled_graphs(name) == 1, returns_logits(name)
+    return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
 
 
 def replay_one(setup: Setup, tape: Tape) -> Record:

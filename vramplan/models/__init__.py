@@ -186,6 +186,16 @@ def compiled_graphs(name: str) -> int | None:
     return graphs
 
 
+def takes_one(name: str) -> bool:
+    """Whether the family's code takes a micro-batch of 1 alone: `takes_one = True`."""
+    return _own(name, "takes_one", False) is True
+
+
+def returns_logits(name: str) -> bool:
+    """Whether the family's model returns its logits beside the loss: without `returns_logits = False`."""
+    return _own(name, "returns_logits", True) is True
+
+
 def gives_views(name: str) -> bool:
     """Whether what a block of the family gives is a view of its result: `gives_views = True`."""
     return getattr(family(name), "gives_views", False) is True

@@ -15,7 +15,7 @@ from vramplan.memory.budget import (
     static_footprint,
 )
 from vramplan.memory.iteration import Setup, replay
-from vramplan.models import compiles_blocks, no_checkpointing
+from vramplan.models import compiles_blocks, no_checkpointing, takes_one
 from vramplan.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
@@ -237,6 +237,8 @@ class Judge:
         def within(micro: int) -> bool:
             return self.held_bytes(strategy, micro, accumulates) <= limit_bytes
 
+        if takes_one(self.job.model.family):
+            return 1 if within(1) else 0
         envelope = self.envelope(strategy, accumulates)
         found = envelope.largest_batch(limit_bytes, LARGEST_MICRO_BATCH)
         if found > 1 and not within(found):  # the streams keep more, at most as much as at the smallest
@@ -311,7 +313,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         sequence_length=job.sequence_length,
         attention=job.attention,
         segments=segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul),
-        optimizer=f"{job.optimizer}-32bit" if job.fp32_states else job.optimizer,
+        optimizer=optimizer_of(job),
         optimizer_implementation=job.optimizer_implementation,
         accumulating=accumulates,
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
@@ -345,6 +347,15 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         offload=job.offload,
         pytorch=release_of(job),
     )
+
+
+def optimizer_of(job: Job) -> str:
+    """The optimizer by the name that its rules have: with 32-bit states, or shared among devices."""
+    if job.fp32_states:
+        return f"{job.optimizer}-32bit"
+    if job.model.family == "modded_nanogpt":
+        return f"modded-{job.optimizer}:{job.data_parallel_size}"
+    return job.optimizer
 
 
 def release_of(job: Job) -> tuple[int, int] | None:

@@ -149,7 +149,7 @@ def render_models(rows: Iterable[ModelRow], *, width: int | None = None) -> list
     ]
     columns = [
         Column("name", most=32),
-        Column("family"),
+        Column("family", most=8),
         Column("parameters", right=True),
         Column("layers", right=True),
         Column("hidden", right=True, drop=1),

@@ -9,6 +9,8 @@ such an operator is *deferred*: it knows what it is computed from, and holds tha
 3. if it reads something that a product has read before it: a residual sum;
 4. if it is a gradient of a weight.
 
+A product with a single number (a scalar weight) is made again by the sum that reads it, which counts as the residual
+one.
 A deferred tensor that backward asks for is computed again from what is stored; a sum of two products or look-ups that
 nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. In what a
 checkpoint computes again, the normalised input of a layer norm is stored in fp32, since the kernels of both directions
@@ -34,6 +36,7 @@ UNFUSED = frozenset(
     (
         *("mm", "addmm", "bmm", "baddbmm", "embedding"),
         *("flash_attention", "flash_attention_backward", "efficient_attention", "efficient_attention_backward"),
+        *("flex_attention", "flex_attention_backward"),
     )
 )
 """Operators that are kernels of their own: what they read and give is stored."""
@@ -49,15 +52,25 @@ class CompiledTape(Tape):
     """Records one iteration of a compiled model.
 
     `one_graph`: the model and its loss are compiled together. `every_block`: no block stands for others; so it is where
-    two stacks hand each other gradients, whose sums are stored when the next block asks for them.
+    two stacks hand each other gradients, whose sums are stored when the next block asks for them. `returns_logits`: the
+    model returns them beside its loss.
     """
 
-    def __init__(self, batch: int, *, direct: bool = False, one_graph: bool = True, every_block: bool = False) -> None:
+    def __init__(
+        self,
+        batch: int,
+        *,
+        direct: bool = False,
+        one_graph: bool = True,
+        every_block: bool = False,
+        returns_logits: bool = True,
+    ) -> None:
         super().__init__(batch, direct=direct)
         self.every_block = every_block
         self.casts = UnkeptCasts()
         self.late = False  # whether the node that runs makes a gradient that waits for another one
         self.one_graph = one_graph
+        self.returns_logits = returns_logits
         self.drops_empty = True  # torch/_inductor/decomposition.py, cat
         self._normal: Storage | None = None  # the normalised input that the statistics hold until backward
         self.fusing = False  # in forward and backward; the optimizer's step is not compiled
@@ -152,13 +165,16 @@ class CompiledTape(Tape):
         if operator == "to" and parents and type(parents[0]) is Deferred:
             parents[0].casts[dtype] = ref(storage)
         elif operator == "_log_softmax":
-            self._returns(storage)
+            if self.returns_logits:
+                self._returns(storage)
             rows = (elements // shape[-1], 1)
             statistics = [super(CompiledTape, self).new(operator, rows, FP32, batched) for _ in ("largest", "sum")]
             storage.parents = (*parents, *[one.storage for one in statistics if one.storage is not None])
         elif operator == "_log_softmax_backward_data" and self.zeros:
             storage.parents = (*parents, self.zeros.pop())
-        if self._is_kept(dtype, elements, batched, parents):
+        if operator == "mul" and not self.in_backward and any(x.shape == () for x in self.reading):
+            storage.read = any(type(one) is Deferred and one.read for one in parents)  # the sum of it will be residual
+        elif self._is_kept(dtype, elements, batched, parents):
             self.store(tensor)
             if operator == "native_layer_norm" and self.recomputing is not None and self._normal is not None:
                 storage.parents = (self._normal,)
@@ -385,6 +401,8 @@ class CompiledTape(Tape):
 
         def fused(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
             grads = grad if isinstance(grad, list) else [grad]
+            if not self._frames:  # buffers of a checkpoint are held for the next one
+                self.reading = ()  # what the operator before read is no hold on it
             if unfused:
                 self.consume(grads)
                 self.consume(saved)

@@ -27,6 +27,7 @@ STEP_COUNTER_BYTES = rounded(4)  # fused Adam keeps its step count on the device
 
 LIBRARIES = {
     "muon": "muon",
+    "modded-muon": "modded_muon",
     **dict.fromkeys(("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars"), "bitsandbytes"),
     **dict.fromkeys(("adamw-32bit", "adam-32bit", "sgd-momentum-32bit", "rmsprop-32bit"), "bitsandbytes"),
     "lomo": "lomo",
