@@ -107,7 +107,7 @@ def test_the_search_equals_trying_everything_by_replay(types: tuple[str, ...], d
 
 
 @pytest.mark.parametrize("model_type", [*STACKS, *KINDS])
-@settings(deadline=None, max_examples=2, phases=(Phase.generate,))
+@settings(deadline=None, max_examples=8, phases=(Phase.generate,))
 @given(st.data())
 def test_the_search_equals_trying_everything_up_to_ten_blocks(model_type: str, data: st.DataObject) -> None:
     setup = data.draw(small((model_type,), 9 if model_type in KINDS else 4))

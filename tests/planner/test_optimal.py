@@ -180,6 +180,7 @@ class Unequal:
 
     def __init__(self, made: list[Block], shared: int, returned: int) -> None:
         self.made, self.shared, self.most_returned_bytes = made, shared, returned
+        self.longer_needs_more = True
         self.blocks = len(made)
         self.start_bytes, self.held_bytes, self.floor_bytes = 1000, 1000, 1100
         self.nothing: Shared = (frozenset(), False)

@@ -54,6 +54,9 @@ class ComposedSizes:
         self.floor_bytes = max(static + outside.before_top, end - outside.after_net + outside.after_top, peaks["step"])
         self.stored_bytes: int | None = stored.peak_bytes(batch)
         self.most_returned_bytes = 0
+        # The segment that ends a stack is relieved of what stands between it and the next, which may be more than its
+        # own last block needs, and more than it keeps.
+        self.longer_needs_more = not self._several
         self.grain_bytes = ALLOCATOR_BLOCK_BYTES
         self.nothing: Shared = NOTHING
         self._take(model, everything)  # shows which stacks are idle

@@ -79,6 +79,10 @@ class Sizes(Protocol):
     def most_returned_bytes(self) -> int:
         """What the loop may keep of a piece's results until the next has returned, at most."""
 
+    @property
+    def longer_needs_more(self) -> bool:
+        """Whether a segment that ends later needs more in backward, and none before it leaves room for that."""
+
     def frame(self, shared: Shared) -> Frame:
         """The surroundings of the placements that end with it."""
 
@@ -249,8 +253,9 @@ def _search(sizes: Sizes, limit: int, most_flops: int | None, *, any_will_do: bo
                 piece = sizes.stored(at, shared) if is_stored else sizes.segment(at, last, shared)
                 room = room_for_all - (gradients - sizes.gradient_bytes(0, last))
                 into = states[last + 1].setdefault(sizes.after(shared, at, last, checkpoint=not is_stored), [])
-                if not _extend(here, piece, at, not is_stored, into, limit, room, most_flops) and not is_stored:
-                    break  # a longer segment needs more in backward and recomputes more
+                some = _extend(here, piece, at, not is_stored, into, limit, room, most_flops)
+                if not some and not is_stored and sizes.longer_needs_more:
+                    break
         states[at] = {}
     best: _State | None = None
     for shared, ends in states[blocks].items():
@@ -341,7 +346,7 @@ class _Bound:
         for first in range(blocks):
             for last in range(first, sizes.reach(first) + 1):
                 piece = sizes.segment(first, last, None)
-                if piece.kept_bytes + piece.backward_top_bytes > room:
+                if sizes.longer_needs_more and piece.kept_bytes + piece.backward_top_bytes > room:
                     break
                 saved = kept[first] - kept[last + 1] - piece.kept_bytes
                 if saved > 0:

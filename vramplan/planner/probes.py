@@ -93,6 +93,7 @@ class ProbedSizes:
             for name, run in ((SINGLE, Segment(2, 1, True)), (LONG, Segment(1, 2, True))):
                 after = self._probe(run, Segment(1, 2, False)).units[-2]
                 self._returned[name] = inner.forward_net - after.forward_net
+        self.longer_needs_more = True
         self.most_returned_bytes = max(self._returned.values())
         self.nothing: Shared = NOTHING
         self.stored_bytes: int | None = None
