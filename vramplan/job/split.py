@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job.codes import OWN_CODE
 from vramplan.models import splits_of
 from vramplan.spec import ModelShape, Runtime, Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+
+MEGATRON = "megatron"
 
 
 def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Runtime, sequence_length: int) -> None:
@@ -24,7 +27,8 @@ def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Ru
             CHECKS[key](resolver, split, model, sequence_length)
         else:
             shown = "true" if given is True else given
-            hint = "leave it out" if runtime.name == "megatron" else "--runtime megatron"
+            elsewhere = runtime.name != MEGATRON and known in OWN_CODE[MEGATRON]
+            hint = "--runtime megatron" if elsewhere else "leave it out"
             fields.refuse(key, f"{shown} is not modelled for {known} under {runtime.name}", hint=hint)
 
 
