@@ -8,7 +8,7 @@ the others, so the largest of these at each moment, beside what all have, is the
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.tape.tape import rounded
@@ -42,6 +42,7 @@ class Worst:
         self.sizes = [self._bytes(layout.whole_elements(rank)) for rank in self.ranks]
         bounds = [0, *flushes]
         groups = [arrivals[low:high] for low, high in pairwise(bounds)]
+        self.by_size = sorted(self.ranks, key=lambda rank: (-self.sizes[rank], rank))
         self.pieces: dict[int, dict[int, list[int]]] = {}  # of each time that a bucket is averaged, by the device
         for group, flush in zip(groups, flushes.values(), strict=True):
             found = self.pieces[id(flush)] = {}
@@ -93,7 +94,12 @@ class Worst:
 
         if not self.lost and not self.has_earlier and self.first is not None:
             return self._held(self.first)
-        return self._held(max(self.ranks, key=size))
+        # of those that are alike but for their sizes the largest is enough; there may be a thousand
+        some = set(self.own_large)
+        for has_begun in (True, False):
+            alike = (rank for rank in self.by_size if (rank in self.begun) is has_begun and rank not in self.own_large)
+            some.update(islice(alike, 1))
+        return self._held(max(sorted(some), key=size))
 
     def _left_bytes(self, rank: int) -> int:
         return self.lost_bytes - self.own_large_bytes.get(rank, 0)
