@@ -191,8 +191,9 @@ def _left_out() -> Iterator[str]:
     yield (
         f"Where it is estimated, one device has the margin of the [job format](job-format.md#the-verdict), and the "
         f"others have the most that one ladder of runs needs: `{margins.LADDERS['shared']}` for shared states, "
-        f"`{margins.LADDERS['split']}` for split models. Of the other runs {held} of {count} lie in their bands. That "
-        "the lower end has more of NCCL where a model is split was settled with all of them in sight."
+        f"`{margins.LADDERS['split']}` for split models. Of the other runs {held} of {count} lie in their bands. "
+        "Which ladders, and that the lower end has more of NCCL where a model is split, was settled with all of them "
+        "in sight."
     )
     yield ""
 
