@@ -177,3 +177,22 @@ def test_torchtitan_has_what_its_launchers_set() -> None:
 
     assert settings(8) == Settings(expandable_segments=True)
     assert settings(64) == DEFAULT
+
+
+@pytest.mark.parametrize("free", ["4 GiB", "6 GiB", "9 GiB"])
+def test_the_largest_micro_batch_is_within_and_the_next_is_not(free: str) -> None:
+    keys = {"allocator": "simulate", "activation_checkpointing": "none", "gpu_free": free}
+    proposed = answered(**keys).recommended
+    largest, steps = proposed.largest_micro_batch_size, proposed.gradient_accumulation_steps
+    assert largest > 1
+    assert steps is not None
+    for micro, fits in ((largest, True), (largest + 1, False)):
+        found = answered(**keys, micro_batch_size=micro, global_batch_size=micro * steps)
+        assert (found.headroom_bytes >= 0) is fits
+
+
+def test_the_largest_micro_batch_is_no_smaller_than_one_that_is_proposed() -> None:
+    """The guess below one that is too much was 2, while 4 was proposed and had headroom."""
+    found = answer(build_job({"model": "gpt2-xl", "gpu": "v100", "allocator": "simulate"})).recommended
+    assert found.micro_batch_size is not None
+    assert found.largest_micro_batch_size >= found.micro_batch_size

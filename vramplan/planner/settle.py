@@ -79,12 +79,27 @@ def _largest(judge: Judge, accumulation: Accumulation, strategy: str, figure: st
 
 
 def _largest_micro_batch(judge: Judge, strategy: str, schedule: Schedule, largest: int) -> int:
-    """The largest micro-batch whose device figure is within the usable memory, from one that may be too large."""
+    """The largest micro-batch whose device figure is within the usable memory, from one that may be too large.
+
+    What is left below one that is too much is guessed from it, so the guess may be too low: halving finds the rest.
+    """
+
+    def too_much(micro: int) -> int | None:
+        return _below(judge, strategy, schedule._replace(micro_batch_size=micro), "device")
+
+    above = largest + 1
     while largest:
-        below = _below(judge, strategy, schedule._replace(micro_batch_size=largest), "device")
+        below = too_much(largest)
         if below is None:
             break
+        above = largest
         largest = min(largest - 1, judge.largest_micro_batch(strategy, schedule.accumulates, below))
+    while above - largest > 1:
+        middle = (largest + above) // 2
+        if too_much(middle) is None:
+            largest = middle
+        else:
+            above = middle
     return largest
 
 
