@@ -9,7 +9,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, Required, TypeAlias, TypedDict, Unpack, overload
 
-from vramplan.answer import answer, known_gpus
+from vramplan.answers.fit import answer, known_gpus
 from vramplan.job import build_any_job, check_keys
 from vramplan.results import FitResult
 from vramplan.results.frozen import FrozenDict

@@ -17,7 +17,7 @@ class ExitCode:
 
 def code_of(verdict: str, *, strict: bool) -> int:
     """The exit code of a verdict."""
-    from vramplan.spec import DOES_NOT_FIT, TIGHT  # here, so that --help does not load it
+    from vramplan.values.job import DOES_NOT_FIT, TIGHT  # here, so that --help does not load it
 
     if verdict == DOES_NOT_FIT:
         return ExitCode.DOES_NOT_FIT

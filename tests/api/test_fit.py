@@ -19,7 +19,7 @@ import vramplan
 from tests.cli import draws
 from tests.cli.running import TINY, refused, run, valid, write_jobs
 from vramplan import FitResult, InputError, Job, fit
-from vramplan.flags import arguments_of
+from vramplan.options.flags import arguments_of
 
 JOBS: tuple[dict[str, Any], ...] = (
     {"model": "gpt2-xl", "gpu": "v100"},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.remembered import SHIPPED
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.catalog import document, gpus, locate, models
 from vramplan.job import build_job
 from vramplan.planner import judge, placements, reserving

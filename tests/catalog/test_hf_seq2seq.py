@@ -11,7 +11,7 @@ import pytest
 from vramplan.catalog import models
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.errors import InputError
-from vramplan.spec import ModelShape
+from vramplan.values.model import ModelShape
 
 T5_BASE = {
     "architectures": ["T5ForConditionalGeneration"],

@@ -10,7 +10,7 @@ from vramplan.catalog import shapes
 from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
-from vramplan.spec import Experts, LatentAttention
+from vramplan.values.model import Experts, LatentAttention
 
 # the dataclass fields of transformers 5.23.0, configuration_<type>.py
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {

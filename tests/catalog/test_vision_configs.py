@@ -10,7 +10,7 @@ import pytest
 
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.errors import InputError
-from vramplan.spec import ModelShape
+from vramplan.values.model import ModelShape
 
 VIT = {"architectures": ["ViTForImageClassification"], "model_type": "vit", "id2label": {"0": "a", "1": "b", "2": "c"}}
 CLIP: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.results.placement import CurvePoint, PlacementResult, Strategy
-from vramplan.spec import Assumption
+from vramplan.values.job import Assumption
 
 MIB = 1 << 20
 JOB = {

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
 from tests.cli.running import TINY, VALIDATORS, run
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
+from vramplan.answers.placement import placements_of
 from vramplan.job import build_job
-from vramplan.placement import placements_of
 from vramplan.planner.checkpoints import spelled
 from vramplan.report.checkpoints import picture
 from vramplan.results.placement import Strategy

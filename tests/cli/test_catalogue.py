@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tests.cli.running import fit, refused, run, valid
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.catalog.gpus import list_gpus
 from vramplan.catalog.models import list_models
 from vramplan.catalog.profile import Profile
 from vramplan.job import build_job
 from vramplan.job.vocabulary import RUNTIMES
-from vramplan.memory.iteration import Setup, replay
 from vramplan.planner.stacks import segments_in
+from vramplan.replay.step import Setup, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = {profile.name: profile for profile in list_gpus()}

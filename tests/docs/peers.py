@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from vramplan import FitResult, fit
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.spec import Job
 from vramplan.textbook.peers import Figures, Run, Transformer, calculon, cookbook, interleaving, megatron
+from vramplan.values.job import Job
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "peers.md"
 TABLE = re.compile(r"(?<=<!-- table: )(?P<name>[\w.-]+)(?: -->\n)(?P<rows>(?:\|[^\n]*\n)*)")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job.losses import SMOOTHED_TASKS
-from vramplan.memory.iteration import Setup
-from vramplan.models import (
+from vramplan.planner.stacks import segments_in
+from vramplan.replay.models import (
     TRACED_BEYOND,
     blocks_are_alike,
     has_equal_blocks,
@@ -26,9 +26,9 @@ from vramplan.models import (
     takes_packing,
     takes_padding,
 )
-from vramplan.models.modules import Segment
-from vramplan.planner.stacks import segments_in
-from vramplan.spec import ModelShape
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.step import Setup
+from vramplan.values.model import ModelShape
 
 PRECISIONS = ("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")
 LOSSES = ("causal-lm-fp32", "causal-lm-fp32", "fp32-logits")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import assume
 
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models import TRACED_BEYOND
-from vramplan.tape.offload import pinned_bytes
-from vramplan.tape.record import Record
-from vramplan.tape.tape import rounded
+from vramplan.replay.models import TRACED_BEYOND
+from vramplan.replay.offload import pinned_bytes
+from vramplan.replay.record import Record
+from vramplan.replay.recorder import rounded
+from vramplan.replay.step import Setup, replay
 
 MOST_SAVED = 6  # tensors of one operator: fused attention with a mask
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramplan.allocator_settings import Settings
-from vramplan.memory.caching.allocator import CachingAllocator, OutOfMemory
-from vramplan.memory.caching.blocks import Block
+from vramplan.replay.caching.allocator import CachingAllocator, OutOfMemory
+from vramplan.replay.caching.blocks import Block
+from vramplan.values.allocator import Settings
 
 KIB, MIB = 2**10, 2**20
 EXPANDABLE = Settings(expandable_segments=True)

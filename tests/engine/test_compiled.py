@@ -10,12 +10,12 @@ from tests.engine.draws import shape
 from tests.job.test_families import small
 from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.job import build_job
-from vramplan.memory.compiling import compiled_segments
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models import compiled_graphs, is_float8
-from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import segments_of
 from vramplan.planner.judge import setup_of
+from vramplan.replay.models import compiled_graphs, is_float8
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.step import Setup, replay
+from vramplan.replay.techniques.compiling import compiled_segments
 
 FAMILIES = ("gpt2", "llama", "bert")
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:2", "layers:[[0,1]]")

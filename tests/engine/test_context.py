@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.cli.running import run
 from tests.engine.test_megatron import job_of, rows, sent_bytes, setup_of
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
-from vramplan.spec import ALL_GATHER, DISTRIBUTED_OPTIMIZER, RING
+from vramplan.replay.step import Setup, replay
+from vramplan.values.parallel import ALL_GATHER, DISTRIBUTED_OPTIMIZER, RING
 
 ROWS = json.loads((Path(__file__).parent / "context_rows.json").read_text())
 COUNT = 42

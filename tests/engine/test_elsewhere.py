@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from tests.engine.draws import setups, without_checkpoints
 from tests.engine.test_optimizers import BATCHES, WIDE, quick
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models import holds_outputs
-from vramplan.models.modules import Segment
 from vramplan.planner.judge import setup_of
-from vramplan.tape.offload import HostTensor, pinned_bytes
-from vramplan.tape.record import Record
+from vramplan.replay.models import holds_outputs
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.offload import HostTensor, pinned_bytes
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -16,10 +16,10 @@ import pytest
 
 from tests.cli.running import run
 from tests.engine.test_megatron_experts import MODEL, ROW, figures, job_of, spread
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.memory.iteration import replay
-from vramplan.spec import DISTRIBUTED_OPTIMIZER
+from vramplan.replay.step import replay
+from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER
 
 ROWS = json.loads((Path(__file__).parent / "capacity_rows.json").read_text())
 COUNT, RECOMPUTED, ROUNDED = 38, 2, 1

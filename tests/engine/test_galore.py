@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups
 from tests.engine.test_optimizers import BATCHES, EMBEDDINGS, VECTORS, WIDE, in_blocks, quick, states_of
 from tests.oracle.compare import rows, setup_of
-from vramplan.memory.combinations import PROJECTABLE
-from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.optimizers.galore import WITHOUT_UPDATE, WORD
-from vramplan.spec import Job
+from vramplan.replay.optimizers.galore import WITHOUT_UPDATE, WORD
+from vramplan.replay.step import Setup, replay
+from vramplan.replay.techniques.combinations import PROJECTABLE
+from vramplan.values.job import Job
 
 DRAWS = settings(max_examples=24, deadline=None)
 RANKS = st.integers(1, 200)

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from tests.cli.running import run
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
+from vramplan.engines.llmc.model import arena, parameters, weights
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.memory.iteration import replay
-from vramplan.models.llmc import arena, parameters, weights
 from vramplan.planner.decision import decide
+from vramplan.replay.recorder import rounded
+from vramplan.replay.step import replay
 from vramplan.results import DOES_NOT_FIT, FITS
-from vramplan.spec import Job
-from vramplan.tape.tape import rounded
+from vramplan.values.job import Job
 
 ROWS = json.loads((Path(__file__).parent / "llmc_rows.json").read_text())
 MIB = 1 << 20

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from tests.engine.draws import setups, shape
 from vramplan.catalog.config_classes import MODEL_TYPES
-from vramplan.memory.evaluation import evaluation, full_blocks, generation_bytes
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models import evaluates, head_losses
-from vramplan.models.modules import DPO, DPO_PRECOMPUTED, Segment
-from vramplan.tape.envelope import Envelope
-from vramplan.tape.log_probabilities import TILE_COLUMNS, TILE_ROWS
-from vramplan.tape.tape import rounded
+from vramplan.replay.envelope import Envelope
+from vramplan.replay.evaluation import evaluation, full_blocks, generation_bytes
+from vramplan.replay.models import evaluates, head_losses
+from vramplan.replay.models.modules import DPO, DPO_PRECOMPUTED, Segment
+from vramplan.replay.operators.log_probabilities import TILE_COLUMNS, TILE_ROWS
+from vramplan.replay.recorder import rounded
+from vramplan.replay.step import Setup, replay
 
 LAYERS, HEADS, HEAD, VOCABULARY = 3, 4, 64, 1000
 HIDDEN = HEADS * HEAD

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from tests.cli.running import run
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.parallel.stages import Stage, blocks_of_parts, in_flight, moments_of, stages_of
-from vramplan.models.modules import CORE, Segment
-from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, ZERO1, ModelShape, Sharded, Split
+from vramplan.replay.models.modules import CORE, Segment
+from vramplan.replay.pipeline.stages import Stage, blocks_of_parts, in_flight, moments_of, stages_of
+from vramplan.replay.step import Setup, replay
+from vramplan.values.model import ModelShape
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO1, Sharded, Split
 
 ROWS = json.loads((Path(__file__).parent / "megatron_rows.json").read_text())
 COUNT = 277
@@ -280,7 +281,7 @@ def test_one_replay_stands_for_every_micro_batch_and_block(row: dict[str, Any]) 
 
 def test_the_answer_is_the_most_loaded_stage() -> None:
     given_job = job_of(parallel={"pipeline": 4}, gradient_accumulation_steps=8)
-    from vramplan.answer import answer
+    from vramplan.answers.fit import answer
 
     result = answer(given_job)
     assert result.stages is not None
@@ -334,7 +335,7 @@ def job_of(**keys: Any) -> Any:
     ],
 )
 def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
-    from vramplan.answer import answer
+    from vramplan.answers.fit import answer
 
     first = answer(job_of(**keys))
     again = answer(build_job(first.to_dict()["job"]))

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from tests.cli.running import run
 from tests.engine.test_megatron import setup_of
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
-from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, Experts, Sharded
+from vramplan.replay.step import Setup, replay
+from vramplan.values.model import Experts
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, Sharded
 
 ROWS = json.loads((Path(__file__).parent / "expert_rows.json").read_text())
 COUNT, RECOMPUTED = 14, 2

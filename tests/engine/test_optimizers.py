@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups, shape
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models.modules import Segment
-from vramplan.tape.record import Record
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.trained_draws import trained_setups
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models import TRACED_BEYOND, head_losses, holds_outputs
-from vramplan.models.modules import DPO, DPO_ADAPTER_OFF, DPO_PRECOMPUTED
+from vramplan.replay.models import TRACED_BEYOND, head_losses, holds_outputs
+from vramplan.replay.models.modules import DPO, DPO_ADAPTER_OFF, DPO_PRECOMPUTED
+from vramplan.replay.step import Setup, replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
+from vramplan.engines.deepspeed import zero3_drive
 from vramplan.job import build_job
-from vramplan.memory.iteration import replay
-from vramplan.memory.sharding import zero3_drive
-from vramplan.memory.sharding.hosted import pinned_block
 from vramplan.planner.judge import setup_of
+from vramplan.replay.sharding.hosted import pinned_block
+from vramplan.replay.step import replay
 from vramplan.results import DOES_NOT_FIT
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 pytestmark = pytest.mark.truth
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups, without_checkpoints
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models.modules import CORE
-from vramplan.tape.envelope import Envelope
-from vramplan.tape.record import Record
-from vramplan.tape.tape import MATMULS
+from vramplan.replay.envelope import Envelope
+from vramplan.replay.models.modules import CORE
+from vramplan.replay.record import Record
+from vramplan.replay.recorder import MATMULS
+from vramplan.replay.step import Setup, replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.draws import shape
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import checkpoint_ranges, segments_of
-from vramplan.tape.fused_loss import chunk_rows
-from vramplan.tape.record import Record
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.operators.fused_loss import chunk_rows
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
-from vramplan.memory.combinations import ADAPTABLE
-from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.sharding.fully_shard import shard_shape
-from vramplan.memory.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
-from vramplan.memory.sharding.traced import WITHOUT_BIASES
-from vramplan.memory.trained import names_of
-from vramplan.models import shards_by_blocks
-from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Sharded
-from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import FP32, Parameter
+from vramplan.replay.models import shards_by_blocks
+from vramplan.replay.recorder import Tape
+from vramplan.replay.sharding.fully_shard import shard_shape
+from vramplan.replay.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
+from vramplan.replay.sharding.traced import WITHOUT_BIASES
+from vramplan.replay.step import Setup, replay
+from vramplan.replay.techniques.combinations import ADAPTABLE
+from vramplan.replay.techniques.trained import names_of
+from vramplan.replay.tensors import FP32, Parameter
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
 pytestmark = pytest.mark.closed_form
 

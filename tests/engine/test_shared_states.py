@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramplan import fit
+from vramplan.engines.deepspeed.layout import ALIGNMENT, Layout, order_of
+from vramplan.engines.deepspeed.zero import NORM_BYTES, OVERFLOW_BUFFER_BYTES
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.sharding.zero import NORM_BYTES, OVERFLOW_BUFFER_BYTES
-from vramplan.memory.sharding.zero_layout import ALIGNMENT, Layout, order_of
 from vramplan.planner.judge import setup_of
-from vramplan.tape.record import Record
-from vramplan.tape.tape import rounded
+from vramplan.replay.record import Record
+from vramplan.replay.recorder import rounded
+from vramplan.replay.step import Setup, replay
 from vramplan.textbook.states import ELEMENT_BYTES, Elements, model_states
 
 pytestmark = pytest.mark.closed_form
@@ -183,8 +183,8 @@ def models(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def layout_of(one: Setup) -> Layout:
-    from vramplan.memory.iteration import recipe_of
-    from vramplan.memory.precision import precision_of
+    from vramplan.replay.precision import precision_of
+    from vramplan.replay.step import recipe_of
 
     assert one.sharding is not None
     order = order_of(recipe_of(one, precision_of(one.precision)), None, ((), None, None, one.precision))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vramplan.memory.budget import footprint
-from vramplan.tape.record import Record
-from vramplan.tape.tape import Tape
-from vramplan.tape.tensors import FP32
+from vramplan.planner.budget import footprint
+from vramplan.replay.record import Record
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32
 
 MIB = 2**18  # elements of fp32
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramplan.allocator_settings import Settings
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job.file import build_job
-from vramplan.memory.caching.run import reserve
-from vramplan.memory.iteration import Setup, replay
 from vramplan.planner import judge
 from vramplan.planner.devices import process_groups
-from vramplan.spec import Job
+from vramplan.replay.caching.run import reserve
+from vramplan.replay.step import Setup, replay
+from vramplan.values.allocator import Settings
+from vramplan.values.job import Job
 
 LLAMA = {
     "family": "llama",

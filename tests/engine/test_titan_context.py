@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from tests.cli.running import run
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
 from vramplan.planner.stacks import segments_in
-from vramplan.spec import Sharded, Split
+from vramplan.replay.step import Setup, replay
+from vramplan.values.parallel import Sharded, Split
 
 ROWS = json.loads((Path(__file__).parent / "titan_context_rows.json").read_text())
 COUNT = 18

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from vramplan.catalog.shapes import shape_from_fields
-from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.parallel.stages import Stage
 from vramplan.planner.stacks import segments_in
-from vramplan.spec import Sharded, Split
-from vramplan.tape.record import Record
+from vramplan.replay.pipeline.stages import Stage
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
+from vramplan.values.parallel import Sharded, Split
 
 ROWS = json.loads((Path(__file__).parent / "titan_pipeline_rows.json").read_text())
 COUNT = 10

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.engine.trained_draws import frozen_words, trained_setups
 from vramplan.job.trained import feeds_head
-from vramplan.memory.iteration import Setup, every_block_is_checkpointed, replay
-from vramplan.memory.trained import is_adapter_reached, is_reached, names_of
-from vramplan.models.adapters import ALL_LINEAR
-from vramplan.models.gptq import stored_bytes_gptq
-from vramplan.models.quantized import stored_bytes_4bit
-from vramplan.tape.envelope import Envelope
-from vramplan.tape.tape import ALTERNATE_MATMULS
+from vramplan.replay.envelope import Envelope
+from vramplan.replay.recorder import ALTERNATE_MATMULS
+from vramplan.replay.step import Setup, every_block_is_checkpointed, replay
+from vramplan.replay.techniques.adapters import ALL_LINEAR
+from vramplan.replay.techniques.gptq import stored_bytes_gptq
+from vramplan.replay.techniques.quantized import stored_bytes_4bit
+from vramplan.replay.techniques.trained import is_adapter_reached, is_reached, names_of
 
 pytestmark = pytest.mark.closed_form
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import trained_setups
-from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.sharding.zero_layout import Layout, flushes
-from vramplan.memory.sharding.zero_traced import FAMILIES, GATHERED_ADAPTERS, LOOKED_AT_AS_VIEWS
-from vramplan.spec import Sharded, Zero
-from vramplan.tape.record import Record
+from vramplan.engines.deepspeed.layout import Layout, flushes
+from vramplan.engines.deepspeed.traced import FAMILIES, GATHERED_ADAPTERS, LOOKED_AT_AS_VIEWS
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
+from vramplan.values.parallel import Sharded, Zero
 
 pytestmark = pytest.mark.closed_form
 

@@ -10,13 +10,14 @@ from vramplan.job.adapter_targets import known_targets
 from vramplan.job.quantized import quantizable
 from vramplan.job.trained import feeds_head
 from vramplan.job.vocabulary import QUANTIZATIONS
-from vramplan.memory.combinations import ADAPTABLE, FREEZABLE, ONLY_LORA, loads_fp32
-from vramplan.memory.iteration import Setup
-from vramplan.memory.trained import Names, is_adapter_reached, is_reached, names_of
-from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
-from vramplan.models.expert_adapters import former_names, tensors_of
-from vramplan.models.trained import matches
-from vramplan.spec import Adapter, ModelShape
+from vramplan.replay.step import Setup
+from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
+from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE, ONLY_LORA, loads_fp32
+from vramplan.replay.techniques.expert_adapters import former_names, tensors_of
+from vramplan.replay.techniques.frozen import matches
+from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
+from vramplan.values.job import Adapter
+from vramplan.values.model import ModelShape
 
 
 @st.composite

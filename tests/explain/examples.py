@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tests.cli.running import ABLE, TINY
-from vramplan.explanation import explain
+from vramplan.answers.explanation import explain
 from vramplan.job import build_job
 from vramplan.results.explain import Explanation
 

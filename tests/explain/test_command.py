@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
 from tests.cli.running import fit, process, refused, run, valid
-from vramplan.explanation import explain, rule_of
-from vramplan.explanation.life import life
-from vramplan.explanation.states import states
-from vramplan.explanation.trace import Trace
+from vramplan.answers.explanation import explain, rule_of
+from vramplan.answers.explanation.life import life
+from vramplan.answers.explanation.states import states
+from vramplan.answers.explanation.trace import Trace
 from vramplan.job import build_job
 from vramplan.planner.decision import decide
 from vramplan.report.explain import csv as csv_of

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from vramplan.explanation import rule_of
-from vramplan.explanation.life import life
-from vramplan.explanation.sections import sections
-from vramplan.explanation.states import states
-from vramplan.explanation.trace import Trace, full_name
-from vramplan.memory.iteration import Setup, replay
+from vramplan.answers.explanation import rule_of
+from vramplan.answers.explanation.life import life
+from vramplan.answers.explanation.sections import sections
+from vramplan.answers.explanation.states import states
+from vramplan.answers.explanation.trace import Trace, full_name
+from vramplan.replay.step import Setup, replay
 
 DRAWS = settings(max_examples=20, deadline=None)
 BATCHES = st.integers(1, 5)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.operators import PAGE, page
-from vramplan.explanation import all_rules
-from vramplan.tape.rules import ROOMS, is_rule, read, rules_of
+from vramplan.answers.explanation import all_rules
+from vramplan.replay.rules import ROOMS, is_rule, read, rules_of
 
 # what other rules are made of, and what is no operator
 HELPERS = {"broadcast", "same", "neg", "cross_entropy", "rounded"}

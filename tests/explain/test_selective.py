@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.running import ABLE, TINY, run
-from vramplan.explanation import explain
+from vramplan.answers.explanation import explain
+from vramplan.answers.placement import placements_of
+from vramplan.answers.timeline import timeline
 from vramplan.job import build_job
-from vramplan.placement import placements_of
 from vramplan.planner.decision import decide
 from vramplan.results.explain import Explanation
-from vramplan.timeline import timeline
 
 JOB = {
     "model": TINY,

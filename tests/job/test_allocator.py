@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from vramplan.allocator_settings import DEFAULT, UNLIMITED, Settings
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.allocator import settings_of, text_of
 from vramplan.results import FitResult
-from vramplan.spec import Job
+from vramplan.values.allocator import DEFAULT, UNLIMITED, Settings
+from vramplan.values.job import Job
 
 MIB = 2**20
 SMALL = {

@@ -8,11 +8,11 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.models.bitsandbytes import NEWEST
-from vramplan.models.quantized import four_bits
 from vramplan.planner.judge import setup_of
-from vramplan.spec import Job
-from vramplan.tape.tensors import BF16, FP16
+from vramplan.replay.techniques.bitsandbytes import NEWEST
+from vramplan.replay.techniques.quantized import four_bits
+from vramplan.replay.tensors import BF16, FP16
+from vramplan.values.job import Job
 
 QLORA: dict[str, Any] = {
     "model": "llama-2-7b",

@@ -7,7 +7,7 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 MODERN = {"name": "m", "memory": "80 GiB", "bf16": True, "flash_attention": True}
 OLD = {"name": "v", "memory": "32 GiB", "bf16": False, "flash_attention": False, "compute_capability": "7.0"}

@@ -8,8 +8,8 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.memory.combinations import BESIDE, NOT_BESIDE, UNTRACED, techniques
-from vramplan.spec import Job
+from vramplan.replay.techniques.combinations import BESIDE, NOT_BESIDE, UNTRACED, techniques
+from vramplan.values.job import Job
 
 ALONE: dict[str, dict[str, Any]] = {
     "compile": {"compile": True},

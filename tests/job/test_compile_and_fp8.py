@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from vramplan.answers.explanation import explain
+from vramplan.answers.placement import placements_of
 from vramplan.errors import InputError, UsageError
-from vramplan.explanation import explain
 from vramplan.job import build_job
-from vramplan.memory.bands import COMPILED, PLAIN
-from vramplan.memory.precision import PRECISIONS
-from vramplan.placement import placements_of
+from vramplan.planner.bands import COMPILED, PLAIN
 from vramplan.planner.decision import decide
 from vramplan.planner.judge import Judge
+from vramplan.replay.precision import PRECISIONS
 
 LLAMA = {"model": "llama-3.2-1b", "gpu": "h100"}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.job import vocabulary as words
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 HISTORY = {"assumptions", "global_batch_given", "case"}  # how the job came about, not what it is
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.catalog.models import find_model, find_model_profile, load_model_profile
 from vramplan.catalog.skeleton import new_profile
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.spec import Experts, Job, LatentAttention, ModelShape
+from vramplan.values.job import Job
+from vramplan.values.model import Experts, LatentAttention, ModelShape
 
 SMALL = {
     "family": "qwen3_moe",

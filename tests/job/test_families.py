@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
+from vramplan.answers.placement import placements_of
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
-from vramplan.models import has_equal_blocks, no_checkpointing, no_fused_attention
-from vramplan.placement import placements_of
 from vramplan.planner.checkpoints import spelled
-from vramplan.spec import Job
+from vramplan.replay.models import has_equal_blocks, no_checkpointing, no_fused_attention
+from vramplan.values.job import Job
 
 UNFUSED = [name for name, kind in MODEL_TYPES.items() if no_fused_attention(kind.family)]
 STORED = [name for name, kind in MODEL_TYPES.items() if no_checkpointing(kind.family)]

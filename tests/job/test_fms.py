@@ -9,7 +9,7 @@ import pytest
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.planner.decision import decide
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 PINNED = {"sequence_length": 4096, "micro_batch_size": 2, "gradient_accumulation_steps": 1}
 HYBRID = {"data": 128, "sharding": "hsdp:8"}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import describe
+from vramplan.answers.fit import describe
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 MODEL = {
     "name": "MPT-125m",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.catalog.gpus import list_gpus
 from vramplan.errors import InputError
 from vramplan.job import build_job

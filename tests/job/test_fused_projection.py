@@ -10,7 +10,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.spec import Adapter, Job
+from vramplan.values.job import Adapter, Job
 
 PINNED = {"sequence_length": 256, "micro_batch_size": 1, "gradient_accumulation_steps": 1}
 

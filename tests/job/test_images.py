@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.running import run
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
+from vramplan.answers.walkthrough import walkthrough
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
 from vramplan.planner.judge import Judge
-from vramplan.walkthrough import walkthrough
 
 VIT = {"family": "vit", "layers": 2, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 CARD = {"name": "m", "memory": "4 GiB"}

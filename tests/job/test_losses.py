@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
 from vramplan.planner.decision import decide
 from vramplan.planner.judge import loss_of
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 QLORA: dict[str, Any] = {"adapter": {"kind": "lora"}, "quantization": "nf4", "precision": "pure-bf16"}
 GPU = {"name": "m", "memory": "80 GiB", "bf16": True, "flash_attention": True, "compute_capability": "8.0"}

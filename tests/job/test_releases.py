@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.job import build_job, read_job_file
 from vramplan.results import FitResult
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 LAYERS, HEADS, SEQUENCE, MICRO = 4, 8, 256, 2
 MODEL = {

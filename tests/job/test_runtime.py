@@ -10,8 +10,8 @@ from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.job import vocabulary as words
 from vramplan.job.codes import OWN_CODE
-from vramplan.models import family
-from vramplan.spec import Job
+from vramplan.replay.models import family
+from vramplan.values.job import Job
 
 LLAMA = {"model": "llama-3.2-1b", "gpu": "a100"}
 GPT2 = {"model": "gpt2", "gpu": "a100"}

@@ -6,7 +6,7 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 
 def job(model: str, strategy: str, **keys: object) -> Job:

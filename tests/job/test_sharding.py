@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 BASE: dict[str, Any] = {
     "model": "llama-3-8b",

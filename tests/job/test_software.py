@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.catalog.runtimes import list_runtimes
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.job.software import nearest_figure, version_of
 from vramplan.results import FitResult
-from vramplan.spec import ContextFigure
+from vramplan.values.machine import ContextFigure
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 SIZES = {"layers": 3, "decoder_layers": 2, "hidden_size": 64, "intermediate_size": 64, "attention_heads": 4}
 T5 = {"family": "t5", **SIZES}

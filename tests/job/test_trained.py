@@ -13,9 +13,10 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.job.trained import IA3_TARGETS, LORA_TARGETS
-from vramplan.memory.trained import names_of
-from vramplan.models.trained import matches
-from vramplan.spec import Job, ModelShape
+from vramplan.replay.techniques.frozen import matches
+from vramplan.replay.techniques.trained import names_of
+from vramplan.values.job import Job
+from vramplan.values.model import ModelShape
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 LORA = {"kind": "lora"}

@@ -11,13 +11,13 @@ import pytest
 from tests.cli.running import run, valid, write_jobs
 from tests.measure.runners import Runner
 from tests.measure.test_command import JOB, cases
-from vramplan.allocator_settings import DEFAULT
-from vramplan.answer import describe
+from vramplan.answers.fit import describe
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.measure import apart
 from vramplan.measure.allocator import VARIABLES, environment_for, said, simulated
 from vramplan.planner.decision import decide
+from vramplan.values.allocator import DEFAULT
 
 EXPANDABLE = "expandable_segments:True"
 FIRST, SECOND = VARIABLES

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import ABLE
-from vramplan.answer import describe
+from vramplan.answers.fit import describe
 from vramplan.job import build_job, job_to_dict
 from vramplan.measure.apart import Request, run_apart
 from vramplan.planner.decision import decide

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from vramplan.allocator_settings import DEFAULT
-from vramplan.answer import describe
+from vramplan.answers.fit import describe
+from vramplan.answers.validation import compare
 from vramplan.job import read_job_file
 from vramplan.planner.decision import decide
-from vramplan.rows import ValidateRow, ValidateSummary
-from vramplan.spec import Job
-from vramplan.validation import compare
+from vramplan.results.listings import ValidateRow, ValidateSummary
+from vramplan.values.allocator import DEFAULT
+from vramplan.values.job import Job
 
 HERE = Path(__file__).parent
 PEAKS = ("one_device", "several_devices")

@@ -15,8 +15,8 @@ from functools import cache
 from typing import NamedTuple
 
 from tests.measured.compare import all_rows
-from vramplan.memory.bands import COMPILED, OUTSIDE, Margin
-from vramplan.rows import ErrorStats
+from vramplan.planner.bands import COMPILED, OUTSIDE, Margin
+from vramplan.results.listings import ErrorStats
 
 COVERED = 0.92  # a little more than the nine of ten that are asked for, as runs that were left out are held less often
 LADDERS = {"shared": "fsdpqlora-7b-batch", "split": "bigscience-bf16-h13312-l82"}

@@ -9,9 +9,9 @@ from pathlib import Path
 from tests.measured import margins
 from tests.measured.compare import DIED, PEAKS, all_rows, rows, summary
 from tests.measured.misses import FAR, MISSES, UNSEEN
-from vramplan.memory import bands
+from vramplan.planner import bands
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.rows import ErrorStats, ValidateRow, ValidateSummary
+from vramplan.results.listings import ErrorStats, ValidateRow, ValidateSummary
 
 PAGE = Path(__file__).parents[2] / "docs" / "measured.md"
 TITLES = {"one_device": "One device", "several_devices": "Several devices"}
@@ -199,7 +199,7 @@ def _left_out() -> Iterator[str]:
 
 
 def _margins() -> Iterator[str]:
-    """What the bands are made of: vramplan/memory/bands.py."""
+    """What the bands are made of: vramplan/planner/bands.py."""
     yield "| Situation | Reserved is | Below | Above |"
     yield "|---|---|---|---|"
     none = {"compiled": False, "shared": False, "split": False}

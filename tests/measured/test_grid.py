@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from vramplan.answer import describe
+from vramplan.answers.fit import describe
 from vramplan.job import read_job_file
 from vramplan.measure.refusals import check
 from vramplan.planner.decision import decide
 from vramplan.results.measure import GPU
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 GRID = Path(__file__).parent / "grid.yaml"
 AT_THE_END = 8  # jobs that an H200 is predicted not to hold

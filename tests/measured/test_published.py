@@ -12,9 +12,9 @@ from tests.measured import margins
 from tests.measured.compare import COUNTS, DIED, all_rows, rows, summary
 from tests.measured.misses import MISSES, UNSEEN
 from tests.measured.page import PAGE, accuracy, bounded, far_off, page, reason
-from vramplan.memory import bands
+from vramplan.planner import bands
 from vramplan.results import DOES_NOT_FIT, FITS
-from vramplan.rows import ErrorStats, ValidateSummary
+from vramplan.results.listings import ErrorStats, ValidateSummary
 
 LIMITS = {"one_device": (0.03, 0.08), "several_devices": (0.05, 0.12)}  # median and 90th percentile
 ALL = (0.04, 0.12)

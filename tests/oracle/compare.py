@@ -6,11 +6,11 @@ import os
 from functools import cache, cached_property
 from pathlib import Path
 
+from vramplan.engines.deepspeed.zero import MOST_GRADIENTS
 from vramplan.job import read_job_file
-from vramplan.memory.iteration import Setup, replay
-from vramplan.memory.sharding.zero import MOST_GRADIENTS
 from vramplan.planner import judge
-from vramplan.spec import Job
+from vramplan.replay.step import Setup, replay
+from vramplan.values.job import Job
 
 HERE = Path(__file__).parent
 FIGURES = ("peak", "forward", "backward", "step", "saved")

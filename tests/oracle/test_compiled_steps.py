@@ -6,8 +6,8 @@ import pytest
 
 from tests.oracle.compare import COMPILED, Row, rows, rows_of_every_block
 from vramplan.catalog.config_classes import FAMILIES
-from vramplan.memory import bands
-from vramplan.models import compiled_graphs
+from vramplan.planner import bands
+from vramplan.replay.models import compiled_graphs
 
 pytestmark = pytest.mark.truth
 

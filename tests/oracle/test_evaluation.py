@@ -7,10 +7,10 @@ import pytest
 from tests.oracle.compare import jobs as every_job
 from tests.oracle.compare import setup_of
 from vramplan.catalog.config_classes import MODEL_TYPES, ModelType
-from vramplan.memory.evaluation import evaluation, generation_bytes
-from vramplan.memory.iteration import replay
-from vramplan.models import TRACED_BEYOND, evaluates, generates
-from vramplan.spec import Job
+from vramplan.replay.evaluation import evaluation, generation_bytes
+from vramplan.replay.models import TRACED_BEYOND, evaluates, generates
+from vramplan.replay.step import replay
+from vramplan.values.job import Job
 
 pytestmark = pytest.mark.truth
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle.compare import OFFLOADED, jobs, setup_of
-from vramplan.answer import answer
-from vramplan.memory.host import host_of
-from vramplan.memory.iteration import replay
-from vramplan.spec import Job
-from vramplan.tape.offload import pinned_bytes
+from vramplan.answers.fit import answer
+from vramplan.replay.host import host_of
+from vramplan.replay.offload import pinned_bytes
+from vramplan.replay.step import replay
+from vramplan.values.job import Job
 
 pytestmark = pytest.mark.truth
 

@@ -12,7 +12,7 @@ import pytest
 from tests.oracle.compare import Row, jobs
 from vramplan.job import build_job
 from vramplan.planner.decision import decide
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 pytestmark = pytest.mark.truth
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.oracle.compare import FILES, OFFLOADED, ROWS, jobs, rows, rows_of_every_block, setup_of
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES, OF_RUNTIMES
-from vramplan.memory.combinations import NO_ALL_LINEAR, ONLY_LORA
-from vramplan.memory.iteration import replay
-from vramplan.models import head_losses, is_float8, no_checkpointing
-from vramplan.spec import Job
+from vramplan.replay.models import head_losses, is_float8, no_checkpointing
+from vramplan.replay.step import replay
+from vramplan.replay.techniques.combinations import NO_ALL_LINEAR, ONLY_LORA
+from vramplan.values.job import Job
 
 pytestmark = pytest.mark.truth
 

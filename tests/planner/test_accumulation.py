@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
 from vramplan.planner.accumulation import Accumulation, divisors

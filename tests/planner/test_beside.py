@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.results import FitResult
 

@@ -9,14 +9,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
 from vramplan.planner.checkpoints import segments_of
 from vramplan.planner.judge import Judge
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 from vramplan.results import FitResult
-from vramplan.spec import Job
-from vramplan.tape.record import Record
+from vramplan.values.job import Job
 
 LADDER = ("none", "sqrt", "full")
 

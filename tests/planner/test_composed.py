@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from tests.engine.draws import setups
 from tests.planner.test_optimal import holds, placements
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
+from vramplan.answers.placement import placements_of
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
-from vramplan.placement import placements_of
 from vramplan.planner.checkpoints import spelled
 from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.optimal import Placement, peak_bytes, recomputed_flops
 from vramplan.planner.stacks import segments_in
 from vramplan.planner.subjects import shortened, subjects_of
-from vramplan.tape.record import Record
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 
 STACKS = ("t5", "bart", "clip", "llava")
 KINDS = ("gemma3_text", "qwen2", "qwen2_moe", "deepseek_v3", "llama")

@@ -8,12 +8,12 @@ import pytest
 
 from tests.job.test_combinations import ALONE
 from tests.job.test_families import small
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.planner.lighter import lighter_training
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 CARD = {"name": "x", "memory": "2 GiB", "bf16": True, "flash_attention": True, "compute_capability": 9.0}
 NO = {"gpu": CARD, "micro_batch_size": 2048}

@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
 from tests.engine.draws import setups
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models import block_kinds, holds_outputs
-from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import checkpoint_ranges, segments_of, spelled
 from vramplan.planner.decision import decide
 from vramplan.planner.optimal import (
@@ -33,7 +30,10 @@ from vramplan.planner.optimal import (
     smallest_peak,
 )
 from vramplan.planner.probes import ProbedSizes
-from vramplan.tape.record import Record
+from vramplan.replay.models import block_kinds, holds_outputs
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 
 
 def probed(setup: Setup, batch: int) -> ProbedSizes:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.cli.draws import jobs
-from vramplan.answer import answer
-from vramplan.components import COMPONENTS
+from vramplan.answers.components import COMPONENTS
+from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.results import FitResult
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.draws import jobs
-from vramplan.answer import answer
+from vramplan.answers.fit import answer
 from vramplan.catalog.gpus import list_gpus
 from vramplan.job import build_job
 from vramplan.results import FitResult

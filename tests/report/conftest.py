@@ -11,8 +11,8 @@ import pytest
 
 from vramplan.errors import Problem
 from vramplan.results import Alternative, Component, FitResult, Peak, Recommendation, Remedy
-from vramplan.rows import CheckRow, FieldRow, GpuRow, ModelRow, ProfileView, SourceRow, ValidateRow
-from vramplan.spec import Assumption
+from vramplan.results.listings import CheckRow, FieldRow, GpuRow, ModelRow, ProfileView, SourceRow, ValidateRow
+from vramplan.values.job import Assumption
 
 GIB = 1 << 30
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramplan.flags import arguments_of, flags_of, quoted
+from vramplan.options.flags import arguments_of, flags_of, quoted
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from vramplan.report import yaml as written
 from vramplan.report.numbers import gib_against, gib_down, gib_up, text_of
 from vramplan.results import FitResult
 from vramplan.results import document as fit_documents
-from vramplan.rows import CheckRow
+from vramplan.results.listings import CheckRow
 
 NASTY = "a|b <b>&amp; `x` *y* _z_ [l](http://e) 100% \x1b[31m\x00\x9f\r\n::error::x,y:z \ud800\ufffe 模型"
 ANSWERS = {

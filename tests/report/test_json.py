@@ -37,8 +37,8 @@ from vramplan.report.timeline import document as timeline_document
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.walkthrough import document as walkthrough_document
 from vramplan.results import FitResult
+from vramplan.results.listings import RuntimeRow
 from vramplan.results.measure import Figures, MeasuredRow, Measurement, Predicted
-from vramplan.rows import RuntimeRow
 
 # In the order of docs/job-format.md.
 KEYS = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import run, valid, write_jobs
-from vramplan.rows.ladders import rounding_bytes
+from vramplan.results.listings.ladders import rounding_bytes
 
 GIB = 2**30
 CASE: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 from vramplan.report.lines import Line, to_plain, width_of
 from vramplan.report.lists import render_check, render_gpus, render_models, render_profile
 from vramplan.report.validated import render_validate
-from vramplan.rows import CheckSummary, ErrorStats, ValidateSummary
+from vramplan.results.listings import CheckSummary, ErrorStats, ValidateSummary
 
 REPORTS = {
     "check": (render_check, "check_rows"),

@@ -6,7 +6,7 @@ from tests.report.conftest import answer, fits, gib
 from vramplan.results import Alternative, Component, Recommendation
 from vramplan.results.advice import Advice
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
-from vramplan.spec import Assumption
+from vramplan.values.job import Assumption
 
 P = 1_500_000_000
 TEXTBOOK = answer(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.cli.running import feed, fit, refused, run, same, valid, write_jobs
 from vramplan.job import build_any_job, job_to_dict
 from vramplan.job.textbook import parameter_count
-from vramplan.spec import TextbookJob
+from vramplan.values.textbook import TextbookJob
 
 GB = 10**9
 BOOK = ("-g", "v100", "--runtime", "textbook")
@@ -331,7 +331,7 @@ raw_jobs = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=36)
 @given(raw_jobs)
 def test_an_echoed_answer_is_the_same_answer(raw: dict[str, Any]) -> None:
-    from vramplan.answer import answer
+    from vramplan.answers.fit import answer
     from vramplan.errors import InputError
     from vramplan.results.document import fit_document
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.running import fit, refused, run, valid
-from vramplan.memory.budget import footprint
+from vramplan.planner.budget import footprint
 
 FEW = 100  # samples that are compared with the schema: it takes a second for ten thousand numbers
 GPT2_XL = ("-m", "gpt2-xl", "-g", "v100")

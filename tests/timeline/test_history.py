@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from vramplan.memory.iteration import Setup, replay
+from vramplan.replay.history import history
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 from vramplan.results.timeline import History, Sample
-from vramplan.tape.history import history
-from vramplan.tape.record import Record
 
 pytestmark = pytest.mark.closed_form
 

@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.timeline.examples import EXAMPLES, GIB
+from vramplan.replay.history import LONG_TO_SHORT
 from vramplan.report.numbers import gib_down, gib_up, text_of
 from vramplan.report.timeline import document
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.timeline_scale import axis
 from vramplan.report.timeline_svg import BOTTOM, COLOURS, LEFT, RIGHT, TOP, svg_of
-from vramplan.tape.history import LONG_TO_SHORT
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models.modules import Segment
-from vramplan.spec import DEFAULT_IMAGE_SIZE, ModelShape
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.step import Setup, replay
+from vramplan.values.model import DEFAULT_IMAGE_SIZE, ModelShape
 
 _LENGTH = 8  # tokens: parameters do not depend on it
 
@@ -16,9 +16,9 @@ def parameters_of(shape: ModelShape) -> int:
 
 def sizes_of(shape: ModelShape) -> tuple[int, ...]:
     """Elements of each parameter that is trained."""
-    from vramplan.memory.iteration import recipe_of  # few ask for them
-    from vramplan.memory.precision import precision_of
-    from vramplan.memory.sharding.zero_layout import order_of
+    from vramplan.engines.deepspeed.layout import order_of
+    from vramplan.replay.precision import precision_of
+    from vramplan.replay.step import recipe_of  # few ask for them
 
     setup = _setup_of(shape)
     return order_of(recipe_of(setup, precision_of(setup.precision)), None, ()).sizes

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramplan.errors import Problem
-from vramplan.spec import Experts, LatentAttention, ModelShape
+from vramplan.values.model import Experts, LatentAttention, ModelShape
 
 COUNTS = (
     "experts.count",

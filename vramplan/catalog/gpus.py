@@ -11,7 +11,8 @@ from vramplan.catalog import local, locate, profile, text
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
 from vramplan.errors import InputError
-from vramplan.spec import Assumption, Gpu
+from vramplan.values.job import Assumption
+from vramplan.values.machine import Gpu
 
 
 def _text(fields: Fields, name: str) -> str | None:

@@ -11,7 +11,8 @@ from vramplan.catalog.config_classes import BLOCKS, COUNT, COUNTS, FLAG, MODEL_T
 from vramplan.catalog.fields import Fields, Sink, nearest, shown
 from vramplan.catalog.shapes import CLASSIFIERS, KNOWN_FAMILIES, defaulted_sizes, shape_from_fields
 from vramplan.errors import InputError
-from vramplan.spec import Assumption, ModelShape
+from vramplan.values.job import Assumption
+from vramplan.values.model import ModelShape
 
 # heads by the end of the architecture's name; empty: of the headless class, so that the default is taken
 _HEADS = {

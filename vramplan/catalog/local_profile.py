@@ -16,8 +16,9 @@ from vramplan.catalog.gpus import GpuProfile
 from vramplan.catalog.profile import Source, Sourced
 from vramplan.catalog.smi import LocalGpu
 from vramplan.errors import InputError, Problem
-from vramplan.spec import Assumption, Gpu
 from vramplan.units import format_gib
+from vramplan.values.job import Assumption
+from vramplan.values.machine import Gpu
 
 SAME_MEMORY = 0.08  # ECC takes a sixteenth of what the data sheet says; the nearest other size of a card is 17 % away
 WORTH_SAYING_BYTES = 64 << 20  # of memory that others hold

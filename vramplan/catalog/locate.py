@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from vramplan.catalog.aliases import aliases_in
 from vramplan.catalog.fields import shown
 from vramplan.errors import InputError, Problem, near_matches
-from vramplan.spec import Assumption
+from vramplan.values.job import Assumption
 
 Kind = Literal["gpus", "models", "runtimes"]
 

@@ -12,7 +12,8 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
 from vramplan.errors import InputError
-from vramplan.spec import Assumption, ModelShape
+from vramplan.values.job import Assumption
+from vramplan.values.model import ModelShape
 
 
 def _reader(kind: str) -> Read:

@@ -12,8 +12,9 @@ from vramplan.catalog.fields import Fields
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
 from vramplan.errors import InputError
-from vramplan.spec import Assumption, ContextFigure, Runtime
 from vramplan.units import parse_size_bytes
+from vramplan.values.job import Assumption
+from vramplan.values.machine import ContextFigure, Runtime
 
 CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by architecture
 LOADINGS = ("lazy", "eager")
@@ -79,7 +80,12 @@ def _boolean(fields: Fields, name: str) -> bool | None:
 def _release(fields: Fields, name: str) -> str | None:
     text = fields.text(name)
     if text is not None:
-        from vramplan.models.bitsandbytes import NEWEST, OLDEST, is_known, is_release  # only its profiles pay for it
+        from vramplan.replay.techniques.bitsandbytes import (  # only its profiles pay for it
+            NEWEST,
+            OLDEST,
+            is_known,
+            is_release,
+        )
 
         if not (is_release(text) and is_known(text)):
             fields.problem(name, f"{text!r} is no release from {OLDEST} to {NEWEST}")

@@ -30,7 +30,7 @@ from vramplan.catalog.experts import defaulted_experts, experts_of, latent_of, w
 from vramplan.catalog.fields import nearest
 from vramplan.catalog.unet import unet_of
 from vramplan.errors import InputError, Problem
-from vramplan.spec import ModelShape
+from vramplan.values.model import ModelShape
 
 MAX_DIMENSION = 2**31
 MAX_LAYERS = 10_000
@@ -349,7 +349,7 @@ def _stages(values: Mapping[str, Any]) -> list[Problem]:
     depths, widths = values["depths"], values["widths"]
     if depths is None:
         return []
-    from vramplan.models.resnet import REDUCTION  # only who has stages pays for it
+    from vramplan.replay.models.resnet import REDUCTION  # only who has stages pays for it
 
     if len(depths) != len(widths):
         return [Problem(f"{len(widths)} widths for {len(depths)} depths: each stage has one of each", "widths")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramplan.spec import UNet
+from vramplan.values.model import UNet
 
 REQUIRED = ("value_embeddings", "mirrored", "embedding_rows", "fp32_rotary")
 MISSING = "required key is missing: each record of modded-nanogpt has another"

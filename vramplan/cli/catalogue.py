@@ -48,7 +48,7 @@ def list_gpus(
     from vramplan.catalog.locate import origin
     from vramplan.cli.output import emit, output
     from vramplan.errors import InputError
-    from vramplan.rows import GpuRow
+    from vramplan.results.listings import GpuRow
     from vramplan.units import parse_size_bytes
 
     to = output(output_format, key, quiet)
@@ -111,7 +111,7 @@ def list_models(
     from vramplan.catalog import models as catalog
     from vramplan.catalog.locate import origin
     from vramplan.cli.output import emit, output
-    from vramplan.rows import ModelRow
+    from vramplan.results.listings import ModelRow
 
     to = output(output_format, key, quiet)
     known = [(profile, profile.shape()) for profile in catalog.list_models(_folders(profiles))]
@@ -162,7 +162,7 @@ def show_model(
 
 def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: bool) -> None:
     from vramplan.cli.output import emit, output
-    from vramplan.rows import FieldRow, ProfileView, SourceRow
+    from vramplan.results.listings import FieldRow, ProfileView, SourceRow
 
     to = output(output_format, key, quiet)
     fields = []

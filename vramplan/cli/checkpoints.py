@@ -41,10 +41,10 @@ def checkpoints(
     \b
     Exit codes: 0 a placement is within the budget, 2 bad input, 3 none is.
     """
+    from vramplan.answers.placement import placements_of
     from vramplan.cli.output import emit, output
     from vramplan.errors import UsageError
     from vramplan.exit_codes import code_of
-    from vramplan.placement import placements_of
 
     to = output(output_format, key, quiet)
     budget_bytes = None if budget is None else _budget_bytes(budget)

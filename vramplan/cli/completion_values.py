@@ -116,8 +116,8 @@ def _targets(line: Line, current: str) -> Iterator[Word]:
     from vramplan.catalog.models import find_model
     from vramplan.errors import InputError
     from vramplan.job.adapter_targets import known_targets
-    from vramplan.memory.trained import names_of
-    from vramplan.models.adapters import ALL_LINEAR, leaf
+    from vramplan.replay.techniques.adapters import ALL_LINEAR, leaf
+    from vramplan.replay.techniques.trained import names_of
 
     known: tuple[str, ...] = (ALL_LINEAR,)
     folders = [Path(folder).expanduser() for folder in line.options.get("profiles", ())]

@@ -42,8 +42,8 @@ def explain(
     \b
     Exit codes: 0 answered, also for a job that does not fit; 2 bad input.
     """
+    from vramplan.answers.explanation import explain as explanation_of
     from vramplan.cli.output import emit, output
-    from vramplan.explanation import explain as explanation_of
 
     to = output(output_format, key, quiet)
     job = job_of(given, [Path(folder) for folder in profiles or ()])

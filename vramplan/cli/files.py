@@ -10,7 +10,7 @@ import typer
 from vramplan.cli.options import Allocator, File, Format, GateFormat, Jobs, Print, Profiles, Quiet, Strict
 
 if TYPE_CHECKING:
-    from vramplan.allocator_settings import Settings
+    from vramplan.values.allocator import Settings
 
 
 def check(
@@ -36,10 +36,10 @@ def check(
     """
     from dataclasses import replace
 
+    from vramplan.answers.gate import exit_code, gate
     from vramplan.cli.output import GATE_FORMATS, emit, output
     from vramplan.exit_codes import ExitCode
-    from vramplan.gate import exit_code, gate
-    from vramplan.rows import CheckRow
+    from vramplan.results.listings import CheckRow
 
     to = output(output_format, key, quiet, GATE_FORMATS)
     rows = []
@@ -80,10 +80,10 @@ def validate(
     Exit codes: 0 all were computed, 2 bad input or a case that cannot be
     computed.
     """
+    from vramplan.answers.validation import compare
     from vramplan.cli.output import emit, output
     from vramplan.exit_codes import ExitCode
-    from vramplan.rows import ValidateRow
-    from vramplan.validation import compare
+    from vramplan.results.listings import ValidateRow
 
     to = output(output_format, key, quiet)
     rows = []
@@ -124,11 +124,11 @@ def _outcomes(
     `allocator` is for the jobs that leave it to an estimate. Without `plans` there are no remedies, and no alternatives
     to pinned checkpoints.
     """
-    from vramplan.answer import answer, describe
+    from vramplan.answers.fit import answer, describe
     from vramplan.errors import InputError
     from vramplan.job import read_job_file
     from vramplan.planner.decision import decide
-    from vramplan.spec import Job
+    from vramplan.values.job import Job
 
     folders = [Path(folder) for folder in profiles or ()]
     for entry in _selected(read_job_file(file, folders), wanted):

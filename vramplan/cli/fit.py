@@ -38,7 +38,7 @@ def fit(
     \b
     Exit codes: 0 fits, 2 bad input, 3 does not fit, 4 tight (with --strict).
     """
-    from vramplan.answer import answer, known_gpus
+    from vramplan.answers.fit import answer, known_gpus
     from vramplan.cli.output import emit, output
     from vramplan.errors import UsageError
     from vramplan.exit_codes import code_of

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from vramplan.spec import AnyJob, Job
+    from vramplan.values.job import Job
+    from vramplan.values.textbook import AnyJob
 
 
 def _option(*names: str, metavar: str, help: str) -> Any:

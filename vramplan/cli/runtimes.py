@@ -53,7 +53,7 @@ def show_runtime(
 
 def _row(profile: Any) -> Any:
     from vramplan.catalog.locate import origin
-    from vramplan.rows import RuntimeRow
+    from vramplan.results.listings import RuntimeRow
 
     shardings = profile.value("only_sharding") or ()
     several = profile.value("sharding") or ("ddp" if not shardings or "ddp" in shardings else ", ".join(shardings))

@@ -144,7 +144,7 @@ def _add_line(file: Path, line: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    from vramplan.flags import quoted
+    from vramplan.options.flags import quoted
 
     return quoted(text)
 

@@ -57,12 +57,12 @@ def timeline(
     \b
     Exit codes: 0 answered, also for a job that does not fit; 2 bad input.
     """
+    from vramplan.answers.timeline import timeline as timeline_of
     from vramplan.cli.output import dumps, emit, output, write
     from vramplan.cli.save import save
     from vramplan.planner.decision import decide
     from vramplan.report.timeline import document
     from vramplan.report.timeline_chart import Drawing
-    from vramplan.timeline import timeline as timeline_of
 
     to = output(output_format, key, quiet)
     _check(svg, json_file, to)

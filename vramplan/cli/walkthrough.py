@@ -40,8 +40,8 @@ def walkthrough(
     \b
     Exit codes: 0 answered, whatever the verdicts; 2 bad input.
     """
+    from vramplan.answers.walkthrough import walkthrough as tell
     from vramplan.cli.output import emit, output
-    from vramplan.walkthrough import walkthrough as tell
 
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from vramplan.catalog.fields import Fields
 from vramplan.job.losses import DPO
 from vramplan.job.read import RawJob
-from vramplan.spec import Assumption, ModelShape
+from vramplan.values.job import Assumption
+from vramplan.values.model import ModelShape
 
 DORA = "dora"
 ASKED = "embedded tokens are asked for a gradient (enable_input_require_grads), or nothing in the segments would train"

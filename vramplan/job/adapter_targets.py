@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.catalog.fields import Fields, shown
-from vramplan.memory.combinations import NO_ALL_LINEAR, ONLY_LORA
-from vramplan.memory.trained import Names
-from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
-from vramplan.models.expert_adapters import former_names, is_over_experts
-from vramplan.spec import Assumption, ModelShape
+from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
+from vramplan.replay.techniques.combinations import NO_ALL_LINEAR, ONLY_LORA
+from vramplan.replay.techniques.expert_adapters import former_names, is_over_experts
+from vramplan.replay.techniques.trained import Names
+from vramplan.values.job import Assumption
+from vramplan.values.model import ModelShape
 
 FUSED = "qkv_proj"
 THREE = ("q_proj", "k_proj", "v_proj")

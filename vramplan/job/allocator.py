@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from vramplan.allocator_settings import DEFAULT, LARGE_SEGMENT_BYTES, MIN_LARGE_BYTES, UNLIMITED, Settings
 from vramplan.errors import near_matches
 from vramplan.job.vocabulary import DEVICES_PER_NODE
+from vramplan.values.allocator import DEFAULT, LARGE_SEGMENT_BYTES, MIN_LARGE_BYTES, UNLIMITED, Settings
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import Runtime
+    from vramplan.values.machine import Runtime
 
 ESTIMATE, SIMULATE = "estimate", "simulate"
 INTERVALS = 16  # of roundup_power2_divisions: from 1 MiB to 32 GiB, each a power of two

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.models import (
+from vramplan.replay.models import (
     no_eager_attention,
     no_flash_attention,
     no_fused_attention,
@@ -13,7 +13,8 @@ from vramplan.models import (
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import Gpu, ModelShape
+    from vramplan.values.machine import Gpu
+    from vramplan.values.model import ModelShape
 
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.job.runtime import FOUR_BITS
-from vramplan.models.bitsandbytes import (
+from vramplan.replay.techniques.bitsandbytes import (
     EIGHT_BITS_SINCE,
     FP16_UNTIL,
     NEWEST,
@@ -15,7 +15,7 @@ from vramplan.models.bitsandbytes import (
     release,
     written,
 )
-from vramplan.spec import ModelShape
+from vramplan.values.model import ModelShape
 
 KEY = "bitsandbytes"
 

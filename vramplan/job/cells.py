@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from vramplan.catalog.fields import Fields
 from vramplan.job import vocabulary as words
-from vramplan.spec import Gpu
+from vramplan.values.machine import Gpu
 
 FSDP_PRECISION = "fsdp-bf16"  # fp32 shards, gathered in bf16 instead of cast
 FSDP_HALVES = (FSDP_PRECISION, "fsdp-fp16")  # the same in fp16, for GPUs without bf16

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from vramplan.catalog.fields import Fields
-from vramplan.models import TRACED_BEYOND, holds_outputs, offloads, selective_strategies
-from vramplan.spec import ModelShape
+from vramplan.replay.models import TRACED_BEYOND, holds_outputs, offloads, selective_strategies
+from vramplan.values.model import ModelShape
 
 
 def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None) -> None:

@@ -8,7 +8,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES, type_of
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import ModelShape
+    from vramplan.values.model import ModelShape
 
 CAUSAL = "lm"
 

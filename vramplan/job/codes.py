@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.fsdp import is_fsdp
-from vramplan.models import compiles_blocks, drops_out, is_only_compiled, stands_for
-from vramplan.spec import FSDP, ModelShape, Runtime
+from vramplan.replay.models import compiles_blocks, drops_out, is_only_compiled, stands_for
+from vramplan.values.machine import Runtime
+from vramplan.values.model import ModelShape
+from vramplan.values.parallel import FSDP
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -24,7 +26,7 @@ OWN_CODE: dict[str, dict[str, str]] = {
 }
 """For each `model_code` of a runtime profile the families that it has code for, and the file of vramplan/models."""
 
-CHECKED_APART = ("megatron", "torchtitan")  # job/megatron.py, job/titan.py
+CHECKED_APART = ("megatron", "torchtitan")  # engines/megatron/job.py, engines/torchtitan/job.py
 
 BINDING: tuple[str, ...] = ("megatron", "llm.c", "modded-nanogpt")
 """Of them those that never run the models of Transformers."""
@@ -57,7 +59,7 @@ def check_own_code(resolver: Resolver, own: str, model: ModelShape, runtime: Run
             message = f"true is modelled for {runtime.name} under FSDP, which cuts the graph at each block"
             fields.refuse("compile", message, hint="--gpus 8 --sharding fsdp")
     if own == "foundry":
-        from vramplan.job.foundry import check_foundry  # only its jobs pay for it
+        from vramplan.engines.llm_foundry.job import check_foundry  # only its jobs pay for it
 
         check_foundry(resolver)
     if raw.quantization is not None and own == "torchtune":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
-from vramplan.memory.combinations import techniques, untraced
-from vramplan.spec import Job
+from vramplan.replay.techniques.combinations import techniques, untraced
+from vramplan.values.job import Job
 
 
 def check_combinations(fields: Fields, job: Job) -> None:

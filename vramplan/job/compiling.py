@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.models import compiled_graphs, compiles_blocks
-from vramplan.spec import Adapter, Assumption, ModelShape
+from vramplan.replay.models import compiled_graphs, compiles_blocks
+from vramplan.values.job import Adapter, Assumption
+from vramplan.values.model import ModelShape
 
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:", "layers:")  # of whole blocks
 
@@ -25,7 +26,7 @@ def check_compile(
     """
     key = "compile"
     if model is not None and compiles_blocks(model.family):
-        return []  # job/titan.py
+        return []  # engines/torchtitan/job.py
     if model is not None and compiled_graphs(model.family) is None:
         fields.refuse(key, f"true is not modelled for {model.family}", hint="leave it out")
         return []

@@ -5,22 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.job import vocabulary as words
-from vramplan.spec import (
-    DDP,
-    FSDP,
-    FSDP_GRAD_OP,
-    ZERO1,
-    Adapter,
-    AnyJob,
-    Experts,
-    Gpu,
-    Job,
-    ModelShape,
-    Sharded,
-    Split,
-    TextbookJob,
-    TextbookModel,
-)
+from vramplan.values.job import Adapter, Job
+from vramplan.values.machine import Gpu
+from vramplan.values.model import Experts, ModelShape
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, ZERO1, Sharded, Split
+from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:
@@ -156,7 +145,7 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
 def _zero_to_dict(sharding: Sharded | None, offload: tuple[str, ...]) -> dict[str, Any]:
     if sharding is None or sharding.zero is None:
         return dict.fromkeys(words.ZERO_KEYS)
-    from vramplan.job.zero import zero_to_dict  # only these jobs pay for it
+    from vramplan.engines.deepspeed.job import zero_to_dict  # only these jobs pay for it
 
     return zero_to_dict(sharding, offload)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.spec import Assumption, ModelShape, Runtime
+from vramplan.values.job import Assumption
+from vramplan.values.machine import Runtime
+from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:
     from vramplan.job.read import RawJob

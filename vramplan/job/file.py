@@ -16,7 +16,8 @@ from vramplan.errors import InputError, Problem
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
-from vramplan.spec import AnyJob, Job, TextbookJob
+from vramplan.values.job import Job
+from vramplan.values.textbook import AnyJob, TextbookJob
 
 VERSION = 1
 MAX_PROBLEMS_READ = 1000  # then the file is hopeless, and reading on would only take time

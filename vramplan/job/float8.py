@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.models import is_float8
-from vramplan.models.float8 import SINCE, runs_float8
-from vramplan.spec import Assumption, Gpu, ModelShape
+from vramplan.replay.models import is_float8
+from vramplan.replay.techniques.float8 import SINCE, runs_float8
+from vramplan.values.job import Assumption
+from vramplan.values.machine import Gpu
+from vramplan.values.model import ModelShape
 
 ROWS = (
     16  # torch._scaled_mm takes inner dimensions that are multiples of it, and the gradient of a weight has rows there

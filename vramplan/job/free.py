@@ -9,7 +9,7 @@ from vramplan.units import format_gib
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import Gpu
+    from vramplan.values.machine import Gpu
 
 
 def check_free(resolver: Resolver, gpu: Gpu) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from vramplan.catalog.runtimes import AS_GATHERED
 from vramplan.job.cells import FSDP_HALVES
-from vramplan.memory.sharding.traced import OF_BITSANDBYTES
-from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
+from vramplan.replay.sharding.traced import OF_BITSANDBYTES
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
-from vramplan.memory.combinations import PROJECTABLE
-from vramplan.spec import Assumption, ModelShape, Runtime
+from vramplan.replay.techniques.combinations import PROJECTABLE
+from vramplan.values.job import Assumption
+from vramplan.values.machine import Runtime
+from vramplan.values.model import ModelShape
 
 TRAINER = "transformers"
 CONV1D = ("gpt2",)  # model types whose layers are no nn.Linear, the only layers that the Trainer projects

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.spec import DEFAULT_IMAGE_SIZE, Assumption, ModelShape
+from vramplan.values.job import Assumption
+from vramplan.values.model import DEFAULT_IMAGE_SIZE, ModelShape
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.catalog.fields import Fields
-from vramplan.models.windows import windowed_blocks
-from vramplan.spec import Assumption, ModelShape
+from vramplan.replay.models.windows import windowed_blocks
+from vramplan.values.job import Assumption
+from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

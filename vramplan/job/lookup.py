@@ -10,8 +10,10 @@ from vramplan.catalog import gpus, locate, models, runtimes
 from vramplan.catalog.fields import Fields, shown
 from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
-from vramplan.spec import Assumption, Gpu, ModelShape, Runtime
 from vramplan.units import parse_bandwidth_bytes_per_s
+from vramplan.values.job import Assumption
+from vramplan.values.machine import Gpu, Runtime
+from vramplan.values.model import ModelShape
 
 T = TypeVar("T")
 Told = tuple[Assumption, ...]

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from vramplan.catalog import shapes
 from vramplan.job import vocabulary as words
-from vramplan.models import evaluates, generates, head_losses, no_head_losses, smooths, splits_of, takes_padding
-from vramplan.models.losses import fused_on
+from vramplan.replay.models import evaluates, generates, head_losses, no_head_losses, smooths, splits_of, takes_padding
+from vramplan.replay.techniques.losses import fused_on
 
 if TYPE_CHECKING:
     from vramplan.job.read import RawJob
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import Gpu, ModelShape, Runtime
+    from vramplan.values.machine import Gpu, Runtime
+    from vramplan.values.model import ModelShape
 
 
 DPO = "dpo"

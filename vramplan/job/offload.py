@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.memory.sharding.traced import OF_BITSANDBYTES
-from vramplan.spec import FSDP, FSDP_GRAD_OP, Sharded
+from vramplan.replay.sharding.traced import OF_BITSANDBYTES
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.models import takes_packing
+from vramplan.replay.models import takes_packing
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import ModelShape
+    from vramplan.values.model import ModelShape
 
 KEY, HINT = "packing", "leave it out"
 

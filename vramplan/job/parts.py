@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.memory.trained import Names
-from vramplan.models.modules import HEAD, LAYERS, NORMS
-from vramplan.models.trained import matches
-from vramplan.spec import Assumption, ModelShape
+from vramplan.replay.models.modules import HEAD, LAYERS, NORMS
+from vramplan.replay.techniques.frozen import matches
+from vramplan.replay.techniques.trained import Names
+from vramplan.values.job import Assumption
+from vramplan.values.model import ModelShape
 
 ATTENTION, MLP, LM_HEAD = "attention", "mlp", "lm_head"
 LANGUAGE_TASKS = ("lm", "mlm", "seq2seq")

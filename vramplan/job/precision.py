@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import FSDP_FP8, FSDP_PRECISION, Cells, compose
 from vramplan.job.resolver import SPLITTING_RUNTIME
-from vramplan.spec import ZERO_STAGES, Gpu
+from vramplan.values.machine import Gpu
+from vramplan.values.parallel import ZERO_STAGES
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -58,7 +59,7 @@ def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:
         precision = FSDP_FP8
         resolver.assume("precision", precision, f"{resolver.raw.runtime}'s products in fp8 are of fp32 shards")
     if resolver.raw.runtime == "modded-nanogpt":
-        from vramplan.job.modded import cells_of_modded  # only its jobs pay for it
+        from vramplan.engines.modded_nanogpt.job import cells_of_modded  # only its jobs pay for it
 
         return cells_of_modded(resolver, precision)
     cells = compose(resolver.fields, resolver.raw.cells, precision, resolver.raw.optimizer, gpu)

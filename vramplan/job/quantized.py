@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from vramplan.job.read import RawJob
-from vramplan.memory.combinations import GPTQ_QUANTIZABLE, QUANTIZABLE, loads_fp32
-from vramplan.memory.trained import Names
-from vramplan.models.adapters import GPTQ
-from vramplan.spec import Assumption, ModelShape
+from vramplan.replay.techniques.adapters import GPTQ
+from vramplan.replay.techniques.combinations import GPTQ_QUANTIZABLE, QUANTIZABLE, loads_fp32
+from vramplan.replay.techniques.trained import Names
+from vramplan.values.job import Assumption
+from vramplan.values.model import ModelShape
 
 
 def quantizable(quantization: str | None) -> tuple[str, ...]:
@@ -22,7 +23,7 @@ def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumpti
             "columns with outliers depend on the data and are left out: about 0.1 % of them (arXiv:2208.07339)"
         )
     if quantization == GPTQ:
-        from vramplan.models.gptq import GROUP_SIZE  # only its jobs pay for it
+        from vramplan.replay.techniques.gptq import GROUP_SIZE  # only its jobs pay for it
 
         found.append(f"groups of {GROUP_SIZE}, and gptqmodel's kernel for training (backend auto_trainable)")
     elif model is not None and model.experts is not None:
@@ -52,7 +53,7 @@ def check_gptq_precision(raw: RawJob, precision: str) -> None:
 
 def check_gptq_layers(raw: RawJob, model: ModelShape, names: Names) -> None:
     """Layers have widths that the kernel takes."""
-    from vramplan.models.gptq import WIDTH_MULTIPLE
+    from vramplan.replay.techniques.gptq import WIDTH_MULTIPLE
 
     odd = sorted(width for width in names.widths if width % WIDTH_MULTIPLE)
     if odd:

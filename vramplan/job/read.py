@@ -13,7 +13,7 @@ from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.catalog.hf_config import read_value
 from vramplan.job import vocabulary as words
-from vramplan.spec import Split
+from vramplan.values.parallel import Split
 
 MAX_COUNT = 2**40  # of batches, steps, devices: beyond it something was pasted wrongly
 MAX_RATE = 1e6  # of learning rates: the same guard
@@ -336,7 +336,7 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
 
         read_fsdp(raw, parallel)
     if any(parallel.given(key) for key in words.ZERO_KEYS):
-        from vramplan.job.zero import read_zero  # only these jobs pay for it
+        from vramplan.engines.deepspeed.job import read_zero  # only these jobs pay for it
 
         raw.zero = read_zero(parallel)
     known = words.TEXTBOOK_SHARDINGS if textbook else words.MODELLED_SHARDINGS

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.job.software import version_of
-from vramplan.models.bitsandbytes import is_known
+from vramplan.replay.techniques.bitsandbytes import is_known
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import Gpu
+    from vramplan.values.machine import Gpu
 
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),

@@ -13,11 +13,15 @@ from vramplan.job.read import RawJob
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
-from vramplan.models import no_checkpointing
-from vramplan.spec import Adapter, AnyJob, Gpu, Job, ModelShape, Runtime, Sharded, Split
+from vramplan.replay.models import no_checkpointing
+from vramplan.values.job import Adapter, Job
+from vramplan.values.machine import Gpu, Runtime
+from vramplan.values.model import ModelShape
+from vramplan.values.parallel import Sharded, Split
+from vramplan.values.textbook import AnyJob
 
 if TYPE_CHECKING:
-    from vramplan.allocator_settings import Settings
+    from vramplan.values.allocator import Settings
 
 
 def resolve(raw: RawJob, catalog: Catalog) -> AnyJob | None:
@@ -150,7 +154,7 @@ class _ReplayResolver(Resolver):
 
             model = in_its_own_code(self, model, runtime)
         if model is not None and model.unet is not None and runtime is not None:
-            from vramplan.job.modded import check_model  # only these models pay for it
+            from vramplan.engines.modded_nanogpt.job import check_model  # only these models pay for it
 
             check_model(self, runtime)
         if model is not None and model.family == "mpt" and model.positions == "learned":
@@ -274,7 +278,7 @@ class _ReplayResolver(Resolver):
         if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
             return (), None
         if model is not None and model.family == "llmc":
-            from vramplan.job.llmc import refuse_parts  # only a mistake pays for it
+            from vramplan.engines.llmc.job import refuse_parts  # only a mistake pays for it
 
             refuse_parts(self)
             return (), None
@@ -304,7 +308,7 @@ class _ReplayResolver(Resolver):
 
             self.assumptions += check_float8(self.fields, self.raw, model, gpu, sequence_length, loss)
         if precision == FSDP_FP8 and model is not None and model.family != "titan":
-            from vramplan.job.foundry import check_te  # only these jobs pay for it
+            from vramplan.engines.llm_foundry.job import check_te  # only these jobs pay for it
 
             check_te(self, model, gpu, sequence_length)
 
@@ -319,7 +323,7 @@ class _ReplayResolver(Resolver):
             self.model_shape, self.runtime, self.precision = model, runtime, precision
             sharding = sharding_of(self)
         if runtime is not None and runtime.name == "deepspeed" and (sharding is None or sharding.zero is None):
-            from vramplan.job.zero import needs_a_stage  # only a mistake pays for it
+            from vramplan.engines.deepspeed.job import needs_a_stage  # only a mistake pays for it
 
             needs_a_stage(self)
         return sharding
@@ -334,7 +338,7 @@ class _ReplayResolver(Resolver):
 
             check_split(self, split, model, runtime, sequence_length)
         if model is not None and model.family == "titan":
-            from vramplan.job.titan import titan_split  # only the jobs of torchtitan pay for it
+            from vramplan.engines.torchtitan.job import titan_split  # only the jobs of torchtitan pay for it
 
             split, loss = titan_split(self, split, loss, sequence_length)
         return split, loss
@@ -392,19 +396,19 @@ class _ReplayResolver(Resolver):
             if self.is_refused:
                 return None
         if model.family == "megatron":
-            from vramplan.job.megatron import check_megatron  # only its jobs pay for it
+            from vramplan.engines.megatron.job import check_megatron  # only its jobs pay for it
 
             job = check_megatron(self, job)
             if self.is_refused:
                 return None
         elif model.family == "llmc":
-            from vramplan.job.llmc import check_llmc  # only its jobs pay for it
+            from vramplan.engines.llmc.job import check_llmc  # only its jobs pay for it
 
             job = check_llmc(self, job)
             if self.is_refused:
                 return None
         elif model.family == "modded_nanogpt":
-            from vramplan.job.modded import check_modded  # only its jobs pay for it
+            from vramplan.engines.modded_nanogpt.job import check_modded  # only its jobs pay for it
 
             check_modded(self, job)
             if self.is_refused:
@@ -416,7 +420,7 @@ class _ReplayResolver(Resolver):
             if self.is_refused:
                 return None
         if model.family == "titan":
-            from vramplan.job.titan import check_titan  # only the jobs of torchtitan pay for it
+            from vramplan.engines.torchtitan.job import check_titan  # only the jobs of torchtitan pay for it
 
             job = check_titan(self, job)
             if self.is_refused:

@@ -10,8 +10,10 @@ from vramplan.errors import InputError
 from vramplan.job import vocabulary as words
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
-from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Gpu, ModelShape, Runtime
 from vramplan.units import format_gib
+from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption
+from vramplan.values.machine import Gpu, Runtime
+from vramplan.values.model import ModelShape
 
 DEFAULT_MAX_UTILIZATION = 0.95
 SPLITTING_RUNTIME = "megatron"  # where a job splits its model over devices and names no runtime
@@ -75,7 +77,7 @@ class Resolver:
             else:
                 values = dict(given)
                 if self.raw.runtime == "modded-nanogpt":
-                    from vramplan.job.modded import with_record  # only its jobs pay for it
+                    from vramplan.engines.modded_nanogpt.job import with_record  # only its jobs pay for it
 
                     values = with_record(self, values)
                 shape, taken = self._inline(values)

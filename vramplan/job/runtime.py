@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.job import vocabulary as words
 from vramplan.job.fsdp import is_fsdp
-from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Job
+from vramplan.values.job import Job
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import Gpu, ModelShape, Runtime
+    from vramplan.values.machine import Gpu, Runtime
+    from vramplan.values.model import ModelShape
 
 SHARING = (FSDP, FSDP_GRAD_OP)
 PLAIN = {"attention": "sdpa", "hold_outputs": False, "checkpoint_reentrant": False, "compile": False}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.engines.megatron.job import SHARDINGS as MEGATRON_SHARDINGS
+from vramplan.engines.megatron.job import is_megatron, sharding_under_megatron
 from vramplan.job import vocabulary as words
 from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
-from vramplan.job.megatron import SHARDINGS as MEGATRON_SHARDINGS
-from vramplan.job.megatron import is_megatron, sharding_under_megatron
-from vramplan.memory.sharding.traced import SHARDED_BITS, steps_shards, untraced_with_shards
-from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Job, Sharded
+from vramplan.replay.sharding.traced import SHARDED_BITS, steps_shards, untraced_with_shards
+from vramplan.values.job import Job
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -39,13 +40,13 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         refuse_fsdp_keys(raw, fields)
         return sharding_under_megatron(resolver)
     if raw.runtime == "llm.c":
-        from vramplan.job.llmc import sharding_under_llmc  # only its jobs pay for it
+        from vramplan.engines.llmc.job import sharding_under_llmc  # only its jobs pay for it
 
         return sharding_under_llmc(resolver, resolver.model_shape)
     if raw.runtime == "torchtitan" and raw.split is not None:
         devices *= raw.split.context  # FSDP's mesh is both together
     if raw.zero and kind not in ZERO_STAGES:
-        from vramplan.job.zero import only_with_zero  # only a mistake pays for it
+        from vramplan.engines.deepspeed.job import only_with_zero  # only a mistake pays for it
 
         only_with_zero(resolver)
     if kind is None and devices > 1:
@@ -75,7 +76,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
         return None
     if kind in ZERO_STAGES:
-        from vramplan.job.zero import zero_of  # only these jobs pay for it
+        from vramplan.engines.deepspeed.job import zero_of  # only these jobs pay for it
 
         _only(resolver, "no_sync", "fsdp")
         _only(resolver, "gradient_as_bucket_view", DDP)
@@ -113,7 +114,7 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
             parallel.refuse("gradient_as_bucket_view", message, hint="leave it out, or gradient_accumulation_steps: 1")
         return
     if sharding.zero is not None and sharding.zero.parameter_drive is not None:
-        from vramplan.job.zero_drives import check_parameter_drive  # only these jobs pay for it
+        from vramplan.engines.deepspeed.drives import check_parameter_drive  # only these jobs pay for it
 
         check_parameter_drive(parallel, job)
     for key, given in untraced_with_shards(job).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
-from vramplan.spec import ModelShape
+from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

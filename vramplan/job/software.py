@@ -16,7 +16,7 @@ from vramplan.units import format_gib
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import ContextFigure, Gpu, Runtime
+    from vramplan.values.machine import ContextFigure, Gpu, Runtime
 
 LAZY, EAGER = "lazy", "eager"
 LAZY_SINCE = (1, 13)

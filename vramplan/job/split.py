@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.codes import OWN_CODE
-from vramplan.models import splits_of
-from vramplan.spec import ModelShape, Runtime, Split
+from vramplan.replay.models import splits_of
+from vramplan.values.machine import Runtime
+from vramplan.values.model import ModelShape
+from vramplan.values.parallel import Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

@@ -9,7 +9,7 @@ from vramplan.job import vocabulary as words
 if TYPE_CHECKING:
     from vramplan.job.cells import Cells
     from vramplan.job.resolver import Resolver
-    from vramplan.spec import Runtime
+    from vramplan.values.machine import Runtime
 
 
 def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> tuple[str, str]:

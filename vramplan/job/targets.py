@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
-from vramplan.spec import ModelShape
+from vramplan.values.model import ModelShape
 
 
 def target_length(given: int | None, model: ModelShape | None, fields: Fields) -> int | None:

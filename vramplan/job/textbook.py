@@ -22,9 +22,11 @@ from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
-from vramplan.spec import Gpu, Job, TextbookCells, TextbookJob, TextbookModel
 from vramplan.textbook.activations import NEEDS
 from vramplan.units import format_gib
+from vramplan.values.job import Job
+from vramplan.values.machine import Gpu
+from vramplan.values.textbook import TextbookCells, TextbookJob, TextbookModel
 
 _COUNT = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?(?:[eE]\+?(\d{1,2}))?\s*([KMBT]?)", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}

@@ -12,12 +12,13 @@ from vramplan.job.losses import DPO
 from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, quantizable, told_of
 from vramplan.job.read import RawJob
-from vramplan.memory.combinations import ADAPTABLE, FREEZABLE
-from vramplan.memory.trained import Names, is_adapter_reached, is_reached, names_of
-from vramplan.models.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
-from vramplan.models.modules import EMBEDDINGS, HEAD, LAYERS
-from vramplan.models.trained import matches
-from vramplan.spec import Adapter, Assumption, ModelShape
+from vramplan.replay.models.modules import EMBEDDINGS, HEAD, LAYERS
+from vramplan.replay.techniques.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
+from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE
+from vramplan.replay.techniques.frozen import matches
+from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
+from vramplan.values.job import Adapter, Assumption
+from vramplan.values.model import ModelShape
 
 LARGEST_RANK = 2**20
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r

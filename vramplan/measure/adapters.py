@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from vramplan.errors import UsageError
-from vramplan.models.adapters import ALL_LINEAR
-from vramplan.spec import Adapter, Job
+from vramplan.replay.techniques.adapters import ALL_LINEAR
+from vramplan.values.job import Adapter, Job
 
 FP32 = "fp32"
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from vramplan.allocator_settings import DEFAULT, Settings
 from vramplan.errors import UsageError
 from vramplan.job.allocator import ESTIMATE, SIMULATE, BadSetting, settings_of
-from vramplan.spec import Job
+from vramplan.values.allocator import DEFAULT, Settings
+from vramplan.values.job import Job
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Where PyTorch reads settings; the first one wins (c10/core/AllocatorConfig.h of PyTorch 2.13)."""

@@ -17,7 +17,7 @@ from vramplan.job import job_to_dict, read_job_file
 from vramplan.job.file import VERSION
 from vramplan.report.yaml import dumps
 from vramplan.results.measure import TRACE, Figures, Predicted
-from vramplan.spec import Job
+from vramplan.values.job import Job
 from vramplan.version import __version__
 
 OPTION = "--output"

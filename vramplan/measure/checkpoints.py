@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.planner.checkpoints import checkpoint_ranges
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 
 def checkpoint(job: Job, model: Any) -> None:

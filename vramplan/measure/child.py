@@ -15,7 +15,7 @@ from vramplan.job import build_job
 from vramplan.measure.adapters import check_peft
 from vramplan.measure.allocator import said
 from vramplan.results.measure import TRACE
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 
 def main(request: str, reply: str) -> None:

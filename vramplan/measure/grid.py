@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vramplan.answer import describe
+from vramplan.answers.fit import describe
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, job_to_dict
 from vramplan.measure.allocator import simulated
@@ -16,7 +16,7 @@ from vramplan.measure.cases import Known, append, case_of
 from vramplan.measure.refusals import check
 from vramplan.planner.decision import decide
 from vramplan.results.measure import ERROR, MEASURED, OOM, SKIPPED, TRACE, TRACED, MeasuredRow, Predicted
-from vramplan.spec import Job
+from vramplan.values.job import Job
 from vramplan.version import __version__
 
 Runner = Callable[[Request], Reply]

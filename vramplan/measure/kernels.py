@@ -10,8 +10,8 @@ from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
-from vramplan.tape.tape import rounded
-from vramplan.tape.tensors import round_up
+from vramplan.replay.recorder import rounded
+from vramplan.replay.tensors import round_up
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # tiles of mha_bwd
 EFFICIENT_ROWS = 64  # a block of queries of the CUTLASS backward kernel

@@ -10,7 +10,8 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.fields import Fields, Sink
 from vramplan.catalog.hf_config import shape_of_config
 from vramplan.errors import UsageError
-from vramplan.spec import Job, ModelShape
+from vramplan.values.job import Job
+from vramplan.values.model import ModelShape
 
 HEADS = {
     "lm": "CausalLM",

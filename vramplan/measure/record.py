@@ -82,7 +82,7 @@ def record(job: Mapping[str, Any] | None = None, *, output: str | None = None) -
 
 
 def _described(job: Mapping[str, Any]) -> tuple[dict[str, Any], Predicted]:
-    from vramplan.answer import describe
+    from vramplan.answers.fit import describe
     from vramplan.job import build_job, job_to_dict
     from vramplan.measure.allocator import simulated
     from vramplan.planner.decision import decide

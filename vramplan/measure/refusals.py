@@ -6,7 +6,7 @@ from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.errors import InputError, Problem
 from vramplan.planner.checkpoints import blocks_per_segment
 from vramplan.results.measure import TRACE
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 RUNTIME = "transformers"
 PRECISIONS = ("fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from vramplan.measure.adapters import adapted
 from vramplan.measure.checkpoints import checkpoint
 from vramplan.measure.network import build, configuration
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 MICRO_STEPS, TRACED_MICRO_STEPS = 8, 3  # of an accumulation that are run: from the second on they are alike
 

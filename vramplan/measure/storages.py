@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vramplan.tape.tape import rounded
+from vramplan.replay.recorder import rounded
 
 
 class Storages(TorchDispatchMode):  # type: ignore[misc]

@@ -5,13 +5,13 @@ The verdict stays that of training: what runs between its steps is said in a war
 
 from __future__ import annotations
 
-from vramplan.memory.budget import Footprint, footprint
-from vramplan.memory.evaluation import evaluation, generation_bytes
-from vramplan.memory.iteration import Setup
+from vramplan.planner.budget import Footprint, footprint
 from vramplan.planner.judge import Judge
+from vramplan.replay.evaluation import evaluation, generation_bytes
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup
 from vramplan.results import FITS, TIGHT
-from vramplan.spec import Job
-from vramplan.tape.record import Record
+from vramplan.values.job import Job
 
 _FITS = ", and fits"
 

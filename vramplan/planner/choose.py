@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vramplan.memory.budget import Footprint
-from vramplan.models import ladder_of, no_checkpointing
 from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
 from vramplan.planner.judge import Judge
+from vramplan.replay.models import ladder_of, no_checkpointing
 from vramplan.results import FITS, TIGHT
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 DIVIDED_LOSS_BYTES = 4096  # more than the few scalars that only an accumulating step has
 

@@ -13,9 +13,9 @@ from itertools import accumulate
 from vramplan.planner.labels import NOTHING, Held, Holdings, Label, Subject
 from vramplan.planner.optimal import Frame, Piece, Placement, Shared
 from vramplan.planner.together import Together, begun, longer
-from vramplan.tape.profiles import NO_CHANGE, Gap, Part, Profile, Profiles, profiles
-from vramplan.tape.record import Record
-from vramplan.tape.tensors import ALLOCATOR_BLOCK_BYTES
+from vramplan.replay.block_profiles import NO_CHANGE, Gap, Part, Profile, Profiles, profiles
+from vramplan.replay.record import Record
+from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 
 STORED, SINGLE, OPEN, INNER, CLOSE = "stored", "single", "open", "inner", "close"  # places of a block in its piece
 Begins = Holdings | None

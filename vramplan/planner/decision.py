@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vramplan.memory.iteration import Setup
 from vramplan.planner.choose import Choice, choose
 from vramplan.planner.judge import Judge
-from vramplan.spec import Job
-from vramplan.tape.record import Record
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup
+from vramplan.values.job import Job
 
 
 class Decision(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.spec import DDP, FSDP, FSDP_GRAD_OP, Job, Split
+from vramplan.values.job import Job
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Split
 
 if TYPE_CHECKING:  # the judge asks for the groups of a job
     from vramplan.planner.choose import Rung

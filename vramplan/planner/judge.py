@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from vramplan.memory.bands import estimated, is_measured, simulated
-from vramplan.memory.budget import (
+from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
+from vramplan.planner.bands import estimated, is_measured, simulated
+from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
     Footprint,
@@ -14,19 +15,18 @@ from vramplan.memory.budget import (
     footprint,
     static_footprint,
 )
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models import compiles_blocks, no_checkpointing, takes_one
-from vramplan.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
-from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.stacks import segments_in
+from vramplan.replay.envelope import Envelope
+from vramplan.replay.models import compiles_blocks, no_checkpointing, takes_one
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.spec import Job, shares_weights, trains_all
-from vramplan.tape.envelope import Envelope
-from vramplan.tape.record import Record
+from vramplan.values.job import Job, shares_weights, trains_all
 
 if TYPE_CHECKING:
-    from vramplan.memory.caching.run import Reservation
-    from vramplan.memory.parallel.stages import Stage
+    from vramplan.replay.caching.run import Reservation
+    from vramplan.replay.pipeline.stages import Stage
 
 
 GRADIENTS_SET_TO_NONE = (2, 0)  # of PyTorch: zero_grad's default from then on
@@ -97,7 +97,7 @@ class Judge:
         split = self.job.split
         if split is None or split.pipeline == 1:
             return ()
-        from vramplan.memory.parallel.stages import stages_of  # only pipelines pay for it
+        from vramplan.replay.pipeline.stages import stages_of  # only pipelines pay for it
 
         job = self.job
         steps = job.gradient_accumulation_steps
@@ -118,7 +118,7 @@ class Judge:
         stages = self.stages
         if not stages:
             return 0
-        from vramplan.memory.parallel.stages import contenders  # only pipelines pay for it
+        from vramplan.replay.pipeline.stages import contenders  # only pipelines pay for it
 
         def held(stage: int) -> int:
             record = self.record(strategy, accumulates, micro == 1, stage)
@@ -281,7 +281,7 @@ class Judge:
         record = self.record_at(strategy, micro, accumulates)
         if not record.looked_at:
             return setup
-        from vramplan.memory.sharding.zero import MOST_GRADIENTS  # only its jobs pay for it
+        from vramplan.engines.deepspeed.zero import MOST_GRADIENTS  # only its jobs pay for it
 
         device = record.device_at(micro)
         return setup._replace(rank=MOST_GRADIENTS if device is None else device)
@@ -388,7 +388,7 @@ def loss_of(job: Job) -> str:
         return job.loss if held else CAUSAL_LM_FP32
     if job.loss != "fused":
         return job.loss
-    from vramplan.models.losses import FUSED, fused_on  # only who asks for it pays for it
+    from vramplan.replay.techniques.losses import FUSED, fused_on  # only who asks for it pays for it
 
     return fused_on(job.gpu) or FUSED
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from vramplan.planner.optimal import Placement
-from vramplan.tape.record import Record
+from vramplan.replay.record import Record
 
 
 class Label(NamedTuple):

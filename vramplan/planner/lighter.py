@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramplan.memory.combinations import ADAPTABLE, NO_ALL_LINEAR, QUANTIZABLE, loads_fp32, untraced
-from vramplan.models.adapters import ALL_LINEAR, CLASSIFIERS
 from vramplan.planner.checkpoints import OPTIMAL
-from vramplan.spec import Adapter, Job, trains_all
+from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS
+from vramplan.replay.techniques.combinations import ADAPTABLE, NO_ALL_LINEAR, QUANTIZABLE, loads_fp32, untraced
+from vramplan.values.job import Adapter, Job, trains_all
 
 RANK = 16
 QUANTIZATION = "nf4"

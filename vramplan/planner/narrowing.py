@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vramplan.allocator_settings import DEFAULT
-from vramplan.memory.budget import Footprint
+from vramplan.planner.budget import Footprint
 from vramplan.planner.judge import Judge
+from vramplan.values.allocator import DEFAULT
 
 CONTEXT_SHARE = 0.1  # of the band that the doubt about the context has to be, to be worth a word
 GIB = 2**30

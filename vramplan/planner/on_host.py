@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.memory.host import host_of
+from vramplan.replay.host import host_of
 
 if TYPE_CHECKING:
     from vramplan.planner.judge import Judge

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vramplan.memory.budget import Footprint
-from vramplan.memory.iteration import Setup, replay
-from vramplan.models import block_kinds, blocks_are_alike, holds_outputs
-from vramplan.models.modules import Segment
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
+from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
 from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.optimal import Sizes, is_possible, least_recomputation, smallest_peak
 from vramplan.planner.probes import ProbedSizes
-from vramplan.tape.record import Record
+from vramplan.replay.models import block_kinds, blocks_are_alike, holds_outputs
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
 
 
 class Placed(NamedTuple):

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import segments_of, spelled
 from vramplan.planner.optimal import Frame, Piece, Placement, Shared
-from vramplan.tape.pieces import Outside, Unit, take_apart, units_of
-from vramplan.tape.record import Record
-from vramplan.tape.tensors import ALLOCATOR_BLOCK_BYTES
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.pieces import Outside, Unit, take_apart, units_of
+from vramplan.replay.record import Record
+from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 
 Replay = Callable[[tuple[Segment, ...]], Record]
 """The record of a model that consists of these segments, everything else being the job's."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vramplan.memory.budget import Footprint
-from vramplan.memory.precision import PRECISIONS
-from vramplan.models import no_fused_attention, only_kernel_of
 from vramplan.planner.accumulation import Schedule
+from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
 from vramplan.planner.judge import Judge, can_be_placed
+from vramplan.replay.models import no_fused_attention, only_kernel_of
+from vramplan.replay.precision import PRECISIONS
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
-from vramplan.spec import DDP, DISTRIBUTED_OPTIMIZER, FSDP, ZERO1, Gpu, Job, Sharded
+from vramplan.values.job import Job
+from vramplan.values.machine import Gpu
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP, ZERO1, Sharded
 
 SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
 SEQUENCE_STEP = 128
@@ -62,7 +64,7 @@ def remedies_for(
 
 def _judged(change: dict[str, Any], cost: str, job: Job, schedule: Schedule, device_bytes: int) -> Remedy | None:
     if job.sharding is not None:
-        from vramplan.memory.sharding.traced import untraced_with_shards  # only jobs with several devices pay for it
+        from vramplan.replay.sharding.traced import untraced_with_shards  # only jobs with several devices pay for it
 
         if untraced_with_shards(job):
             return None
@@ -279,8 +281,8 @@ def _larger_gpu(
     larger_gpus: Callable[[], Iterable[Gpu]],
 ) -> Sequence[Remedy]:
     """The smallest known GPU that fits and can run the same kernels."""
-    from vramplan.models.float8 import runs_float8
-    from vramplan.models.losses import fused_on  # only a no pays for it
+    from vramplan.replay.techniques.float8 import runs_float8
+    from vramplan.replay.techniques.losses import fused_on  # only a no pays for it
 
     for gpu in sorted(larger_gpus(), key=lambda gpu: (gpu.capacity_bytes, gpu.name)):
         if gpu.capacity_bytes <= base.gpu.capacity_bytes or gpu.capacity_basis != "visible":

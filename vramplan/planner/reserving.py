@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vramplan.allocator_settings import Settings
-from vramplan.memory.caching.run import Reservation, reserve
-from vramplan.memory.iteration import Setup, replay
+from vramplan.replay.caching.run import Reservation, reserve
+from vramplan.replay.step import Setup, replay
+from vramplan.values.allocator import Settings
 
 GIB = 2**30
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.models.modules import Segment
 from vramplan.planner.checkpoints import checkpoint_ranges, segments_of, spelled
+from vramplan.replay.models.modules import Segment
 
 
 def checkpoint_ranges_in(strategy: str, stacks: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from vramplan.memory.budget import footprint
-from vramplan.memory.iteration import Setup
-from vramplan.memory.parallel.stages import Stage
 from vramplan.planner.accumulation import Schedule
+from vramplan.planner.budget import footprint
 from vramplan.planner.judge import Judge, setup_of
 from vramplan.planner.stacks import segments_in
+from vramplan.replay.pipeline.stages import Stage
+from vramplan.replay.step import Setup
 from vramplan.results.stages import StageRow
-from vramplan.spec import Job
+from vramplan.values.job import Job
 
 
 def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> Setup:

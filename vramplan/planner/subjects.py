@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.memory.iteration import Setup
-from vramplan.models import block_kinds
-from vramplan.models.windows import has_window
 from vramplan.planner.checkpoints import spelled
 from vramplan.planner.labels import Label, Subject
 from vramplan.planner.optimal import Placement
 from vramplan.planner.stacks import segments_in
-from vramplan.spec import ModelShape
-from vramplan.tape.record import Record
+from vramplan.replay.models import block_kinds
+from vramplan.replay.models.windows import has_window
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup
+from vramplan.values.model import ModelShape
 
 PERIODS = 3  # of a pattern of blocks that show everything
 

@@ -21,8 +21,9 @@ from vramplan.results import (
     Recommendation,
     Remedy,
 )
-from vramplan.spec import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, TextbookJob
 from vramplan.textbook import budget
+from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption
+from vramplan.values.textbook import TextbookJob
 
 NOT_A_PREDICTION = "textbook figures, not a prediction: no context, no allocator, no temporaries, logits or loss"
 

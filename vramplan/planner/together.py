@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vramplan.tape.profiles import Part
+from vramplan.replay.block_profiles import Part
 
 
 class Together(NamedTuple):

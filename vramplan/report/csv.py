@@ -20,7 +20,7 @@ from vramplan.report.json import (
     validate_document,
 )
 from vramplan.results import FitResult
-from vramplan.rows import CheckRow, GpuRow, ModelRow, ProfileView, ValidateRow
+from vramplan.results.listings import CheckRow, GpuRow, ModelRow, ProfileView, ValidateRow
 
 LADDER = (
     "activation_checkpointing",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from vramplan.report.numbers import gib_against, gib_down, percent_up, text_of
 from vramplan.results import TIGHT, FitResult
-from vramplan.rows import CheckRow
+from vramplan.results.listings import CheckRow
 
 
 def render_check(rows: Iterable[CheckRow]) -> str:

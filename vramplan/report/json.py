@@ -12,7 +12,7 @@ from vramplan.results.document import fit_document as fit_document
 from vramplan.version import __version__
 
 if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them
-    from vramplan.rows import (
+    from vramplan.results.listings import (
         CheckRow,
         CheckSummary,
         ErrorStats,
@@ -44,7 +44,7 @@ def dumps(document: Mapping[str, Any]) -> str:
 
 def check_document(rows: Iterable[CheckRow], summary: CheckSummary | None = None) -> dict[str, Any]:
     """The answer of `vramplan check`; the summary is counted from the rows if it is not given."""
-    from vramplan.rows import CheckSummary
+    from vramplan.results.listings import CheckSummary
 
     rows = tuple(rows)
     summary = summary or CheckSummary.of(rows)
@@ -67,7 +67,7 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
     """The answer of `vramplan validate`; the summary is computed from the rows if it is not given."""
     from dataclasses import asdict
 
-    from vramplan.rows import BandStats, ErrorStats, LabelStats, ValidateSummary
+    from vramplan.results.listings import BandStats, ErrorStats, LabelStats, ValidateSummary
 
     rows = tuple(rows)
     summary = summary or ValidateSummary.of(rows)
@@ -114,7 +114,7 @@ def _labels(labels: LabelStats) -> dict[str, Any]:
 
 def _ladders(summary: ValidateSummary) -> dict[str, Any]:
     """What switches change: the steps that are large enough to be judged together, and each of all."""
-    from vramplan.rows import ErrorStats
+    from vramplan.results.listings import ErrorStats
 
     judged = summary.judged_steps
     return {

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from xml.etree import ElementTree
 
 from vramplan.results import FitResult
-from vramplan.rows import CheckRow, CheckSummary
+from vramplan.results.listings import CheckRow, CheckSummary
 
 SUITE = "vramplan check"
 _SPACES = re.compile(r"[\t\n\r\x85\u2028\u2029]")

@@ -12,7 +12,7 @@ from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import count, gib_against, gib_down, percent_up, text_of
 from vramplan.report.text import value_text
 from vramplan.results import TIGHT
-from vramplan.rows import (
+from vramplan.results.listings import (
     CheckRow,
     CheckSummary,
     FieldRow,

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from vramplan.flags import flags_of
+from vramplan.options.flags import flags_of
 from vramplan.report.lines import clean
 from vramplan.report.lists import problems_text, yes
 from vramplan.report.memory import Figures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.text import judged_words, margin_words, notes, strategy, subject, value_text, verdict_words
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
-from vramplan.rows import (
+from vramplan.results.listings import (
     CheckRow,
     CheckSummary,
     ErrorStats,

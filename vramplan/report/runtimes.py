@@ -10,7 +10,7 @@ from vramplan.report.json import SCHEMA_VERSION
 from vramplan.report.lines import Cell, Column, Line, Span, table
 
 if TYPE_CHECKING:
-    from vramplan.rows import RuntimeRow
+    from vramplan.results.listings import RuntimeRow
 
 KEYS = (
     *("name", "title", "version", "model_code", "precision", "optimizer", "optimizer_implementation", "loss"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from vramplan.flags import flags_of, quoted
+from vramplan.options.flags import flags_of, quoted
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
 from vramplan.report.memory import Figures, by_textbook, memory
 from vramplan.report.numbers import gb_near, gib_against, gib_up, text_of

@@ -8,7 +8,7 @@ from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.lists import ENDLESS, problems_text
 from vramplan.report.numbers import count, gib_up, share_text, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.rows import ErrorStats, ValidateRow, ValidateSummary
+from vramplan.results.listings import ErrorStats, ValidateRow, ValidateSummary
 
 
 def render_validate(

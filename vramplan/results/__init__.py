@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramplan.exit_codes import code_of
-from vramplan.spec import DOES_NOT_FIT as DOES_NOT_FIT
-from vramplan.spec import FITS as FITS
-from vramplan.spec import TIGHT as TIGHT
-from vramplan.spec import Assumption
+from vramplan.values.job import DOES_NOT_FIT as DOES_NOT_FIT
+from vramplan.values.job import FITS as FITS
+from vramplan.values.job import TIGHT as TIGHT
+from vramplan.values.job import Assumption
 
 if TYPE_CHECKING:  # most answers give no advice, and have no pipeline
     from vramplan.results.advice import Advice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vramplan.spec import Assumption
+from vramplan.values.job import Assumption
 
 
 class Strategy(NamedTuple):

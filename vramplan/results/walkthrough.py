@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramplan.results import Component
-from vramplan.spec import Assumption
+from vramplan.values.job import Assumption
 
 
 class TextbookSide(NamedTuple):

@@ -6,9 +6,9 @@ from fractions import Fraction
 from math import ceil
 
 from vramplan.results import Component
-from vramplan.spec import TextbookJob
 from vramplan.textbook import activations, checkpointing
 from vramplan.textbook.states import ELEMENT_BYTES, MOMENTS, ZERO_STAGES, Elements, States, model_states
+from vramplan.values.textbook import TextbookJob
 
 
 def states(job: TextbookJob) -> States:

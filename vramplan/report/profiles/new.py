@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.flags import quoted
+from vramplan.options.flags import quoted
 from vramplan.report.csv import written
 from vramplan.report.lines import Line, Span, wrap
 from vramplan.report.lists import ENDLESS

@@ -1,0 +1,178 @@
+"""The placement problem on its own: every way to place checkpoints, side by side under one budget."""
+
+from __future__ import annotations
+
+from math import ceil, sqrt
+
+from vramplan.errors import UsageError
+from vramplan.job.echo import job_to_dict
+from vramplan.options.flags import flags_of
+from vramplan.planner.checkpoints import (
+    OPTIMAL,
+    SELECTIVE,
+    SELECTIVE_OP,
+    spelled,
+)
+from vramplan.planner.decision import Decision, decide
+from vramplan.planner.judge import loss_of
+from vramplan.planner.optimal import (
+    Placement,
+    last_kept_bytes,
+    least_recomputation,
+    peak_bytes,
+    recomputed_flops,
+    smallest_peak,
+)
+from vramplan.planner.placements import sizes_at
+from vramplan.planner.stacks import checkpoint_ranges_in
+from vramplan.replay.models import no_checkpointing
+from vramplan.replay.models.modules import OUTSIDE_LOSSES
+from vramplan.results import DOES_NOT_FIT, FITS
+from vramplan.results.placement import CurvePoint, PlacementResult, Strategy
+from vramplan.values.job import Assumption, Job, trains_all
+
+
+def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
+    """Compare the placements of a job's checkpoints.
+
+    `budget_bytes` bounds the peak of allocated memory; None is what fits the job's GPU for certain. The micro-batch is
+    the job's, else the one that `fit` chooses. Raises UsageError if the batch keys contradict each other, and for a
+    model without checkpoints.
+    """
+    obstacle = no_checkpointing(job.model.family)
+    if obstacle is not None:
+        raise UsageError(f"{job.model.name} has nothing to place: {obstacle}", key="model")
+    if not trains_all(job):
+        key = "adapter" if job.adapter is not None else "frozen"
+        raise UsageError("placements are modelled only where every weight is trained", key=key)
+    if loss_of(job) in OUTSIDE_LOSSES:
+        what = "dpo" if job.loss == "dpo" else "smoothed labels of the Trainer"
+        message = f"placements are not modelled with {what}, whose loss is made outside of the model"
+        raise UsageError(message, key="loss", hint="vramplan fit answers with none, sqrt, full and every:K")
+    if job.model.family == "megatron":
+        message = "placements are not modelled under megatron, which recomputes none, the core, or blocks in equal runs"
+        raise UsageError(message, key="runtime", hint="vramplan fit answers with none, selective, full and every:K")
+    if job.model.family == "llmc":
+        message = "llm.c has no checkpoints to place: it computes gelus and norms again in every block, or in none"
+        raise UsageError(message, key="runtime", hint="vramplan fit answers with none, gelu and more")
+    if job.compile:
+        message = "true is not modelled with placements: the pieces of a compiled step do not add up"
+        raise UsageError(message, key="compile", hint="fit --compile takes a placement as it is given")
+    decision = decide(job)
+    judge, schedule = decision.judge, decision.choice.rung.schedule
+    budget = judge.limits.high if budget_bytes is None else budget_bytes
+    basis = f"what fits {job.gpu.name} for certain" if budget_bytes is None else "given"
+    sizes = sizes_at(judge, schedule.micro_batch_size, schedule.accumulates)
+    flops = judge.record("none", schedule.accumulates, schedule.micro_batch_size == 1).flops
+    step_flops = flops["forward"] + flops["backward"]
+    blocks, stacks = sizes.blocks, job.model.stacks
+
+    def strategy(name: str, note: str, ranges: Placement) -> Strategy:
+        peak, again = peak_bytes(sizes, ranges), recomputed_flops(sizes, ranges)
+        return Strategy(name, note, ranges, peak, peak <= budget, again, round(again / step_flops, 4))
+
+    def replayed(name: str, note: str) -> Strategy:
+        """A strategy that is more than a placement: what it keeps is not the sum of pieces."""
+        micro, accumulates = schedule.micro_batch_size, schedule.accumulates
+        peak = judge.allocated_bytes(name, micro, accumulates)
+        again = judge.record(name, accumulates, micro == 1).flops["recompute"]
+        ranges = checkpoint_ranges_in(name, stacks)
+        return Strategy(name, note, ranges, peak, peak <= budget, again, round(again / step_flops, 4))
+
+    def named(name: str, note: str) -> Strategy:
+        return strategy(name, note, checkpoint_ranges_in(name, stacks))
+
+    best = least_recomputation(sizes, budget)
+    least = smallest_peak(sizes)
+    equal = [named(f"every:{k}", "") for k in range(1, max(stacks) + 1)]
+    rows = [
+        named("none", "all stored"),
+        strategy(OPTIMAL, "smallest of all, but too large", least)
+        if best is None
+        else strategy(OPTIMAL, "least recompute", best),
+        *_equal(equal, named("sqrt", "textbook k")),
+    ]
+    pinned = job.activation_checkpointing
+    if pinned is not None and pinned not in {row.name for row in rows}:
+        row = replayed if pinned in (SELECTIVE, SELECTIVE_OP) else named
+        rows.append(row(pinned, "the job's own"))
+    if best is not None and least != best:
+        rows.append(strategy("smallest", "smallest of all", least))
+    stored = last_kept_bytes(sizes, checkpoint=False)
+    return PlacementResult(
+        name=job.name,
+        job=job_to_dict(decision.judged),
+        budget_bytes=budget,
+        budget_basis=basis,
+        blocks=blocks,
+        stacks=tuple(layers for layers in stacks if layers),
+        stored_block_bytes=stored,
+        checkpoint_bytes=last_kept_bytes(sizes, checkpoint=True),
+        smallest_peak_bytes=peak_bytes(sizes, least),
+        verdict=DOES_NOT_FIT if best is None else FITS,
+        strategies=tuple(rows),
+        curve=tuple(_curve(equal, blocks, rows[0].allocated_bytes, stored)),
+        textbook_segments=max(1, round(sqrt(blocks))),
+        best_blocks_per_segment=min(range(1, len(equal) + 1), key=lambda k: (equal[k - 1].allocated_bytes, k)),
+        flags=None if best is None else _flags(decision, best, equal),
+        assumptions=(*job.assumptions, *_assumed(decision)),
+        warnings=job.warnings,
+    )
+
+
+def _equal(equal: list[Strategy], sqrt_rule: Strategy) -> list[Strategy]:
+    """Of `every:1`, `every:2`, ... those with a name, the cheapest within the budget, and the smallest.
+
+    The rule of the square root is one of them, unless stacks of different lengths have roots of their own.
+    """
+    sizes = range(1, len(equal) + 1)
+    root = next((k for k in sizes if equal[k - 1].checkpoints == sqrt_rule.checkpoints), 0)
+    wanted: dict[int, list[str]] = {1: ["each block"]}
+    wanted.setdefault(root, []).append(sqrt_rule.note)
+    within = [k for k in sizes if equal[k - 1].fits]
+    if within:
+        cheapest = min(within, key=lambda k: (equal[k - 1].recomputed_flops, equal[k - 1].allocated_bytes))
+        wanted.setdefault(cheapest, []).append("cheapest equal")
+    smallest = min(sizes, key=lambda k: (equal[k - 1].allocated_bytes, k))
+    wanted.setdefault(smallest, []).append("smallest equal")
+    names = {root: "sqrt"} | {1: "full"}
+    return [
+        (equal[k - 1] if k else sqrt_rule)._replace(name=names.get(k, f"every:{k}"), note="; ".join(notes))
+        for k, notes in wanted.items()
+    ]
+
+
+def _curve(equal: list[Strategy], blocks: int, none_bytes: int, stored_bytes: int) -> list[CurvePoint]:
+    """The true peak of `every:K` beside the textbook's, which agree where nothing is checkpointed."""
+    points = []
+    for size, strategy in enumerate(equal, start=1):
+        segments = len(strategy.checkpoints)
+        units = segments + blocks / segments
+        textbook = none_bytes + ceil((units - blocks) * stored_bytes)
+        points.append(
+            CurvePoint(
+                size, segments, strategy.allocated_bytes, strategy.recomputed_fraction, round(units, 4), textbook
+            )
+        )
+    return points
+
+
+def _flags(decision: Decision, best: Placement, equal: list[Strategy]) -> str:
+    """Options that pin the placement, by the name of equal segments where it is one of those."""
+    schedule = decision.choice.rung.schedule
+    named = next((strategy.name for strategy in equal if strategy.checkpoints == best), spelled(best))
+    return flags_of(
+        {
+            "micro_batch_size": schedule.micro_batch_size,
+            "gradient_accumulation_steps": schedule.gradient_accumulation_steps,
+            "activation_checkpointing": named,
+        }
+    )
+
+
+def _assumed(decision: Decision) -> list[Assumption]:
+    if decision.job.micro_batch_size is not None:
+        return []
+    rung = decision.choice.rung
+    why = f"what `fit` chooses, with checkpointing {rung.strategy}" if rung.verdict != DOES_NOT_FIT else "the smallest"
+    return [Assumption("micro_batch_size", rung.schedule.micro_batch_size, why)]

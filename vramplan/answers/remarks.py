@@ -1,0 +1,165 @@
+"""What is said beside the figures of an answer: what was assumed and chosen, and what to know of it."""
+
+from __future__ import annotations
+
+from vramplan.planner.checkpoints import STRATEGIES
+from vramplan.planner.choose import Choice, Rung, strategies_of
+from vramplan.planner.decision import Decision
+from vramplan.planner.judge import Judge
+from vramplan.replay.record import Record
+from vramplan.results import DOES_NOT_FIT, TIGHT, Host
+from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Job
+
+
+def assumed(job: Job, choice: Choice) -> tuple[Assumption, ...]:
+    """The defaults that were taken and the choices that were made, each with its reason."""
+    return (*_taken(job, choice), *_choices(job, choice))
+
+
+def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple[str, ...]:
+    """Everything to know of an answer; `own_parameters` are those of the model without an adapter's."""
+    job, judge, choice = decision
+    rung, record = choice.rung, decision.record
+    return (
+        *job.warnings,
+        *_of_the_host(record, host, job),
+        *_warnings(job, rung, judge.usable_bytes, own_parameters),
+        *_narrower(judge, rung),
+        *_managed(record),
+        *_falls_back(decision),
+        *_uncounted(record, rung.schedule.micro_batch_size),
+        *_beside(decision),
+        *_by_the_allocator(decision),
+    )
+
+
+def _taken(job: Job, choice: Choice) -> list[Assumption]:
+    """The defaults of the job; the default global batch may have moved to one that can be reached."""
+    if choice.accumulation.moved_from is None:
+        return list(job.assumptions)
+    reached = choice.rung.schedule.global_batch_size
+    why = f"the nearest to the default of {DEFAULT_GLOBAL_BATCH_SIZE} that can be reached exactly"
+    moved = Assumption("global_batch_size", reached, why)
+    return [moved if assumption.key == moved.key else assumption for assumption in job.assumptions]
+
+
+def _choices(job: Job, choice: Choice) -> list[Assumption]:
+    """What the planner chose, and why."""
+    made = []
+    rung = choice.rung
+    if job.activation_checkpointing is None:
+        rows = ", ".join(STRATEGIES if len(strategies_of(job)) == 1 else strategies_of(job))
+        why = (
+            f"smallest peak of {rows}; none of them fits"
+            if rung.verdict == DOES_NOT_FIT
+            else f"the first of {rows} that {'fits' if rung.verdict != TIGHT else 'may fit'}"
+        )
+        made.append(Assumption("activation_checkpointing", rung.strategy, why))
+    if job.micro_batch_size is None:
+        why = "the largest that fits" if rung.verdict != DOES_NOT_FIT else "the smallest; not even it fits"
+        made.append(Assumption("micro_batch_size", rung.schedule.micro_batch_size, why))
+    return made
+
+
+def _of_the_host(record: Record, host: Host | None, job: Job) -> tuple[str, ...]:
+    """Why a run that its devices can hold does not fit after all; where nobody says what a node has, what it must."""
+    given = job.host_memory_bytes
+    kept = record.host_states
+    said = () if kept is None else tuple(one for one in (kept.stops, kept.doubts) if one)
+    if host is None or (given is not None and host.node_bytes <= given):
+        return said
+    from vramplan.units import format_gib, format_needed_gib  # few jobs offload
+
+    need = format_needed_gib(host.node_bytes)
+    if given is None:
+        return (*said, f"each node must have {need} of host memory: --host-memory SIZE checks that")
+    return (*said, f"does not fit on the host: its node needs {need}, and host_memory is {format_gib(given)}")
+
+
+def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:
+    said = []
+    declared = job.model.declared_parameters
+    if declared is not None and declared != total_parameters and not _has_a_part(job):
+        said.append(
+            f"{job.model.name} declares {declared:,} parameters, but its architecture has {total_parameters:,}: "
+            "the answer is for the architecture"
+        )
+    if job.gpu.note:
+        said.append(job.gpu.note)
+    if job.model.task == "contrastive" and rung.schedule.accumulates:
+        pairs = f"the {rung.schedule.micro_batch_size} pairs of a micro-batch"
+        said.append(
+            f"the contrastive loss compares {pairs} with each other: "
+            "accumulation does not make it that of the global batch"
+        )
+    if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
+        said.append("tight with no headroom: more likely not")
+    return said
+
+
+def _has_a_part(job: Job) -> bool:
+    """Whether the parameters that are counted are those of a part of the model."""
+    return job.model.family == "megatron" or (job.split is not None and job.split.pipeline > 1)
+
+
+def _narrower(judge: Judge, rung: Rung) -> list[str]:
+    """Of a tight verdict what would say more."""
+    if rung.verdict != TIGHT:
+        return []
+    from vramplan.planner.narrowing import narrower  # only tight ones pay for it
+
+    said = narrower(judge, rung.peak)
+    return [] if said is None else [said]
+
+
+def _managed(record: Record) -> list[str]:
+    """Paged optimizers hold their states where no figure of the allocator counts them."""
+    size = record.managed_bytes
+    if not size:
+        return []
+    return [
+        f"{size / 2**30:.2f} GiB of optimizer states lie in managed memory and are in none of these figures: they stay "
+        "on the GPU while there is room, and move to the host when there is not"
+    ]
+
+
+def _falls_back(decision: Decision) -> tuple[str, ...]:
+    """What llm.c does where a device cannot hold all states."""
+    if decision.job.model.family != "llmc" or decision.choice.rung.verdict != DOES_NOT_FIT:
+        return ()
+    from vramplan.engines.llmc.iteration import falls_back  # only its jobs pay for it
+
+    rung, judge = decision.choice.rung, decision.judge
+    return falls_back(decision.record, rung.peak.device, judge.usable_bytes)
+
+
+def _uncounted(record: Record, micro: int) -> list[str]:
+    """A library's workspace that is not known matters where the peak is reached beside it."""
+    if record.operator_at(record.worst(micro)[1]) != "_linalg_svd":
+        return []
+    return [
+        "the peak lies inside a singular value decomposition, whose workspace in cuSOLVER is not known and not counted:"
+        " the run needs more than is said here"
+    ]
+
+
+def _beside(decision: Decision) -> list[str]:
+    """Evaluation and generation that need more than training."""
+    job = decision.job
+    if job.eval_batch_size is None and job.generation_batch_size is None:
+        return []
+    from vramplan.planner.beside import exceeding  # only jobs that ask pay for it
+
+    rung = decision.choice.rung
+    return exceeding(job, decision.judge, decision.setup, decision.record, rung.peak)
+
+
+def _by_the_allocator(decision: Decision) -> list[str]:
+    """What the simulated allocator says beside its figures."""
+    judge, rung = decision.judge, decision.choice.rung
+    found = judge.reservation(rung.placement, rung.schedule)
+    if found is None:
+        return []
+    from vramplan.planner.reserving import remarks  # only these jobs pay for it
+
+    return remarks(found, judge.usable_bytes - judge.outside_bytes)

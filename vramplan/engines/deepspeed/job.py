@@ -1,0 +1,123 @@
+"""DeepSpeed's ZeRO: its switches, whose defaults are taken, and what it does not go with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vramplan.catalog.fields import Fields
+from vramplan.engines.deepspeed.drives import drive_buffers, drives_to_dict, parameter_drive, read_drives
+from vramplan.job import vocabulary as words
+from vramplan.values.parallel import ZERO_STAGES, Sharded, Zero
+
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+
+DEEPSPEED = "deepspeed"  # the runtime
+MAX_ELEMENTS = 2**50
+
+DEFAULTS: dict[str, int] = {
+    "reduce_bucket_size": 500_000_000,
+    "stage3_prefetch_bucket_size": 50_000_000,
+    "stage3_param_persistence_threshold": 100_000,
+    "stage3_max_live_parameters": 1_000_000_000,
+    "sub_group_size": 1_000_000_000,
+}
+"""Elements. Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig."""
+
+AUTO: dict[str, Callable[[int], int]] = {
+    "reduce_bucket_size": lambda hidden: hidden * hidden,
+    "stage3_prefetch_bucket_size": lambda hidden: int(0.9 * hidden * hidden),
+    "stage3_param_persistence_threshold": lambda hidden: 10 * hidden,
+}
+"""What the Trainer makes of `auto`, which its documentation recommends for stage 3.
+
+Source: transformers 5.23.0, src/transformers/integrations/deepspeed.py, HfTrainerDeepSpeedConfig.
+"""
+
+STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
+ONLY_STAGE_3 = (*STAGE_3, "sub_group_size")
+
+
+def read_zero(parallel: Fields) -> dict[str, Any]:
+    """The switches that are given."""
+    sizes = {key: parallel.integer(key, minimum=0, maximum=MAX_ELEMENTS) for key in words.ZERO_SIZES}
+    switches = {key: parallel.boolean(key) for key in words.ZERO_SWITCHES}
+    drives = read_drives(parallel, MAX_ELEMENTS)
+    if sizes["reduce_bucket_size"] == 0:
+        parallel.problem("reduce_bucket_size", "a bucket of 0 elements holds no gradient")
+    return {key: value for key, value in {**sizes, **switches, **drives}.items() if value is not None}
+
+
+def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
+    """What the switches say, and DeepSpeed's defaults, or those of the Trainer's `auto`."""
+    raw = resolver.raw
+    fields = raw.fields.fields("parallel") or raw.fields
+    given = dict(raw.zero or {})
+    if given.get("contiguous_gradients") is False:
+        message = "false is not modelled: gradients are copied into a contiguous bucket"
+        fields.refuse("contiguous_gradients", message, hint="leave it out")
+    if "allgather_bucket_size" in given:
+        message = "parallel.allgather_bucket_size decides nothing: DeepSpeed 0.19.8 gathers each flat buffer in place"
+        resolver.warnings.append(message)
+    overlap = given.get("overlap_comm")
+    if overlap is None:
+        overlap = kind == "zero3"
+        resolver.assume("parallel.overlap_comm", overlap, f"DeepSpeed's default for {kind}")
+    wanted = [key for key in DEFAULTS if kind == "zero3" or key not in ONLY_STAGE_3]
+    if kind != "zero3":
+        for key in ONLY_STAGE_3:
+            if key in given:
+                fields.refuse(key, f"belongs to parallel.sharding zero3, not to {kind}", hint="leave it out")
+    sizes = {key: _size(resolver, key, given, kind) for key in wanted}
+    return Sharded(
+        kind,
+        devices,
+        zero=Zero(
+            reduce_bucket_size=sizes["reduce_bucket_size"],
+            overlap_comm=overlap,
+            drive_buffers=drive_buffers(resolver, fields, given, kind),
+            parameter_drive=parameter_drive(resolver, fields, given, kind),
+            **{key.removeprefix("stage3_"): sizes.get(key, DEFAULTS[key]) for key in ONLY_STAGE_3},
+        ),
+    )
+
+
+def _size(resolver: Resolver, key: str, given: dict[str, Any], kind: str) -> int:
+    if key in given:
+        return int(given[key])
+    model = resolver.model_shape
+    if kind == "zero3" and model is not None and key in AUTO and resolver.raw.runtime in {None, "transformers"}:
+        size = AUTO[key](model.hidden_size)
+        resolver.assume(f"parallel.{key}", size, "the Trainer's `auto`, in elements")
+        return size
+    resolver.assume(f"parallel.{key}", DEFAULTS[key], "DeepSpeed's default, in elements")
+    return DEFAULTS[key]
+
+
+def zero_to_dict(sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:
+    """The switches as keys of `parallel`: null where they mean nothing."""
+    zero = sharding.zero
+    assert zero is not None
+    found: dict[str, Any] = dict.fromkeys(words.ZERO_KEYS)
+    found["reduce_bucket_size"] = zero.reduce_bucket_size
+    found["overlap_comm"] = zero.overlap_comm
+    if sharding.kind == "zero3":
+        found |= {key: getattr(zero, key.removeprefix("stage3_")) for key in ONLY_STAGE_3}
+        found |= drives_to_dict(zero, offload)
+    return found
+
+
+def only_with_zero(resolver: Resolver) -> None:
+    """Refuse switches of ZeRO without ZeRO."""
+    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    for key in resolver.raw.zero or ():
+        stages = ", ".join(ZERO_STAGES)
+        fields.refuse(key, f"belongs to parallel.sharding {stages}", hint="leave it out, or --sharding zero2")
+
+
+def needs_a_stage(resolver: Resolver) -> None:
+    """Refuse DeepSpeed's engine without ZeRO, whose optimizers are others."""
+    fields = resolver.raw.fields
+    message = f"{resolver.raw.sharding or 'none'} is no stage of ZeRO, which is what the runtime {DEEPSPEED} is for"
+    fields.refuse("parallel.sharding", message, hint=f"one of {', '.join(ZERO_STAGES)}")

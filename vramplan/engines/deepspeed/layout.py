@@ -1,0 +1,303 @@
+"""How ZeRO lays out what it partitions: all trained parameters one after the other, cut into equal parts.
+
+Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/stage_1_and_2.py (DeepSpeedZeroOptimizer); deepspeed/runtime/utils.py,
+align_dense_tensors.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from vramplan.replay.autograd import backward
+from vramplan.replay.inputs import inputs_of, make_inputs
+from vramplan.replay.models import family
+from vramplan.replay.models.modules import Recipe, Segment
+from vramplan.replay.recorder import Node, Tape, Trained
+from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.values.job import Adapter
+
+ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)
+
+EARLY = {"opt": "final_layer_norm"}
+"""By family what its class creates before the blocks, though forward comes to it after them (modeling_opt.py)."""
+
+Place = tuple[int, int]  # the walk over blocks, and the block's number in it
+
+
+class Layout:
+    """Parameters one after the other in a flat buffer, padded, in as many equal parts as there are shards."""
+
+    def __init__(self, sizes: Sequence[int], shards: int) -> None:
+        self.sizes = tuple(sizes)  # elements of each parameter
+        self.shards = shards
+        self.starts = (0, *accumulate(sizes))
+        self.elements = self.starts[-1]
+        unit = ALIGNMENT * shards
+        self.padded = -(-self.elements // unit) * unit
+        self.part = self.padded // shards
+
+    def members(self, rank: int) -> range:
+        """The parameters of which something is in a part."""
+        low, high = rank * self.part, min((rank + 1) * self.part, self.elements)
+        if low >= high:
+            return range(0)
+        return range(bisect_right(self.starts, low) - 1, bisect_right(self.starts, high - 1))
+
+    def whole_elements(self, rank: int) -> int:
+        """Elements of the parameters of which something is in a part, each of them whole."""
+        members = self.members(rank)
+        return self.starts[members.stop] - self.starts[members.start] if members else 0
+
+    def slices(self, rank: int) -> list[int]:
+        """Elements of each parameter that are in a part."""
+        low, high = rank * self.part, (rank + 1) * self.part
+        return [min(self.starts[i + 1], high) - max(self.starts[i], low) for i in self.members(rank)]
+
+    def owners(self, one: int) -> list[tuple[int, int]]:
+        """The parts that a parameter lies in, and how many of its elements are in each."""
+        start, end = self.starts[one], self.starts[one + 1]
+        found = []
+        while start < end:
+            rank = start // self.part
+            until = min(end, (rank + 1) * self.part)
+            found.append((rank, until - start))
+            start = until
+        return found
+
+    def most_loaded(self, *, last: bool) -> int:
+        """The part whose parameters, whole, are most; of several such parts the last or the first."""
+        ranks = range(self.shards)
+        return max(reversed(ranks) if last else ranks, key=self.whole_elements)
+
+
+class Flush(NamedTuple):
+    """One time that a bucket of gradients is averaged."""
+
+    copies: tuple[int, ...]  # elements of each copy that is made of it, one after the other
+    own: tuple[int, ...]  # elements of each piece of it that belongs to this device's part
+
+    @property
+    def brings_own(self) -> bool:
+        """Whether something of it belongs to this device's part."""
+        return bool(self.own)
+
+
+def flushes(
+    layout: Layout, arrivals: Sequence[int], bucket: int, rank: int, *, by_parameter: bool = False
+) -> dict[int, Flush]:
+    """When buckets are averaged, by how many gradients have come until then.
+
+    A bucket is averaged when the next gradient has no room in it, and when all are there. Neighbouring pieces that
+    belong to one part are one piece, but not where each goes into a buffer of its own parameter.
+    Source: stage_1_and_2.py, reduce_independent_p_g_buckets_and_remove_grads, average_tensor, allreduce_and_scatter.
+    """
+    found: dict[int, Flush] = {}
+    members = layout.members(rank)
+    held: list[int] = []
+    elements = 0
+    for position, one in enumerate((*arrivals, None)):
+        if held and (one is None or elements + layout.sizes[one] > bucket):
+            copies = _copies(layout, held, bucket, rank if by_parameter else None)
+            mine = (
+                next(count for owner, count in layout.owners(each) if owner == rank) for each in held if each in members
+            )
+            found[position] = Flush(copies, tuple(mine))
+            held, elements = [], 0
+        if one is not None:
+            held.append(one)
+            elements += layout.sizes[one]
+    return found
+
+
+def _copies(layout: Layout, held: Sequence[int], bucket: int, own: int | None) -> tuple[int, ...]:
+    pieces: list[int] = []
+    before = -1
+    for one in held:
+        for owner, elements in layout.owners(one):
+            if owner == before and owner != own:
+                pieces[-1] += elements
+            else:
+                pieces.append(elements)
+            before = owner
+    copies, count, size = [], 0, 0
+    for piece in pieces:
+        count, size = count + 1, size + piece
+        if size > bucket:
+            copies.append(size if count > 1 else 0)
+            count = size = 0
+    copies.append(size if count > 1 else 0)
+    return tuple(size for size in copies if size)
+
+
+class Order(NamedTuple):
+    """What is to be known of a model's trained parameters before it runs, block by block."""
+
+    sizes: tuple[int, ...]  # elements
+    places: tuple[Place | None, ...]  # None: in no block
+    arrivals: tuple[int, ...]  # in which order backward completes their gradients
+    uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
+    made: tuple[int, ...] = ()  # the number of each parameter, as the replay makes them
+    trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
+
+
+def order_of(
+    recipe: Recipe,
+    trained: Trained | None,
+    key: tuple[object, ...],
+    *,
+    with_uses: bool = False,
+    asks_inputs: bool = False,
+) -> Order:
+    """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
+
+    `with_uses`: modules are followed too, those that checkpoints run again among them, and parameters that are not
+    trained have numbers like the others. `asks_inputs`: what the token embeddings give is asked for its gradient.
+    """
+    shape = recipe.shape
+    small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
+    if not with_uses:
+        segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
+        small = small._replace(segments=segments, recomputes_core=False)
+    return _order(small, _Key(trained, (*key, asks_inputs, with_uses)))
+
+
+class _Key:
+    """Carries what is trained beside what tells it apart."""
+
+    def __init__(self, trained: Trained | None, key: tuple[object, ...]) -> None:
+        self.trained, self.key = trained, key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@lru_cache(maxsize=16)
+def _order(recipe: Recipe, key: _Key) -> Order:
+    tape = Tape(1, direct=True)
+    tape.trained = key.trained
+    tape.asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
+    noted = _Noted(tape)
+    tape.sharding = noted
+    came: list[Parameter] = []
+    tape.after_accumulation = came.append
+    uses: list[tuple[Parameter, ...]] = []
+    if with_uses:
+        tape.linear_is_function = True
+        tape.uses = lambda inputs, fn: noting(uses, inputs, fn)
+        tape.before_recomputing = lambda node: noted_early(uses, node)
+        tape.input_reached = lambda table: uses.append((table,))
+    network = family(recipe.shape.family)(tape, recipe)
+    arguments, _ = make_inputs(tape, inputs_of(network, recipe))
+    output = network(*arguments)
+    loss = output.loss
+    del output
+    backward(tape, loss)
+    found = made = [one for one in tape.parameters if with_uses or one.node is not None]
+    early = EARLY.get(recipe.shape.family)
+    if early is not None:
+        inside = next((i for i, one in enumerate(found) if id(one) in noted.places), len(found))
+        moved = [one for one in found[inside:] if id(one) not in noted.places and one.name.startswith(early)]
+        found = [*found[:inside], *moved, *(one for one in found[inside:] if one not in moved)]
+    numbers = {id(one): i for i, one in enumerate(found)}
+    order = Order(
+        tuple(one.elements for one in found),
+        tuple(noted.places.get(id(one)) for one in found),
+        tuple(numbers[id(one)] for one in came),
+        tuple(tuple(numbers[id(one)] for one in module) for module in uses),
+        tuple(numbers[id(one)] for one in made),
+        tuple(one.node is not None for one in found),
+    )
+    tape.uses = tape.before_recomputing = tape.input_reached = None
+    tape.drop_leaves()
+    for one in tape.parameters:
+        one.node = one.grad = None
+    noted.tape = None
+    return order
+
+
+def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:
+    """The parameters among the operands of an operator, themselves or views of those that are trained."""
+    found = []
+    for one in inputs:
+        if one is None or one.storage is not None:
+            continue
+        parameter = one if type(one) is Parameter else one.node
+        if type(parameter) is Parameter and parameter not in found:
+            found.append(parameter)
+    return tuple(found)
+
+
+class Used:
+    """The backward of an operator: it says that its module is come to, and whether that was said already."""
+
+    def __init__(self, members: tuple[Any, ...], fn: Any, come: Callable[[tuple[Any, ...], bool], None]) -> None:
+        self.members, self.fn, self.come = members, fn, come
+        self.is_entered = False  # before a checkpoint ran again for its sake
+
+    def __call__(self, grad: Any, saved: Any) -> Any:
+        """Its gradients."""
+        self.come(self.members, self.is_entered)
+        return self.fn(grad, saved)
+
+
+def noting(uses: list[tuple[Parameter, ...]], inputs: Sequence[Any], fn: Any) -> Any:
+    """Note which parameters an operator has, now and when its backward runs."""
+    members = members_of(inputs)
+    if not members:
+        return fn
+    uses.append(members)
+    return Used(members, fn, lambda those, entered: None if entered else uses.append(those))
+
+
+def noted_early(uses: list[tuple[Parameter, ...]], node: Node) -> None:
+    """The module whose backward makes a checkpoint run again is come to before those inside."""
+    if type(node.fn) is Used:
+        uses.append(node.fn.members)
+        node.fn.is_entered = True
+
+
+class _Noted:
+    """Notes which parameters are in which block."""
+
+    every_block_of_a_checkpoint = False
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape: Tape | None = tape
+        self.walks = 0
+        self.places: dict[int, Place] = {}
+
+    def units(self, make: Any) -> Any:
+        """Each block as it is."""
+        walk, self.walks = self.walks, self.walks + 1
+
+        def build(number: int) -> Any:
+            assert self.tape is not None
+            start = len(self.tape.parameters)
+            block = make(number)
+            self.places.update((id(one), (walk, number)) for one in self.tape.parameters[start:])
+            return block
+
+        return build
+
+    def apart(self) -> list[int]:
+        """Every block is played on its own anyway."""
+        return []
+
+    def made(self, parameter: Parameter) -> None:
+        """Blocks are looked at as a whole."""
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """Nothing is gathered."""
+        return loss
+
+
+def key_of(frozen: tuple[str, ...], adapter: Adapter | None, quantization: str | None) -> tuple[object, ...]:
+    """What tells apart what is trained."""
+    return (frozen, adapter, quantization)

@@ -1,0 +1,61 @@
+"""Which walk a stage of ZeRO is, and what it is told of the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.engines.deepspeed.layout import order_of
+from vramplan.engines.deepspeed.zero import Policy, Zero
+from vramplan.replay.models.modules import Recipe
+from vramplan.replay.precision import Precision
+from vramplan.replay.recorder import Tape
+
+if TYPE_CHECKING:
+    from vramplan.replay.sharding import Shards
+    from vramplan.replay.step import Setup
+
+
+def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
+    """The walk of a job's stage."""
+    assert setup.sharding is not None
+    assert setup.sharding.zero is not None
+    key = (setup.frozen, setup.adapter, setup.quantization, setup.precision)
+    tape.gradients_resident = False
+    if setup.sharding.kind == "zero3":
+        from vramplan.engines.deepspeed import zero3, zero3_gathering  # only these jobs pay for it
+
+        order = order_of(recipe, tape.trained, key, with_uses=True, asks_inputs=tape.asks_inputs)
+        of_stage_3 = zero3_gathering.Policy(
+            setup.sharding.shards,
+            precision.weights,
+            setup.sharding.zero,
+            setup.model.blocks,
+            bias_first=setup.model.family == "gpt2",  # its layers are Conv1D
+            outer_modules=zero3_gathering.outer_modules(setup.adapter),
+        )
+        if setup.offload:
+            from vramplan.engines.deepspeed.zero3_offload import Offloaded3  # only these jobs pay for it
+
+            drive = setup.sharding.zero.parameter_drive
+            if drive is not None:
+                from vramplan.engines.deepspeed.zero3_drive import Swapped3
+
+                accumulating = setup.accumulating
+                return Swapped3(tape, of_stage_3, order, setup.offload, drive, accumulating=accumulating)
+            return Offloaded3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
+        return zero3.Zero3(tape, of_stage_3, order)
+    order = order_of(recipe, tape.trained, key)
+    policy = Policy(
+        partitions_gradients=setup.sharding.kind == "zero2",
+        shards=setup.sharding.shards,
+        dtype=precision.weights,
+        reduce_bucket_size=setup.sharding.zero.reduce_bucket_size,
+        overlap_comm=setup.sharding.zero.overlap_comm,
+        accumulating=setup.accumulating,
+        rank=setup.rank,
+    )
+    if setup.offload:
+        from vramplan.engines.deepspeed.offload import Offloaded  # only these jobs pay for it
+
+        return Offloaded(tape, policy, order)
+    return Zero(tape, policy, order)

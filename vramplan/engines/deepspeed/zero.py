@@ -1,0 +1,332 @@
+"""DeepSpeed's ZeRO, stages 1 and 2: each device steps its part of one flat buffer; gradients pass through a bucket.
+
+Every device has all weights in 16 bits. Stage 1 has whole gradients until backward is over, stage 2 those that are on
+their way into the bucket alone; of both the averaged gradients of a device's own part are kept in one buffer, in which
+each parameter that has something in the part is whole.
+
+To use it for parameters that tensor or pipeline parallelism has split already, give `Zero` the order of the local
+parameters (`zero_layout.Order`: their sizes, the blocks that they are in, the order of their gradients) and the number
+of data-parallel devices that share them; everything else follows.
+
+Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/stage_1_and_2.py (DeepSpeedZeroOptimizer); deepspeed/runtime/engine.py
+(DeepSpeedEngine.backward); deepspeed/ops/adam/fused_adam.py (FusedAdam).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from vramplan.engines.deepspeed.layout import Flush, Layout, Order, flushes
+from vramplan.engines.deepspeed.worst_device import Held, Worst
+from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.record import State
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.tensors import BYTE, FP32, FP64, DType, Parameter, Tensor
+
+COMMUNICATION = "communication"  # component of the answer
+
+OVERFLOW_BUFFER_BYTES = rounded(4)  # of FusedAdam: one int32 (_dummy_overflow_buf)
+NORM_BYTES = rounded(4)  # the total norm of the last step, which the engine keeps (_global_grad_norm)
+
+
+MOST_GRADIENTS = -1
+"""As a device: the one whose parameters, whole, are most."""
+
+
+class Policy(NamedTuple):
+    """What a job says of its partitions."""
+
+    partitions_gradients: bool  # stage 2
+    shards: int  # devices that share the states
+    dtype: DType  # of weights and gradients
+    reduce_bucket_size: int  # elements
+    overlap_comm: bool = False  # a second bucket is filled while the first is averaged
+    accumulating: bool = False  # earlier micro-steps have left gradients
+    scales_loss: bool = True
+    rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
+
+
+class Zero:
+    """The walk of one iteration: buckets, the part's own gradients, and the step."""
+
+    every_block_of_a_checkpoint = False
+    clips = True  # the norm of all gradients is taken whether they are clipped or not
+    ends_in_backward = False
+
+    def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
+        self.tape, self.policy, self.order = tape, policy, order
+        self.layout = Layout(order.sizes, policy.shards)
+        most = self.layout.most_loaded(last=policy.partitions_gradients)
+        follows = policy.rank is None and policy.shards > 1
+        self.rank = most if policy.rank is None or policy.rank == MOST_GRADIENTS else policy.rank
+        # stage 1 waits until all of backward is over, unless it is told to overlap
+        self.averages_as_they_come = policy.partitions_gradients or policy.overlap_comm
+        arrivals = order.arrivals if self.averages_as_they_come else sorted(order.arrivals)
+        self.flushes = flushes(self.layout, arrivals, policy.reduce_bucket_size, self.rank)
+        self.arrivals = arrivals
+        self.worst = self.follow() if follows else None
+        self.walks = 0
+        self.came = 0  # gradients until now
+        self.buckets: list[Tensor] = []
+        self.large: Parameter | None = None  # whose gradient has no room in any bucket
+        self.left: list[Tensor] = []  # such gradients that stage 1 has no use for, and keeps
+        self.held: Held | None = None  # what the device has that is looked at, where that changes
+        self.own: Tensor | None = None  # averaged gradients of the parameters of the part
+        self.earlier: Tensor | None = None  # those of earlier micro-steps
+        self.accumulated: dict[Parameter, Tensor] = {}  # whole gradients of earlier micro-steps
+        self.padding: Tensor | None = None
+        self.losses: list[Tensor] = []
+        tape.after_accumulation = self.arrived
+        if policy.accumulating and not policy.partitions_gradients:
+            tape.gradients_resident = True
+
+    def follow(self) -> Worst:
+        """The walk over the devices."""
+        return Worst(self.layout, self.policy, self.arrivals, self.flushes)
+
+    # ------------------------------------------------------------------------------------------------ the model
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Blocks stay what they are."""
+        self.walks += 1
+        return make
+
+    def apart(self) -> list[int]:
+        """The blocks of this walk in whose backward a bucket is averaged, or that bring the first gradient."""
+        if not self.averages_as_they_come:
+            return []
+        coming = [one for one in (0, *self.flushes) if one < len(self.arrivals)]
+        places = [self.order.places[self.arrivals[one]] for one in coming]
+        return sorted({place[1] for place in places if place is not None and place[0] == self.walks - 1})
+
+    def made(self, parameter: Parameter) -> None:
+        """Stage 1: earlier micro-steps left a gradient of it."""
+        if self.tape.gradients_resident and parameter.node is not None:
+            made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
+            self.accumulated[parameter] = made
+
+    def before_model(self) -> None:
+        """Earlier micro-steps left gradients: stage 1 whole ones, and its bucket; stage 2 those of the part."""
+        for one in self.tape.parameters:
+            self.made(one)
+        if not self.policy.accumulating:
+            return
+        if self.policy.partitions_gradients:
+            self.earlier = self._own_gradients()
+        else:
+            self._make_buckets()
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The loss itself."""
+        return loss
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """The loss over the number of micro-steps, and scaled.
+
+        Source: engine.py, DeepSpeedEngine.backward; base_optimizer.py, ZeROOptimizer.scale_if_loss.
+        """
+        mean = mul_scalar(loss)
+        scaled = mul_scalar(mean)
+        self.losses = [loss, mean, scaled]
+        return scaled
+
+    # ----------------------------------------------------------------------------------------------- gradients
+    def _make_buckets(self) -> None:
+        """Source: stage_1_and_2.py, setup_buckets."""
+        policy = self.policy
+        size = (policy.reduce_bucket_size,)
+        for _ in range(2 if policy.overlap_comm else 1):
+            self.buckets.append(self.tape.new("empty", size, policy.dtype, False, category=COMMUNICATION))
+
+    def _own_gradients(self) -> Tensor:
+        """Source: stage_1_and_2.py, copy_grads_in_partition."""
+        size = (self.layout.whole_elements(self.rank),)
+        return self.tape.new("empty", size, self.policy.dtype, False, category="gradients")
+
+    def arrived(self, parameter: Parameter) -> None:
+        """A gradient is complete: stage 2 puts it into the bucket, where there is room.
+
+        Source: stage_1_and_2.py, process_gradients, reduce_independent_p_g_buckets_and_remove_grads.
+        """
+        if not self.buckets:
+            self._make_buckets()
+        if not self.averages_as_they_come:
+            return
+        flush = self.flushes.get(self.came)
+        if flush is not None:
+            self._average(flush)
+        if parameter in self.accumulated:
+            parameter.grad = self.accumulated.pop(parameter)
+        if parameter.elements > self.policy.reduce_bucket_size:
+            self.large = parameter
+            self.set_aside(parameter)
+        else:
+            parameter.grad = None
+        self.came += parameter.copies
+
+    def set_aside(self, parameter: Parameter) -> None:
+        """A gradient that has no room in any bucket stays where it is."""
+
+    def keep_own(self, flush: Flush) -> None:
+        """What belongs to the device's part is copied into its buffer."""
+        if self.own is None:
+            self.own = self._own_gradients()
+
+    def _average(self, flush: Flush) -> None:
+        """Source: stage_1_and_2.py, reduce_ipg_grads, allreduce_bucket."""
+        for elements in flush.copies:
+            copy = self.tape.new("cat", (elements,), self.policy.dtype, False, category=COMMUNICATION)
+            del copy
+        self.keep(flush)
+        if self.large is not None:
+            if self.worst is None and not flush.brings_own and not self.policy.partitions_gradients:
+                assert self.large.grad is not None
+                self.left.append(self.large.grad)
+            self.large.grad = None
+            self.large = None
+            if self.worst is not None:
+                self.look_at(self.worst.left(flush))
+
+    def keep(self, flush: Flush) -> None:
+        """What the device keeps of a bucket that was averaged."""
+        if self.worst is not None:
+            self.look_at(self.worst.kept(flush))
+        elif flush.brings_own:
+            self.keep_own(flush)
+
+    def look_at(self, held: Held) -> None:
+        """Go over to the device that holds most now: what the one before had goes, and what this one has is there."""
+        if held == self.held:
+            return
+        had_earlier = self.earlier is not None
+        self.own = self.earlier = None
+        self.left.clear()
+        self.rank, self.held = held.rank, held
+        self.tape.looked_at.append((len(self.tape.events), held.rank))
+        if had_earlier:
+            self.earlier = self._own_gradients()
+        if held.has_own:
+            self.own = self._own_gradients()
+        for one in held.left:
+            size = (self.layout.sizes[one],)
+            self.left.append(self.tape.new("gradients", size, self.policy.dtype, False, category="gradients"))
+
+    def after_backward(self) -> list[Parameter]:
+        """Stage 1 averages all gradients, in the order of the parameters; stage 2 what is left in the bucket.
+
+        Source: stage_1_and_2.py, reduce_gradients and independent_gradient_partition_epilogue.
+        """
+        if self.averages_as_they_come:
+            last = self.flushes.get(len(self.arrivals))
+            if last is not None:
+                self._average(last)
+            for one in self.tape.parameters:
+                one.grad = None
+        else:
+            self._average_all()
+        self.losses.clear()
+        if self.earlier is not None:
+            self.own, self.earlier = self.earlier, None
+        if self.worst is not None:
+            self.look_at(self.worst.averaged())
+        self._pad()
+        self.buckets.clear()
+        self.left.clear()
+        return [*self._parts(), *(one for one in self.tape.parameters if one.node is None and not one.idle)]
+
+    def _pad(self) -> None:
+        missing = self.layout.part - sum(self.layout.slices(self.rank))
+        if missing:
+            self.padding = self.tape.new("zeros", (missing,), self.policy.dtype, False, category="gradients")
+
+    def _average_all(self) -> None:
+        """Whole gradients go into the bucket one by one; each is freed when it is there."""
+        sizes = [rounded(one * self.policy.dtype.itemsize) for one in self.order.sizes]
+        bounds = [0, *self.flushes]
+        groups = [self.arrivals[low:high] for low, high in pairwise(bounds)]
+        amounts = [sum(sizes[one] for one in group) for group in groups]
+        held = self._let_go()
+        if amounts:
+            amounts[-1] += held - sum(amounts)  # a gradient may be a view of something larger
+        waiting = [self._booked(amount) for amount in amounts]
+        waiting.reverse()
+        for group, flush in zip(groups, self.flushes.values(), strict=True):
+            large = self.order.sizes[group[0]] > self.policy.reduce_bucket_size
+            if large:
+                self._average(flush)
+                if self.worst is None and not flush.brings_own:
+                    self.left.append(waiting[-1])
+            waiting.pop()
+            if large and self.worst is not None:
+                self.look_at(self.worst.left(flush))
+            if not large:
+                self._average(flush)
+
+    def _let_go(self) -> int:
+        """Forget all gradients, and say how many bytes they were: they are booked anew, in groups."""
+        storages: dict[int, int] = {}
+        for one in self.tape.parameters:
+            gradient = self.accumulated.get(one) or one.grad
+            if gradient is not None and gradient.storage is not None:
+                storages[gradient.storage.index] = self.tape.size_of(gradient.storage) * one.copies
+        self.accumulated.clear()
+        for one in self.tape.parameters:
+            one.grad = None
+        return sum(storages.values())
+
+    def _booked(self, size: int) -> Tensor:
+        made = self.tape.new("gradients", (size,), BYTE, False, category="gradients")
+        assert made.storage is not None
+        self.tape.relabelled.add(made.storage.index)
+        return made
+
+    # ------------------------------------------------------------------------------------------------- the step
+    def _parts(self) -> list[Parameter]:
+        """The part of the flat buffer, as the optimizer sees it."""
+        return [Parameter(self.tape, "flat", (self.layout.part,), self.policy.dtype, 1, True)]
+
+    def before_step(self) -> None:
+        """The norm of the part's gradients, one by one in fp64; then they are one flat gradient, in fp32.
+
+        Source: stage_1_and_2.py, step, get_grad_norm_direct; deepspeed/runtime/utils.py, get_norm_dtype.
+        """
+        tape, layout = self.tape, self.layout
+        if self.worst is not None:
+            self.padding = None
+            self.look_at(self.worst.stepping())
+            self._pad()
+        tape.category = "temporaries"
+        slices = layout.slices(self.rank)
+        norms: list[Tensor] = []
+        for elements in slices:
+            wide = tape.new("_to_copy", (elements,), FP64, False)
+            norms.append(tape.new("linalg_vector_norm", (), FP64, False))
+            del wide
+        norms.clear()
+        scaled = tape.new("where", (), FP32, False)
+        total = tape.new("div", (), FP32, False)
+        tensors = len(slices) + (self.padding is not None)
+        flat = (
+            tape.new("cat", (layout.part,), self.policy.dtype, False, category="gradients") if tensors > 1 else self.own
+        )
+        self.fp32: Tensor | None = flat
+        if self.policy.dtype is not FP32:
+            self.fp32 = tape.new("_to_copy", (layout.part,), FP32, False, category="gradients")
+        del flat
+        self.own = self.padding = None
+        del scaled, total
+
+    def after_step(self) -> None:
+        """The flat gradient goes."""
+        self.fp32 = None
+
+    def states(self) -> list[State]:
+        """The flat buffer beside the part that is counted with the weights, and two scalars."""
+        layout, itemsize = self.layout, self.policy.dtype.itemsize
+        rest = rounded(layout.padded * itemsize) - rounded(layout.part * itemsize)
+        return [State("weights", rest, 0), State("optimizer", OVERFLOW_BUFFER_BYTES + NORM_BYTES, 0)]
+
+    def drop(self) -> None:
+        """Nothing more will be asked."""
+        self.accumulated.clear()

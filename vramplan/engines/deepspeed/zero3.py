@@ -1,0 +1,219 @@
+"""DeepSpeed's ZeRO, stage 3: what stages 1 and 2 share, and the parameters too (zero3_gathering.py).
+
+Each device holds a part of every parameter, of its averaged gradient and of its states. Parameters that are not trained
+have no gradient and no states, and their parts are in no buffer.
+
+Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/stage3.py (DeepSpeedZeroOptimizer_Stage3);
+deepspeed/runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+from vramplan.engines.deepspeed.layout import Order
+from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
+from vramplan.engines.deepspeed.zero3_gathering import Gathering, Policy
+from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.record import State
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.tensors import BOOL, FP16, FP32, FP64, Parameter, Tensor
+
+
+class Zero3(Gathering):
+    """The walk of one iteration: gradients are reduced to the parts of their devices, which step them."""
+
+    every_block_of_a_checkpoint = False
+    clips = True
+    ends_in_backward = False
+
+    def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
+        super().__init__(tape, policy, order)
+        self.bucket: list[int] = []  # numbers of the parameters whose gradients wait to be reduced
+        self.filled = 0
+        self.large: Parameter | None = None
+        self.waiting: dict[int, Parameter] = {}  # biases that come after their weights, by these
+        self.losses: list[Tensor] = []
+        self.norms: list[Tensor] = []
+        tape.after_accumulation = self.arrived
+
+    # ------------------------------------------------------------------------------------------------ the model
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Blocks stay what they are."""
+        return make
+
+    def apart(self) -> list[int]:
+        """What is there of the next block when one runs is different each time."""
+        return list(range(self.policy.blocks))
+
+    def made(self, parameter: Parameter) -> None:
+        """Parameters are told apart by their numbers."""
+
+    def before_model(self) -> None:
+        """Small parameters are there, and the modules that hold the others begin to gather them."""
+        self._gather_small()
+        for _ in range(self.policy.outer_modules):
+            self._prefetch()
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The loss itself."""
+        self._let_go()
+        return loss
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """The loss over the number of micro-steps, and scaled.
+
+        Source: engine.py, DeepSpeedEngine.backward; base_optimizer.py, ZeROOptimizer.scale_if_loss.
+        """
+        mean = mul_scalar(loss)
+        scaled = mul_scalar(mean)
+        self.losses = [loss, mean, scaled]
+        return scaled
+
+    # --------------------------------------------------------------------------------------------- the gradients
+    def arrived(self, parameter: Parameter) -> None:
+        """A gradient goes into the bucket, where there is room.
+
+        Source: stage3.py, reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
+        """
+        number = self._number(parameter)
+        if number in self.after:
+            self.waiting[self.after[number]] = parameter
+            return
+        self._add(parameter)
+        bias = self.waiting.pop(number, None)
+        if bias is not None:
+            self._add(bias)
+
+    def _add(self, parameter: Parameter) -> None:
+        limit = self.policy.zero.reduce_bucket_size
+        if self.bucket and self.filled + parameter.elements > limit:
+            self._reduce()
+        if self.filled + parameter.elements <= limit:
+            parameter.grad = None
+        else:
+            self.large = parameter
+        self.bucket.append(self._number(parameter))
+        self.filled += parameter.elements
+
+    def _reduce(self) -> None:
+        """Source: coalesced_collectives.py, reduce_scatter_coalesced."""
+        shards, sizes = self.policy.shards, [self.sizes[one] for one in self.bucket]
+        copy: Tensor | None = None
+        if len(sizes) > 1 or sizes[0] % shards:
+            padding = [
+                self._new("empty", part - max(0, min(part, size - rank * part)), COMMUNICATION)
+                for size, part in ((size, -(-size // shards)) for size in sizes if size % shards)
+                for rank in range((size // part), shards)
+                if size - rank * part < part
+            ]
+            copy = self._new("cat", sum(-(-size // shards) for size in sizes) * shards, COMMUNICATION)
+            del padding
+        self.keep_own(sorted(self.bucket))
+        del copy
+        if self.large is not None:
+            self.large.grad = None
+            self.large = None
+        self.bucket.clear()
+        self.filled = 0
+
+    def keep_own(self, members: Sequence[int]) -> None:
+        """The device's parts of averaged gradients go into a buffer that is there already."""
+
+    def after_backward(self) -> list[Parameter]:
+        """The last gradients are reduced, and what is still whole goes.
+
+        Source: stage3.py, independent_gradient_partition_epilogue.
+        """
+        self.tape.uses = self.tape.before_recomputing = self.tape.input_reached = None
+        if self.bucket:
+            self._reduce()
+        self._let_go()
+        for one in [one for one in self.whole if not self.stays[one]]:
+            del self.whole[one]
+        self.coming.clear()
+        self.losses.clear()
+        return [Parameter(self.tape, "flat", (group,), self.policy.dtype, 1, True) for group in self.groups()]
+
+    def counts(self) -> list[int]:
+        """How many parameters each group of parts has that is stepped at a time.
+
+        Source: stage3.py, _create_fp16_sub_groups.
+        """
+        limit = self.policy.zero.sub_group_size
+        parts = self.trained_parts
+        if limit >= sum(parts):
+            return [len(parts)]
+        found, count, size = [], 0, 0
+        for part in parts:
+            count, size = count + 1, size + part
+            if size >= limit:
+                found.append(count)
+                count = size = 0
+        return [*found, count] if count else found
+
+    def groups(self) -> list[int]:
+        """Elements of each of these groups."""
+        ends = (0, *accumulate(self.counts()))
+        parts = self.trained_parts
+        return [sum(parts[low:high]) for low, high in pairwise(ends)]
+
+    @property
+    def trained_parts(self) -> list[int]:
+        """Elements of the parts of what is trained."""
+        return [self.parts[one] for one in self.trained]
+
+    # ------------------------------------------------------------------------------------------------- the step
+    def before_step(self) -> None:
+        """Everything is partitioned; the norm is taken part by part in fp64, and each group is stepped in fp32.
+
+        Source: stage3.py, step, has_overflow, get_grad_norm_direct and _prepare_fp32_grad_for_sub_group.
+        """
+        self.whole.clear()
+        tape = self.tape
+        tape.category = "temporaries"
+        for name in ("isinf", "isnan") if self.policy.dtype is FP16 else ():  # whose loss is scaled
+            found = tape.new(name, (sum(self.trained_parts),), BOOL, False)
+            del found
+        norms: list[Tensor] = []
+        for part in self.trained_parts:
+            wide = tape.new("_to_copy", (part,), FP64, False)
+            norms.append(tape.new("norm", (), FP64, False))
+            del wide
+        norms.clear()
+        # a norm of each group, that of all, and that of the last step
+        self.norms = [tape.new("where", (), FP64, False) for _ in range(len(self.groups()) + 2)]
+        for group in self.groups():
+            flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
+            wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")
+            del flat, wide
+
+    def after_step(self) -> None:
+        """Small parameters are gathered again, each by itself.
+
+        Source: stage3.py, _post_step; partition_parameters.py, _allgather_params_coalesced.
+        """
+        self._gather_small()
+        self.norms.clear()
+        self.whole.clear()
+
+    def states(self) -> list[State]:
+        """The parts of the gradients, the bucket, and what groups of parts leave of the flat buffer.
+
+        Parts of what is not trained are in no buffer.
+        """
+        itemsize = self.policy.dtype.itemsize
+        whole = rounded(sum(self.trained_parts) * itemsize)
+        rest = whole - sum(rounded(group * itemsize) for group in self.groups())
+        return [
+            State("weights", rest + self.frozen_bytes, 0),
+            State("gradients", whole, 0),
+            State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
+            State("optimizer", OVERFLOW_BUFFER_BYTES + NORM_BYTES + rounded(1), 0),
+        ]
+
+    def drop(self) -> None:
+        """Nothing more will be asked."""
+        self.numbers.clear()

@@ -1,0 +1,299 @@
+"""Parameters under stage 3 of DeepSpeed's ZeRO: gathered module by module ahead of their use, and when they go.
+
+Each device holds a part of every parameter. A module's parameters are gathered when it is come to, and the next ones
+ahead of time, up to a number of elements; they go after the module, unless one that comes soon needs them again. Small
+parameters stay whole.
+
+Parameters that are not trained are cut and gathered like the others, and each part lies by itself. Those that a
+checkpoint gathers again belong to the module whose backward made it run again: they wait until that is over, and then
+go, whatever comes next.
+
+Where one device has everything, nothing is gathered: a module looks at what is there.
+
+What is followed are the modules that have parameters: `fetch_sub_module` also runs for those that only contain others,
+which gathers no more, but sooner.
+
+Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/partitioned_param_coordinator.py (PartitionedParameterCoordinator),
+partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle, NoGatherHandle).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+from vramplan.engines.deepspeed.layout import Order, Used, members_of
+from vramplan.engines.deepspeed.zero import COMMUNICATION
+from vramplan.replay.autograd import unpacked
+from vramplan.replay.recorder import Node, Tape, rounded
+from vramplan.replay.tensors import DType, Parameter, Tensor
+from vramplan.values.job import Adapter
+from vramplan.values.parallel import Zero
+
+GATHERED = "gathered"  # component of the answer
+
+LINEAR = 2  # parameters of a linear layer with a bias
+
+OUTER_MODULES = 2  # around all that has parameters: the model, and the model with its head
+OUTER_MODULES_OF_PEFT = 2  # around those: PeftModel and LoraModel
+
+MAX_REUSE_DISTANCE = 1_000_000_000  # elements (deepspeed/runtime/zero/config.py, stage3_max_reuse_distance)
+
+
+def outer_modules(adapter: Adapter | None) -> int:
+    """How many modules are around all that has parameters."""
+    return OUTER_MODULES + (0 if adapter is None else OUTER_MODULES_OF_PEFT)
+
+
+class Policy(NamedTuple):
+    """What a job says of its partitions."""
+
+    shards: int
+    dtype: DType  # of weights and gradients
+    zero: Zero
+    blocks: int
+    bias_first: bool = False  # linear layers are Conv1D, whose gradients are autograd's own
+    outer_modules: int = OUTER_MODULES
+
+
+class Handle:
+    """One collective: the buffer that it writes lives until each of its parameters has been waited for."""
+
+    def __init__(self, members: Sequence[int], buffer: Tensor | None) -> None:
+        self.members, self.buffer = tuple(members), buffer
+        self.arrived: dict[int, Tensor | None] = {}  # where one device has all: what was copied to it
+        self.is_complete = False
+
+
+class Gathering:
+    """The walk of one iteration over modules: what is gathered, and when it goes."""
+
+    def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
+        self.tape, self.policy, self.order = tape, policy, order
+        self.sizes, self.parts = order.sizes, [-(-size // policy.shards) for size in order.sizes]
+        self.stays = [size <= policy.zero.param_persistence_threshold for size in order.sizes]
+        self.trained = [one for one, is_trained in enumerate(order.trained) if is_trained]
+        self.frozen = frozenset(range(len(order.sizes))).difference(self.trained)
+        self.before = (0, *accumulate(sum(order.sizes[one] for one in module) for module in order.uses))
+        self.comes: dict[int, list[int]] = {}  # at which steps a parameter is used
+        for step, module in enumerate(order.uses):
+            for one in module:
+                self.comes.setdefault(one, []).append(step)
+        self.queue = deque((one, step) for step, module in enumerate(order.uses) for one in sorted(module))
+        self.fetched_for = [-1] * len(order.sizes)  # the last step that a parameter is known to be needed for
+        self.step = 0
+        self.live = 0  # elements that are gathered
+        self.whole: dict[int, Tensor | None] = {}  # None: the part is the whole
+        self.coming: dict[int, Handle] = {}
+        self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
+        self.recomputed: set[int] = set()  # those not trained that a checkpoint has gathered again
+        self.is_over = False  # the module whose backward made the checkpoint run again
+        self.numbers: dict[int, int] = {}
+        # biases, and the weights whose gradients come before theirs, as one function of DeepSpeed returns both
+        # (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3.backward)
+        self.after: dict[int, int] = {}
+        self.pairs = frozenset(pairwise(order.arrivals))
+        tape.uses, tape.before_recomputing, tape.input_reached = self.used, self.recomputing, self.reached
+        tape.linear_is_function = True
+
+    def used(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
+        """An operator is about to run: its module's parameters have to be there, now and in its backward."""
+        self._let_go()
+        members = tuple(self._number(one) for one in members_of(inputs))
+        if members:
+            self._fetch(members)
+        sums: Tensor | None = None
+        if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
+            bias, weight = members  # an addmm
+            sums = inputs[0]
+            if (bias, weight) in self.pairs:
+                self.after[bias] = weight
+
+        # a module whose inputs need no gradients is never told that its backward is over (release_backward_leftovers)
+        is_told = any(one is not None and one.storage is not None and one.node is not None for one in inputs)
+
+        def backward_fn(grad: Any, saved: Any) -> Any:
+            if members and not is_told:
+                self.leaving = ()
+            if self.recomputed:
+                self.is_over = True
+            if self.tape.host:  # the hook of a module runs before its first node asks for what it has saved
+                saved = unpacked(saved)
+            found = fn(grad, saved)
+            if sums is None or found[0] is None:
+                return found
+            # the function has the gradient of the bias before it lets go of what was saved
+            return (self.tape.new("sum", sums.shape, found[0].dtype, False), *found[1:])
+
+        return Used(members, backward_fn, self._come)
+
+    def _come(self, members: tuple[int, ...], entered: bool = False) -> None:
+        """Backward comes to a module, or back to the one that a checkpoint ran again for.
+
+        Recomputation stops inside that module, which is therefore not over.
+        """
+        if entered and members:
+            self.leaving = members
+            return
+        self._let_go()
+        if members:
+            self._fetch(members)
+
+    def reached(self, table: Parameter) -> None:
+        """Backward comes to the token embeddings whose output was asked for its gradient: nothing tells their end."""
+        self._come((self._number(table),))
+        self.leaving = ()
+
+    def recomputing(self, node: Node) -> None:
+        """A checkpoint is about to run again for the sake of a module, which is come to first.
+
+        Source: partitioned_param_coordinator.py, update_recompute_parameters.
+        """
+        if type(node.fn) is Used:
+            self._come(node.fn.members)
+            node.fn.is_entered = True
+        self.leaving = ()
+
+    def _number(self, parameter: Parameter) -> int:
+        if not self.numbers:
+            self.numbers = {}
+        found = self.numbers.get(id(parameter))
+        if found is None:
+            known = zip(self.tape.parameters, self.order.made, strict=False)  # blocks are yet to be made
+            self.numbers = {id(one): number for one, number in known}
+            found = self.numbers[id(parameter)]
+        return found
+
+    def _fetch(self, members: tuple[int, ...]) -> None:
+        """Source: partitioned_param_coordinator.py, _fetch_sub_module_impl."""
+        self._gather([one for one in members if one not in self.whole and one not in self.coming])
+        for one in members:
+            handle = self.coming.pop(one, None)
+            if handle is not None:
+                self._wait(handle)
+        if self.tape.recomputing is not None:
+            self.recomputed.update(self.frozen.intersection(members))
+        missing = sum(self.fetched_for[one] < self.step for one in members)
+        seen: set[int] = set()
+        while self.queue and len(seen) < missing:
+            one, step = self.queue.popleft()
+            self.fetched_for[one] = step
+            seen.add(one)
+        self._prefetch()
+        self.step += 1
+        self.leaving = members
+
+    def _prefetch(self) -> None:
+        """Gather what comes next, up to a number of elements."""
+        zero = self.policy.zero
+        room = min(zero.max_live_parameters - self.live, zero.prefetch_bucket_size)
+        ahead: list[int] = []
+        elements = 0
+        while self.queue and elements < room and not self._is_away(self.queue[0][0]):
+            one, step = self.queue.popleft()
+            self.fetched_for[one] = max(self.fetched_for[one], step)
+            if one not in self.whole and one not in self.coming and one not in ahead:
+                ahead.append(one)
+                elements += self.sizes[one]
+        self._gather(ahead)
+
+    def _is_away(self, one: int) -> bool:
+        """Whether a part is where it cannot be gathered from."""
+        return False
+
+    def _gather(self, wanted: Sequence[int]) -> None:
+        """One parameter is gathered where it will be; of several each is copied out of the buffer.
+
+        Source: partition_parameters.py, all_gather_coalesced.
+        """
+        if not wanted:
+            return
+        self.live += sum(self.sizes[one] for one in wanted)
+        shards = self.policy.shards
+        if shards == 1:
+            self._look_at(wanted)
+            return
+        buffer = self._new("all_gather", sum(self.parts[one] for one in wanted) * shards, COMMUNICATION)
+        handle = Handle(sorted(wanted), buffer)
+        del buffer
+        for one in wanted:
+            self.coming[one] = handle
+
+    def _look_at(self, wanted: Sequence[int]) -> None:
+        """One device has the whole parameters."""
+        handle = Handle(wanted, None)
+        for one in wanted:
+            handle.arrived[one] = self._arrive(one)
+            self.coming[one] = handle
+
+    def _arrive(self, one: int, category: str = GATHERED) -> Tensor | None:
+        """What is whole where nothing is gathered: nothing new."""
+        return None
+
+    def _wait(self, handle: Handle) -> None:
+        """Source: partition_parameters.py, AllGatherCoalescedHandle.wait."""
+        if handle.is_complete:
+            return
+        handle.is_complete = True
+        if self.policy.shards == 1:
+            for one in handle.members:
+                self.whole[one] = handle.arrived.get(one)
+            handle.arrived.clear()
+            return
+        if len(handle.members) == 1:
+            assert handle.buffer is not None
+            self.tape.relabel(handle.buffer, GATHERED)
+            self.whole[handle.members[0]] = handle.buffer
+            return
+        for one in handle.members:
+            self.whole[one] = self._new("cat", self.sizes[one], GATHERED)
+
+    def _let_go(self) -> None:
+        """The module is over: its parameters go, but for those that are needed again soon.
+
+        Source: partitioned_param_coordinator.py, __params_to_release.
+        """
+        members, self.leaving = self.leaving, ()
+        for one in members:
+            if one in self.recomputed:
+                continue  # it belongs to the module whose backward made it run again
+            if self.stays[one] or self.fetched_for[one] > self.step or one not in self.whole:
+                continue
+            steps = self.comes[one]
+            at = bisect_right(steps, self.step - 1)
+            if at < len(steps) and self.before[steps[at]] - self.before[self.step] < MAX_REUSE_DISTANCE:
+                continue
+            self._drop(one)
+        if self.is_over:
+            for one in sorted(self.recomputed):
+                if one in self.whole and not self.stays[one]:
+                    self._drop(one)
+            self.recomputed.clear()
+            self.is_over = False
+
+    def _drop(self, one: int) -> None:
+        del self.whole[one]
+        self.live -= self.sizes[one]
+
+    def _gather_small(self) -> None:
+        for one, stays in enumerate(self.stays):
+            if stays:
+                self.whole[one] = self._small(one)
+
+    def _small(self, one: int) -> Tensor | None:
+        """A parameter that is always whole."""
+        shards = self.policy.shards
+        if shards == 1:
+            return self._arrive(one, "weights")
+        return self._new("all_gather", self.parts[one] * shards, "weights")
+
+    @property
+    def frozen_bytes(self) -> int:
+        """The parts of what is not trained, each a tensor of its own."""
+        return sum(rounded(self.parts[one] * self.policy.dtype.itemsize) for one in self.frozen)
+
+    def _new(self, operator: str, elements: int, category: str) -> Tensor:
+        return self.tape.new(operator, (elements,), self.policy.dtype, False, category=category)

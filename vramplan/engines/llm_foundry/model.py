@@ -1,0 +1,168 @@
+"""MPT as llm-foundry computes it (llmfoundry/models/mpt/modeling_mpt.py and llmfoundry/models/layers of 0.6): learned
+positions, biases, layer norms in 16 bits, flash-attn on sequences without padding, and its loss.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.engines.llm_foundry.operators import (
+    flash_attention_of_rows,
+    fused_cross_entropy,
+    index_first_axis,
+    low_precision_layer_norm,
+    pad_input,
+    padding_info,
+    total,
+)
+from vramplan.replay.models.modules import EMBEDDINGS, NORMS, Linear, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.operators.basic import add, div_by, dropout, embedding, gelu, linear
+from vramplan.replay.operators.indexing import unsqueeze
+from vramplan.replay.operators.views import split, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import BOOL, INT64, Tensor
+from vramplan.values.model import ModelShape
+
+LAYERS_OF_A_BLOCK = 4  # linear ones
+HEAD_MULTIPLE = 8  # of the elements of a head: flash-attn pads others
+
+
+class LowPrecisionLayerNorm:
+    """LPLayerNorm."""
+
+    def __init__(self, tape: Tape, name: str, recipe: Recipe) -> None:
+        width = (recipe.shape.hidden_size,)
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", width, recipe.weight_dtype)
+            self.bias = tape.parameter(f"{name}.bias", width, recipe.weight_dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return low_precision_layer_norm(x, self.weight, self.bias)
+
+
+class TELinear(Linear):
+    """te.Linear, which `fc_type: te` puts in place of every `nn.Linear` of a block."""
+
+    def base(self, x: Tensor) -> Tensor:
+        """The layer as it is in the model."""
+        from vramplan.replay.operators.transformer_engine import te_linear  # only jobs in fp8 pay for it
+
+        assert self.bias is not None
+        return te_linear(x, self.weight, self.bias)
+
+
+class Attention:
+    """MultiheadAttention, with flash_attn_fn: queries, keys and values are copied row by row, and so is its result."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.recipe = recipe
+        layer = TELinear if recipe.float8 else Linear
+        self.Wqkv = layer(tape, "attn.Wqkv", width, 3 * width, dtype, bias=True)
+        self.out_proj = layer(tape, "attn.out_proj", width, width, dtype, bias=True)
+
+    def __call__(self, x: Tensor, padding: tuple[Tensor, ...]) -> Tensor:
+        batch, length, width = x.shape
+        places_q, ends_q, places_k, ends_k, places_v = padding
+        _qkv = self.Wqkv(x)
+        query, key, value = split(_qkv, width)
+        context = self.flash(query, key, value, (places_q, places_k, places_v), (ends_q, ends_k))
+        context = view(context, (batch, length, width))
+        return self.out_proj(context)
+
+    def flash(
+        self, query: Tensor, key: Tensor, value: Tensor, places: tuple[Tensor, ...], ends: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """flash_attn_fn, whose locals go when it returns."""
+        shape = self.recipe.shape
+        batch, length, width = query.shape
+        flat, heads = (batch * length, width), (batch * length, shape.attention_heads, shape.head_size)
+        pairs = zip((query, key, value), places, strict=True)
+        rows = [view(index_first_axis(view(x, flat), at), heads) for x, at in pairs]
+        _unpadded = flash_attention_of_rows(rows[0], rows[1], rows[2], length, ends)
+        return pad_input(view(_unpadded, flat), places[0])
+
+
+class Block:
+    """MPTBlock."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, padding: tuple[Tensor, ...]) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.padding, self.p = padding, recipe.hidden_dropout
+        self.norm_1 = LowPrecisionLayerNorm(tape, "norm_1", recipe)
+        self.attn = Attention(tape, recipe)
+        self.norm_2 = LowPrecisionLayerNorm(tape, "norm_2", recipe)
+        layer = TELinear if recipe.float8 else Linear
+        self.up_proj = layer(tape, "ffn.up_proj", shape.hidden_size, shape.intermediate_size, dtype, bias=True)
+        self.down_proj = layer(tape, "ffn.down_proj", shape.intermediate_size, shape.hidden_size, dtype, bias=True)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        _a = self.norm_1(x)
+        _b = self.attn(_a, self.padding)
+        x = add(x, dropout(_b, self.p))
+        _m = self.norm_2(x)
+        _n = self.down_proj(gelu(self.up_proj(_m)))
+        return add(x, dropout(_n, self.p))
+
+
+class MPT:
+    """ComposerMPTCausalLM, with its loss."""
+
+    no_eager_attention = "llm-foundry calls flash-attn"
+    prefetches_after = True  # Composer asks FSDP for BACKWARD_POST
+
+    @staticmethod
+    def stands_for(shape: ModelShape) -> bool:
+        """Whether it is an MPT with learned positions, and heads as flash-attn takes them."""
+        return shape.task == "lm" and shape.positions == "learned" and shape.head_size % HEAD_MULTIPLE == 0
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.tape, self.recipe = tape, recipe
+        with tape.building(EMBEDDINGS):
+            self.wte = tape.parameter("wte.weight", (shape.vocabulary_size, shape.hidden_size), dtype)
+            self.wpe = tape.parameter("wpe.weight", (shape.max_positions, shape.hidden_size), dtype)
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers of the module."""
+        if not self.recipe.float8:
+            return []
+        from vramplan.replay.operators.transformer_engine import kept_by  # only jobs in fp8 pay for it
+
+        return kept_by(LAYERS_OF_A_BLOCK * self.recipe.shape.layers)
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        recipe = self.recipe
+        hidden = self.transformer(input_ids)
+        logits = linear(hidden, output_embedding(self.tape, recipe, self.wte))
+        return Output(self.loss(logits, labels), logits)
+
+    def transformer(self, input_ids: Tensor) -> Tensor:
+        """MPTModel.forward."""
+        tape, recipe = self.tape, self.recipe
+        batch, length = input_ids.shape
+        x = embedding(input_ids, self.wte)
+        _pos = unsqueeze(tape.new("arange", (length,), INT64, False), 0)
+        x = dropout(add(x, embedding(_pos, self.wpe)), recipe.embedding_dropout)
+        _padding = padding_info(tape, batch, length)
+        state = [x]
+        del x
+        x = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, _padding), state)
+        return LowPrecisionLayerNorm(tape, "norm_f", recipe)(x)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """ComposerMPTCausalLM.loss: the kernel of flash-attn over all logits, labels shifted."""
+        tape = self.tape
+        batch, length, words = logits.shape
+        targets = view(tape.new("roll", (batch, length), INT64, True), (batch * length,))
+        losses = fused_cross_entropy(view(logits, (batch * length, words)), targets)
+        summed = total(losses)
+        del losses
+        counted = tape.new("ne", (batch * length,), BOOL, True)
+        count = tape.new("sum", (), INT64, False)
+        del counted
+        return div_by(summed, count)
+
+
+FORWARD = MPT

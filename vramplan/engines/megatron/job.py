@@ -1,0 +1,183 @@
+"""A job under Megatron-LM: its defaults, how its devices share states, and what it does not go with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.values.job import Job
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ENDS_AS_BLOCKS, RING, ZERO1, Sharded, Split
+
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+
+SHARDINGS = (DDP, DISTRIBUTED_OPTIMIZER, ZERO1)
+OPTIMIZERS = ("adam", "adamw", "sgd", "sgd-momentum")
+LOSSES = ("standard", "vocab-parallel")
+
+
+def is_megatron(resolver: Resolver) -> bool:
+    """Whether the runtime that a job names, or that its split asks for, is Megatron-LM."""
+    raw = resolver.raw
+    return raw.runtime == "megatron" or (raw.runtime is None and raw.split is not None)
+
+
+def sharding_under_megatron(resolver: Resolver) -> Sharded | None:
+    """How data-parallel devices share the states: Megatron's own ways, and DeepSpeed's ZeRO-1."""
+    raw = resolver.raw
+    fields, kind = raw.fields.fields("parallel") or raw.fields, raw.sharding
+    devices = raw.data_parallel_size * (1 if raw.split is None else raw.split.context)
+    for key in ("no_sync", "gradient_as_bucket_view"):
+        if getattr(raw, key):
+            fields.refuse(key, "Megatron reduces its own gradient buffers", hint="leave it out")
+    for key in raw.zero or ():
+        if kind == ZERO1:
+            message = "the buckets of Megatron-DeepSpeed are modelled at DeepSpeed's default, 500,000,000 elements"
+            fields.refuse(key, message, hint="leave it out")
+        else:
+            fields.refuse(key, "belongs to DeepSpeed's parallel.sharding zero1", hint="leave it out")
+    if kind is None and devices > 1:
+        kind = DDP
+        resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: Megatron's own buffers")
+    if kind in {None, "none"}:
+        return None
+    assert kind is not None
+    if kind not in SHARDINGS:
+        fields.refuse("sharding", f"{kind} is not modelled under megatron", hint=f"modelled: {', '.join(SHARDINGS)}")
+        return None
+    if kind == DISTRIBUTED_OPTIMIZER and devices < 2:
+        fields.refuse("sharding", f"{kind} needs several data-parallel devices", hint="--gpus 8, or leave it out")
+        return None
+    if raw.shards is not None and raw.shards != devices:
+        message = f"{raw.shards} of {devices} devices: shards over a part of them are not modelled"
+        fields.refuse("shards", message, hint="leave it out")
+    return Sharded(kind, devices)
+
+
+def check_megatron(resolver: Resolver, job: Job) -> Job:
+    """Refuse what Megatron's code was not traced with; the job with Megatron's defaults."""
+    fields = resolver.raw.fields
+    parallel = fields.fields("parallel") or fields
+    for key, (given, hint) in untraced_under_megatron(job).items():
+        fields.refuse(key, f"{given} is not modelled under the runtime megatron", hint=hint)
+    split, kind = job.split, None if job.sharding is None else job.sharding.kind
+    if split is not None and split.schedule == "gpipe" and job.gradient_accumulation_steps is None:
+        hint = "gradient_accumulation_steps: 8"
+        fields.refuse("gradient_accumulation_steps", "gpipe holds them all at once, so it has to be given", hint=hint)
+    if split is not None and split.tensor > job.model.key_value_heads:
+        message = f"{split.tensor} devices are more than the {job.model.key_value_heads} key and value heads"
+        parallel.refuse("tensor", f"{message}: not modelled", hint=f"use {job.model.key_value_heads}")
+    if split is not None and split.virtual > 1:
+        _check_interleaved(resolver, job)
+    if kind == ZERO1 and split is not None:
+        if split.sequence_parallel:
+            parallel.refuse("sequence_parallel", "true is not modelled with zero1", hint="leave it out")
+        if split.pipeline > 1 and split.schedule != "1f1b":
+            parallel.refuse("schedule", f"{split.schedule} is not DeepSpeed's", hint="use 1f1b")
+    if job.model.experts is not None:
+        _check_experts(resolver, job)
+    if split is not None and split.context > 1:
+        job = _check_context(resolver, job, split)
+        split = job.split
+        assert split is not None
+    if job.model.positions == "alibi" and kind != ZERO1:
+        message = f"{job.model.published_family} is Megatron-DeepSpeed's, whose states are shared by zero1"
+        parallel.refuse("sharding", message, hint="--sharding zero1")
+    if split is not None and split.pipeline_split is None:
+        chosen = "blocks"
+        if split.pipeline > 1 and kind == ZERO1 and (job.model.blocks + 2) % split.pipeline == 0:
+            chosen = ENDS_AS_BLOCKS if job.model.blocks % split.pipeline else chosen
+        if split.pipeline > 1:
+            resolver.assume("parallel.pipeline_split", chosen, "what divides the blocks evenly")
+        job = job._replace(split=split._replace(pipeline_split=chosen))
+    sums_in_fp32 = job.precision == "mixed-bf16" and kind != ZERO1
+    if sums_in_fp32 and not job.fp32_gradients and not fields.given("gradient_dtype"):
+        resolver.assume("gradient_dtype", "fp32", "Megatron sums bf16 gradients in fp32")
+        job = job._replace(fp32_gradients=True)
+    return job._replace(assumptions=tuple(resolver.assumptions))
+
+
+def _check_experts(resolver: Resolver, job: Job) -> None:
+    """Refuse what MoELayer does not train, and what was not traced with it."""
+    fields, split = resolver.raw.fields, job.split
+    parallel = fields.fields("parallel") or fields
+    if split is not None and split.tensor > 1 and not split.sequence_parallel:
+        message = "Megatron's experts want the sequence in parts beside tensor parallelism"
+        parallel.refuse("sequence_parallel", message, hint="--sequence-parallel")
+    if job.sharding is not None and job.sharding.kind == ZERO1:
+        parallel.refuse("sharding", f"{ZERO1} is not modelled with experts", hint=f"use {DISTRIBUTED_OPTIMIZER}")
+
+
+def _check_context(resolver: Resolver, job: Job, split: Split) -> Job:
+    """The job with Megatron's default for keys and values; refuse what Transformer Engine's core does not run.
+
+    Source: megatron-core, TEDotProductAttention (core/extensions/transformer_engine.py), whose cp_comm_type is p2p.
+    """
+    fields = resolver.raw.fields
+    parallel = fields.fields("parallel") or fields
+    if job.attention != "flash":
+        message = f"{job.attention} is not modelled where devices share a sequence: Megatron's own core refuses it"
+        fields.refuse("attention", message, hint="use flash")
+    if job.sharding is not None and job.sharding.kind == ZERO1:
+        parallel.refuse("context", f"{split.context} is not modelled with zero1", hint="leave it out")
+    if split.sequence_parallel and job.sequence_length % (split.context * split.tensor):
+        message = f"{split.tensor} devices cannot share {job.sequence_length // split.context} tokens of a sequence"
+        parallel.refuse("sequence_parallel", message, hint="use a sequence_length that divides, or leave it out")
+    if split.context_communication is not None:
+        return job
+    resolver.assume("parallel.context_communication", RING, "Megatron's default, p2p")
+    return job._replace(split=split._replace(context_communication=RING))
+
+
+def _check_interleaved(resolver: Resolver, job: Job) -> None:
+    fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
+    split = job.split
+    assert split is not None
+    parts, steps = split.pipeline * split.virtual, job.gradient_accumulation_steps
+    if job.model.blocks % parts:
+        message = f"{job.model.blocks} blocks are not {split.pipeline} stages of {split.virtual} equal parts"
+        fields.refuse("schedule", message, hint="use 1f1b, or another number of parts")
+    if steps is not None and steps % split.pipeline:
+        message = f"an interleaved schedule needs a multiple of the {split.pipeline} stages, not {steps}"
+        hint = f"use {-(-steps // split.pipeline) * split.pipeline}"
+        resolver.raw.fields.refuse("gradient_accumulation_steps", message, hint=hint)
+
+
+def untraced_under_megatron(job: Job) -> dict[str, tuple[str, str]]:
+    """What of a job Megatron's code was not traced with, by its key, and what to do instead."""
+    strategy = job.activation_checkpointing or ""
+    apart = job.split is not None and job.split.pipeline > 1 and strategy.startswith("layers:")
+    kind = None if job.sharding is None else job.sharding.kind
+    sharded = kind in {DISTRIBUTED_OPTIMIZER, ZERO1}
+    leave = "leave it out"
+    found = {
+        "precision": (
+            job.precision if not job.precision.startswith("mixed-") and (job.precision != "fp32" or sharded) else "",
+            "use mixed-bf16 or mixed-fp16",
+        ),
+        "optimizer": (job.optimizer if job.optimizer not in OPTIMIZERS else "", f"use {', '.join(OPTIMIZERS)}"),
+        "loss": ("" if job.loss in LOSSES else job.loss, "use standard"),
+        "attention": (job.attention if job.attention == "efficient" else "", "use flash or eager"),
+        "activation_checkpointing": (
+            strategy if apart or strategy.startswith(("optimal", "selective-")) else "",
+            "use none, selective, full or every:K",
+        ),
+        "adapter": ("" if job.adapter is None else job.adapter.kind, leave),
+        "frozen": (", ".join(job.frozen), leave),
+        "quantization": (job.quantization or "", leave),
+        "compile": ("true" if job.compile else "", leave),
+        "padding": (job.padding if job.padding != "none" else "", leave),
+        "packing": ("true" if job.packing else "", leave),
+        "offload": ("activations" if job.offload_activations else ", ".join(job.offload), leave),
+        "ema": ("true" if job.ema else "", leave),
+        "grad_scaler": ("true" if job.grad_scaler else "", "leave it out: mixed-fp16 scales its loss"),
+        "hold_outputs": ("true" if job.hold_outputs else "", leave),
+        "optimizer_in_backward": ("true" if job.optimizer_in_backward else "", leave),
+        "label_smoothing": (f"{job.label_smoothing:g}" if job.label_smoothing else "", leave),
+        "eval_batch_size": ("" if job.eval_batch_size is None else "an evaluation", leave),
+        "generation_batch_size": ("" if job.generation_batch_size is None else "a generation", leave),
+        "model": (job.model.name if job.model.task != "lm" or job.model.sliding_window else "", "a language model"),
+    }
+    window = job.model.sliding_window
+    if window is not None and window >= job.sequence_length and job.model.task == "lm":
+        found["model"] = ("", "")
+    return {key: pair for key, pair in found.items() if pair[0]}

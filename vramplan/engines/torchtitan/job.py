@@ -1,0 +1,146 @@
+"""What torchtitan's own code makes of a job: defaults of its parallelism, and what it cannot do or was not traced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.job.cells import FSDP_FP8
+from vramplan.values.parallel import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP_GRAD_OP, Split
+
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+    from vramplan.values.job import Job
+
+VOCABULARY_PARALLEL = "vocab-parallel"
+WHOLE_LOGITS = "fp32-logits"
+BLOCKWISE = ("none", "full", "selective-op", "selective-layer:K")
+INSTEAD = "use none, full, selective-op or selective-layer:K"
+
+
+def titan_split(resolver: Resolver, split: Split | None, loss: str, sequence_length: int) -> tuple[Split | None, str]:
+    """The split and the loss with torchtitan's own defaults: sequences in parts, and a loss over parts of the logits.
+
+    Source: torchtitan/parallelisms/parallelize_llama.py, apply_tp; torchtitan/config_manager.py,
+    experimental.disable_loss_parallel.
+    """
+    raw = resolver.raw
+    parallel = raw.fields.fields("parallel") or raw.fields
+    if raw.every_second_matmul is None and raw.activation_checkpointing in {None, "selective-op"}:
+        raw.every_second_matmul = True
+        resolver.assume("every_second_matmul", True, "torchtitan keeps every second product of a linear layer")
+    if split is not None and split.pipeline > 1 and split.pipeline_split is None:
+        split = split._replace(pipeline_split=ENDS_AS_BLOCKS)
+        why = "torchtitan gives the first and the last stage a block less"
+        resolver.assume("parallel.pipeline_split", split.pipeline_split, why)
+    if split is not None and split.context > 1 and split.context_communication is None:
+        split = split._replace(context_communication=ALL_GATHER)
+        why = "torchtitan's default, context_parallel_rotate_method"
+        resolver.assume("parallel.context_communication", split.context_communication, why)
+    if raw.compile and raw.loss == WHOLE_LOGITS:
+        loss = WHOLE_LOGITS  # beside compiled blocks, as torchtitan's was until 2025
+    if split is None or split.tensor == 1:
+        if loss == VOCABULARY_PARALLEL:
+            message = f"{loss} needs the vocabulary in parts, and parallel.tensor is 1"
+            raw.fields.refuse("loss", message, hint="use standard, or --tensor 2")
+        return split, loss
+    if not split.sequence_parallel:
+        if parallel.present("sequence_parallel"):
+            message = "false is not modelled: torchtitan's plan shares the sequence between the products"
+            parallel.refuse("sequence_parallel", message, hint="leave it out")
+        elif sequence_length % (split.tensor * split.context):
+            message = f"{split.tensor} devices cannot share a sequence_length of {sequence_length}"
+            parallel.refuse("tensor", message, hint="use a multiple")
+        split = split._replace(sequence_parallel=True)
+        resolver.assume("parallel.sequence_parallel", True, "torchtitan's plan of tensor parallelism")
+    if raw.loss == WHOLE_LOGITS:
+        loss = WHOLE_LOGITS
+    elif loss == "standard":
+        loss = VOCABULARY_PARALLEL
+        resolver.assume("loss", loss, "torchtitan's default under tensor parallelism (disable_loss_parallel is off)")
+    return split, loss
+
+
+def check_titan(resolver: Resolver, job: Job) -> Job:
+    """Refuse what torchtitan's code has not, and what was not traced with it, each where it was given.
+
+    The job is returned with what was assumed on the way.
+    """
+    fields, model = resolver.raw.fields, job.model
+    parallel = fields.fields("parallel") or fields
+    strategy = job.activation_checkpointing
+    if strategy is not None and not _is_blockwise(strategy):
+        message = f"{strategy} is not modelled under torchtitan, whose checkpoints are of single blocks"
+        fields.refuse("activation_checkpointing", message, hint=INSTEAD)
+    if job.compile:
+        basis = "each block: what its backward asks for is kept, and nothing inside is larger than it is uncompiled"
+        if job.loss == "standard":
+            basis += "; and the loss"
+        resolver.assume("compile", True, basis)
+    if job.precision == FSDP_FP8 and not job.compile:
+        message = f"{job.precision} is modelled compiled, where casts to fp8 are parts of kernels"
+        fields.refuse("precision", message, hint="compile: true, or fsdp-bf16")
+    elif job.precision == FSDP_FP8 and (job.sharding is None or job.sharding.kind == DDP):
+        fields.refuse("precision", f"{job.precision} is FSDP's", hint="parallel.sharding fsdp")
+    given = {
+        "adapter": None if job.adapter is None else job.adapter.kind,
+        "frozen": ", ".join(job.frozen) or None,
+        "quantization": job.quantization,
+        "dropout": None if not job.dropout else f"{job.dropout:g}",
+        "optimizer_in_backward": "true" if job.optimizer_in_backward else None,
+        "grad_scaler": "true" if job.grad_scaler else None,
+        "ema": "true" if job.ema else None,
+        "offload": ", ".join(job.offload) or None,
+    }
+    for key, word in given.items():
+        if word is not None:
+            message = f"{word} is not modelled with torchtitan's code of {model.name}"
+            fields.refuse(key, message, hint="leave it out, or runtime: pytorch")
+    sharding = job.sharding
+    if sharding is not None and sharding.version != 2:
+        parallel.refuse("fsdp_version", f"{sharding.version} is not torchtitan's", hint="leave it out")
+    if job.split is not None:
+        _check_split(resolver, job, job.split)
+    return job._replace(assumptions=tuple(resolver.assumptions))
+
+
+def _check_split(resolver: Resolver, job: Job, split: Split) -> None:
+    fields, model, sharding = resolver.raw.fields, job.model, job.sharding
+    parallel = fields.fields("parallel") or fields
+    if split.pipeline > 1:
+        if sharding is None or sharding.kind != FSDP_GRAD_OP:
+            message = "torchtitan keeps parameters whole from one micro-batch of a pipeline to the next"
+            grouped = sharding is not None and sharding.replicas > 1
+            hint = f"use fsdp-grad-op with shards: {sharding.shards}" if sharding and grouped else "use fsdp-grad-op"
+            parallel.refuse("sharding", message, hint=hint)
+        elif not sharding.no_sync:
+            message = "false is not modelled with a pipeline, whose last micro-batch alone is reduced"
+            parallel.refuse("no_sync", message, hint="leave it out")
+        if split.schedule == "gpipe" and job.gradient_accumulation_steps is None:
+            message = "gpipe holds them all at once, so it has to be given"
+            fields.refuse("gradient_accumulation_steps", message, hint="gradient_accumulation_steps: 8")
+    if split.context > 1 and job.attention != "flash":
+        message = f"{job.attention} is not modelled where devices share a sequence"
+        fields.refuse("attention", message, hint="use flash")
+    if split.context > 1 and (sharding is None or sharding.kind == DDP):
+        message = "torchtitan combines context parallelism with FSDP"
+        parallel.refuse("sharding", message, hint="--context 8 --sharding fsdp")
+    if sharding is not None and sharding.replicas > 1 and sharding.shards % split.context:
+        message = (
+            f"{sharding.shards} devices that share the states are no multiple of the {split.context} of a sequence"
+        )
+        hint = f"they are all in one group: use a multiple of {split.context}"
+        parallel.refuse("shards" if parallel.present("shards") else "sharding", message, hint=hint)
+    if split.tensor == 1:
+        return
+    if sharding is None or sharding.kind == DDP:
+        message = "torchtitan combines tensor parallelism with FSDP alone"
+        parallel.refuse("sharding", message, hint="--gpus 16 --tensor 8 --sharding fsdp")
+    for size, what in ((model.key_value_heads, "key and value heads"), (model.vocabulary_size, "words")):
+        if size % split.tensor:
+            parallel.refuse("tensor", f"{split.tensor} does not divide the {size} {what} of {model.name}")
+    if split.pipeline == 1 and sharding is not None and sharding.no_sync:
+        parallel.refuse("no_sync", "true is not modelled with tensor parallelism", hint="--sync")
+
+
+def _is_blockwise(strategy: str) -> bool:
+    return strategy in BLOCKWISE or strategy.startswith("selective-layer:")

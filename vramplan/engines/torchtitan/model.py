@@ -1,0 +1,298 @@
+"""Llama as torchtitan has it (torchtitan/models/llama/model.py at the end of 2024), with what its parallelize_llama.py
+does to it: checkpoints of single blocks, and tensor parallelism by DTensor, sequences in parts between the products.
+
+Names that start with an underscore are locals of that code which outlive their use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramplan.replay.autograd import checkpoint
+from vramplan.replay.models.modules import EMBEDDINGS, FP32_LOGITS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.operators.attention import scaled_dot_product
+from vramplan.replay.operators.basic import add, cross_entropy, embedding, mul, silu
+from vramplan.replay.operators.dtensor import (
+    cross_entropy_of_part,
+    embedding_of_part,
+    gather_sequence,
+    gather_vocabulary,
+    scatter_sequence,
+)
+from vramplan.replay.operators.fused_norms import compiled_cross_entropy, received, rms_norm, rotate, sent
+from vramplan.replay.operators.indexing import unsqueeze
+from vramplan.replay.operators.views import contiguous, expand, to, transpose, view
+from vramplan.replay.recorder import MATMULS, Tape
+from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor
+from vramplan.values.model import ModelShape
+
+FREQUENCY_BYTES = 8  # complex64
+
+
+def devices_of(recipe: Recipe) -> int:
+    """Over how many devices each product is split."""
+    return 1 if recipe.split is None else recipe.split.tensor
+
+
+class Norm:
+    """`nn.RMSNorm`, whole on every device; under tensor parallelism it sees a part of each sequence."""
+
+    def __init__(self, tape: Tape, name: str, recipe: Recipe) -> None:
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (recipe.shape.hidden_size,), recipe.weight_dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight)
+
+
+def split_linear(tape: Tape, name: str, recipe: Recipe, inputs: int, outputs: int) -> Linear:
+    """A device's part of an `nn.Linear` without bias."""
+    layer = Linear(tape, name, inputs, outputs, recipe.weight_dtype, bias=False)
+    layer.weight.parts = devices_of(recipe)
+    return layer
+
+
+def scattered(x: Tensor, devices: int) -> Tensor:
+    """What RowwiseParallel does in a hook of the last product, while the module around it still has its locals."""
+    return x if devices == 1 else scatter_sequence(x, devices)
+
+
+def apply_rotary(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """apply_rotary_emb: in fp32, as complex numbers."""
+    wide_query = to(query, FP32)
+    wide_key = to(key, FP32)
+    query_out = rotate(wide_query)
+    key_out = rotate(wide_key)
+    return to(query_out, query.dtype), to(key_out, key.dtype)
+
+
+def repeat_kv(x: Tensor, times: int) -> Tensor:
+    """repeat_kv: each head as often as it has query heads, a copy."""
+    if times == 1:
+        return x
+    batch, length, heads, width = x.shape
+    wide = expand(unsqueeze(x, 3), (batch, length, heads, times, width))
+    return view(wide, (batch, length, heads * times, width))
+
+
+class Attention:
+    """Attention: heads of one device."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, devices = recipe.shape, devices_of(recipe)
+        hidden, size = shape.hidden_size, shape.head_size
+        self.recipe, self.devices = recipe, devices
+        self.heads = shape.attention_heads // devices
+        self.key_heads = shape.key_value_heads // devices
+        self.wq = split_linear(tape, "wq", recipe, hidden, self.heads * size)
+        self.wk = split_linear(tape, "wk", recipe, hidden, self.key_heads * size)
+        self.wv = split_linear(tape, "wv", recipe, hidden, self.key_heads * size)
+        self.wo = split_linear(tape, "wo", recipe, self.heads * size, hidden)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        size = self.recipe.shape.head_size
+        batch, length, _ = x.shape
+        xq, xk, xv = self.wq(x), self.wk(x), self.wv(x)
+        xq = view(xq, (batch, length, self.heads, size))
+        xk = view(xk, (batch, length, self.key_heads, size))
+        xv = view(xv, (batch, length, self.key_heads, size))
+        xq, xk = apply_rotary(xq, xk)
+        _keys = repeat_kv(xk, self.heads // self.key_heads)
+        _values = repeat_kv(xv, self.heads // self.key_heads)
+        xq = transpose(xq, 1, 2)
+        xk = transpose(_keys, 1, 2)
+        xv = transpose(_values, 1, 2)
+        if self.recipe.slice.context > 1:
+            from vramplan.replay.operators.ring_attention import ring_flash  # only these jobs pay for it
+
+            part = self.recipe.slice
+            output = ring_flash(xq, xk, xv, part.context, gathers=not part.ring)
+        else:
+            output = scaled_dot_product(xq, xk, xv, self.recipe.attention, 0.0)
+        output = contiguous(transpose(output, 1, 2))
+        output = view(output, (batch, length, self.heads * size))
+        return scattered(self.wo(output), self.devices)
+
+
+class FeedForward:
+    """FeedForward: a part of the inner width."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.devices = devices_of(recipe)
+        hidden, inner = shape.hidden_size, shape.intermediate_size // self.devices
+        self.w1 = split_linear(tape, "w1", recipe, hidden, inner)
+        self.w2 = split_linear(tape, "w2", recipe, inner, hidden)
+        self.w3 = split_linear(tape, "w3", recipe, hidden, inner)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        inner = mul(silu(self.w1(x)), self.w3(x))  # which the call of w2 holds
+        return scattered(self.w2(inner), self.devices)
+
+
+class Block:
+    """TransformerBlock."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        self.devices = devices_of(recipe)
+        self.attention = Attention(tape, recipe)
+        self.feed_forward = FeedForward(tape, recipe)
+        self.attention_norm = Norm(tape, "attention_norm", recipe)
+        self.ffn_norm = Norm(tape, "ffn_norm", recipe)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        h = add(x, self.attend(self.attention_norm(x)))
+        return add(h, self.feed(self.ffn_norm(h)))
+
+    def attend(self, x: Tensor) -> Tensor:
+        """Attention over whole sequences."""
+        if self.devices == 1:
+            return self.attention(x)
+        return self.attention(gather_sequence(x, self.devices))
+
+    def feed(self, x: Tensor) -> Tensor:
+        """The feed-forward network over whole sequences."""
+        if self.devices == 1:
+            return self.feed_forward(x)
+        return self.feed_forward(gather_sequence(x, self.devices))
+
+
+class CheckpointedBlock:
+    """CheckpointWrapper around a block: what FSDP does around a block is outside of it."""
+
+    def __init__(self, tape: Tape, block: Callable[[Tensor], Tensor], keeps: str | None) -> None:
+        self.tape, self.block, self.keeps = tape, block, keeps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(self.tape, self.block, x, keeps=self.keeps)
+        return result
+
+
+class CompiledBlock(CheckpointedBlock):
+    """torch.compile around it: of what a selective checkpoint keeps the graph saves what its backward asks for.
+
+    That is all but the block's last product, and with it what is scattered of it. Without a checkpoint it saves the
+    results of products and of attention too: all else is computed again from them by the kernels of backward.
+    Source: torch/_functorch/partitioners.py, min_cut_rematerialization_partition and default_partition's dead outputs.
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(self.tape, self.run, x, keeps=self.keeps)
+        return result
+
+    def run(self, x: Tensor) -> Tensor:
+        """The block, the first time and again."""
+        tape = self.tape
+        result = self.block(x)
+        if tape.frame is not None and self.keeps is not None:
+            unasked = 1 if getattr(self.block, "devices", 1) == 1 else 2
+            tape.frame.kept[-unasked:] = [None] * unasked
+        return result
+
+
+class Titan:
+    """Transformer, and the loss function of train.py."""
+
+    no_eager_attention = "torchtitan calls scaled_dot_product_attention"
+    compiles_blocks = True
+    keeps_last_block = True  # apply_fsdp: reshard_after_forward of all blocks but the last
+    selective = ("selective-op",)
+    ladder = ("none", "selective-op", "full")  # apply_ac wraps single blocks
+    splits = ("tensor", "sequence_parallel", "pipeline", "context")
+
+    @staticmethod
+    def stands_for(shape: ModelShape) -> bool:
+        """Whether the code has no more than the model: no biases, norms of heads, windows or tied tables."""
+        more = (shape.qkv_bias, shape.output_bias, shape.mlp_bias, shape.qk_norm, shape.tied_embeddings)
+        plain = shape.task == "lm" and shape.activation == "silu" and shape.sliding_window is None
+        return plain and not any(more) and shape.attention_heads * shape.head_size == shape.hidden_size
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe, self.devices = tape, recipe, devices_of(recipe)
+        if not recipe.slice.first:
+            return
+        part = shape.vocabulary_size // self.devices
+        with tape.building(EMBEDDINGS):
+            self.tok_embeddings = tape.parameter(
+                "tok_embeddings.weight", (part, shape.hidden_size), recipe.weight_dtype
+            )
+            self.tok_embeddings.parts = self.devices
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffer of complex frequencies, one for each pair of a head and each position."""
+        part = self.recipe.slice
+        whole = self.recipe.sequence_length * part.context * (self.recipe.shape.head_size // 2) * FREQUENCY_BYTES
+        return [whole] * (1 if part.context == 1 else 2)  # context_parallel keeps a copy, to put it back
+
+    def kept(self) -> list[int]:
+        """Scaled rotary positions are in the same buffer."""
+        return []
+
+    def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
+        """Token ids where the embeddings are, labels where the head is; what stages receive is no input of the step."""
+        part = self.recipe.slice
+        shape = (self.recipe.sequence_length * part.context,)  # context_parallel shortens them within their memory
+        ids = (("input_ids", shape, INT64),) if part.first else ()
+        return (*ids, ("labels", shape, INT64)) if part.last else ids
+
+    def __call__(self, *given: Tensor) -> Output:
+        tape, recipe, devices = self.tape, self.recipe, self.devices
+        part = recipe.slice
+        local = (tape.batch, recipe.sequence_length)
+        pred = self.logits(given[0].alias(local, None, None) if part.first else None)
+        if tape.sharding is not None:
+            pred = tape.sharding.after_model(pred)  # the loss is no part of the model
+        if not part.last:
+            return Output(sent(pred), pred)
+        labels = given[-1].alias(local, None, None)
+        batch, length, width = pred.shape
+        targets = view(labels, (batch * length,))
+        rows = view(pred, (batch * length, width))
+        if recipe.compiled and devices == 1 and recipe.loss != FP32_LOGITS:
+            return Output(compiled_cross_entropy(rows, targets), pred)
+        rows = to(rows, FP32)
+        if devices > 1 and width < recipe.shape.vocabulary_size:
+            return Output(cross_entropy_of_part(rows, targets), pred)
+        return Output(cross_entropy(rows, targets), pred)
+
+    def logits(self, input_ids: Tensor | None) -> Tensor:
+        """Transformer.forward; of a stage of a pipeline that part of it that is there."""
+        tape, recipe, devices = self.tape, self.recipe, self.devices
+        shape = recipe.shape
+        kinds = {}
+        at = 0
+        for times, size, checkpointed, selects in recipe.segments:
+            for i in range(at, at + times * size):
+                kinds[i] = (checkpointed, selects)
+            at += times * size
+
+        def block(i: int) -> Block | CheckpointedBlock:
+            checkpointed, selects = kinds[i]
+            made = Block(tape, recipe)
+            if recipe.compiled:
+                return CompiledBlock(tape, made, selects if checkpointed else MATMULS)
+            return CheckpointedBlock(tape, made, selects) if checkpointed else made
+
+        if input_ids is None:
+            h = received(tape, (tape.batch, recipe.sequence_length // devices, shape.hidden_size), recipe.weight_dtype)
+        elif devices == 1:
+            h = embedding(input_ids, self.tok_embeddings)
+        else:
+            h = scatter_sequence(embedding_of_part(input_ids, self.tok_embeddings, devices), devices)
+        plain = tuple(segment._replace(checkpointed=False, selects=None) for segment in recipe.segments)
+        given = [h]
+        del h
+        h = run_blocks(tape, plain, block, given)
+        if not recipe.slice.last:
+            return h
+        h = Norm(tape, "norm", recipe)(h)
+        with tape.building(HEAD):
+            output = split_linear(tape, "output", recipe, shape.hidden_size, shape.vocabulary_size // devices)
+        if devices == 1:
+            return output(h)
+        logits = output(gather_sequence(h, devices))
+        return logits if recipe.loss == "vocab-parallel" else gather_vocabulary(logits, devices)
+
+
+FORWARD = Titan

@@ -1,0 +1,136 @@
+"""A stage of torch.distributed.pipelining over FSDP2, as torchtitan runs it.
+
+Parameters stay whole from the first micro-batch to the last, and gradients whole and in the type of the reduction until
+the last one, whose backward reduces them. A stage keeps of each micro-batch in flight what its forward has saved, its
+input and its output; what it receives, it receives into buffers of its own for every micro-batch of the step, and the
+last stage keeps the logits of all of them.
+Source: torch/distributed/pipelining/stage.py, _PipelineStageBase (fwd_cache, args_recv_info, grad_recv_info,
+output_chunks) and backward_maybe_with_nosync; torchtitan/parallelisms/parallelize_llama.py, apply_fsdp with pp_enabled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.pipeline.stages import Moment, Stage
+from vramplan.replay.record import Record, State
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.sharding.fully_shard import COMMUNICATION, GATHERED
+from vramplan.replay.tensors import BF16, FP32
+
+if TYPE_CHECKING:
+    from vramplan.replay.step import Setup
+
+IN_FLIGHT = "in_flight"  # component of the answer
+STAYING = (GATHERED, COMMUNICATION, "gradients")  # components that belong to no micro-batch
+
+
+def replay_pipelined(setup: Setup, tape: Tape) -> Record:
+    """The moment of a step at which a stage holds most, beside all that is in flight then."""
+    stage = setup.stage
+    assert stage is not None
+    parts = [_part_of(setup, stage, i) for i in range(len(stage.parts))]
+    within = [_replayed(part, tape, reduces=False) for part in parts]
+    states = [[*record.states, *_received(part, tape)] for record, part in zip(within, parts, strict=True)]
+    whole = [_whole(setup, record) for record in within]
+    moments = stage.moments or (Moment(0, (stage.in_flight - 1,)),)
+    candidates = []
+    if not stage.moments and stage.in_flight == stage.micro_batches:
+        # all wait for the first one's backward, which alone finds no gradients
+        moments = (Moment(0, (max(stage.in_flight - 2, 0),)),)
+        first = _replayed(parts[0], tape, reduces=False, accumulating=False)
+        candidates.append((first, Moment(0, (stage.in_flight - 1,))))
+
+    def beside(record: Record, own: int, waiting: tuple[int, ...]) -> Record:
+        found = [state for one in states for state in one]
+        found += [state for i, one in enumerate(whole) if i != own for state in one]
+        for other, count in zip(within, waiting, strict=True):
+            found += _in_flight(other, count)
+        found += _given(parts[-1], tape, waiting[-1])
+        return record.with_states(found)
+
+    idle = (0,) * len(parts)
+    candidates += [(within[moment.part], moment) for moment in moments]
+    candidates += [(_replayed(part, tape, reduces=True), Moment(i, idle)) for i, part in enumerate(parts)]
+    records = [beside(record, moment.part, moment.waiting) for record, moment in candidates]
+    worst = max(records, key=lambda record: record.peak_bytes(tape.batch))
+    worst.weight_bytes = tuple(size for record in within for size in record.weight_bytes)
+    worst.state_bytes = tuple(sizes for record in within for sizes in record.state_bytes)
+    for name in ("parameters", "trainable_parameters", "reached_parameters"):
+        setattr(worst, name, sum(getattr(record, name) for record in within))
+    return worst
+
+
+def _part_of(setup: Setup, stage: Stage, i: int) -> Setup:
+    """One part of the model that a device has, as if it were all."""
+    first, last = stage.first and i == 0, stage.last and i == len(stage.parts) - 1
+    part = stage._replace(parts=stage.parts[i : i + 1], first=first, last=last, moments=())
+    blocks = stage.parts[i]
+    segments: list[Segment] = []
+    left = blocks
+    for one in setup.segments:  # those of the first part, which has as many blocks, or one less or more
+        size = min(one.times * one.blocks, left)
+        if size:
+            segments.append(one._replace(times=size) if one.blocks == 1 else one._replace(times=1, blocks=size))
+        left -= size
+    if left and segments:
+        tail = segments[-1]
+        segments.append(tail._replace(times=left) if tail.blocks == 1 else tail._replace(times=1, blocks=left))
+    model = setup.model._replace(layers=blocks)
+    return setup._replace(stage=part, model=model, segments=tuple(segments), hold_outputs=True)
+
+
+def _replayed(setup: Setup, tape: Tape, *, reduces: bool, accumulating: bool = True) -> Record:
+    from vramplan.replay.step import replay_one
+
+    of_one = setup._replace(reduces=reduces, accumulating=accumulating)
+    return replay_one(of_one, Tape(tape.batch, direct=tape.direct))
+
+
+def _in_flight(record: Record, others: int) -> list[State]:
+    """What forward has kept, once for each other micro-batch in flight."""
+    return [
+        State(IN_FLIGHT, record.fixed[storage], record.per_sample[storage], copies * others)
+        for storage, copies in record.kept().items()
+        if others and record.categories[storage] not in STAYING
+    ]
+
+
+def _received(setup: Setup, tape: Tape) -> list[State]:
+    """The buffers for what is received, each for one micro-batch."""
+    stage, split = setup.stage, setup.split
+    assert stage is not None
+    assert split is not None
+    length = setup.sequence_length // split.context
+    hidden = length // split.tensor * setup.model.hidden_size * BF16.itemsize
+    return _each(tape, COMMUNICATION, hidden, _steps(stage) * (2 - stage.first - stage.last))
+
+
+def _given(setup: Setup, tape: Tape, waiting: int) -> list[State]:
+    """The logits and losses that the last stage keeps, but those of micro-batches that are counted with what waits."""
+    stage, split = setup.stage, setup.split
+    assert stage is not None
+    assert split is not None
+    others = _steps(stage) - 1 - waiting
+    if not stage.last or others < 1:
+        return []
+    logits = setup.sequence_length // split.context * (setup.model.vocabulary_size // split.tensor) * BF16.itemsize
+    return [*_each(tape, IN_FLIGHT, logits, others), State(IN_FLIGHT, rounded(FP32.itemsize), 0, others)]
+
+
+def _steps(stage: Stage) -> int:
+    return stage.micro_batches or stage.in_flight
+
+
+def _each(tape: Tape, category: str, size: int, copies: int) -> list[State]:
+    fixed = tape.batch if tape.direct else 0
+    return [State(category, size * fixed, 0 if fixed else size, copies)] if copies else []
+
+
+def _whole(setup: Setup, record: Record) -> list[State]:
+    """The whole parameters and gradients of a part, while another one works."""
+    assert setup.sharding is not None
+    shards = sum(state.at(0) for state in record.states if state.category == "weights")
+    elements = shards // FP32.itemsize * setup.sharding.shards
+    return [State(GATHERED, elements * BF16.itemsize, 0), State("gradients", elements * FP32.itemsize, 0)]

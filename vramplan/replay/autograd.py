@@ -1,0 +1,248 @@
+"""The autograd engine: walks the recorded graph backwards and recomputes checkpoints on the way.
+
+Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `accumulate_grad.h`, `input_buffer.cpp`):
+
+1. Nodes run in the reverse order of recording; one that no gradient reaches is skipped.
+2. While a node runs, its incoming gradients, its saved tensors and its results are alive together. Then, input by
+   input, a result of another shape is summed and one of another dtype is cast (`validate_outputs`); only then the saved
+   tensors and the incoming gradients go. Under a checkpoint the unpacked tensors go when the formula returns.
+3. Two gradients that meet are added in place if nobody else holds the first, else out of place.
+4. A parameter's gradient is the produced tensor itself, or a copy of it if somebody else holds it too; where one is
+   already there, it is added and freed. A parameter used twice waits for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import Any
+
+from vramplan.replay.recorder import ASKED, Frame, Node, StopRecomputation, Tape
+from vramplan.replay.tensors import Parameter, Tensor, dense_like
+
+
+def _references_of_one_variable() -> int:
+    """What getrefcount says of an object that one local variable holds: 2, or 1 where arguments are borrowed."""
+    one = object()
+    return getrefcount(one)
+
+
+ALONE = _references_of_one_variable()
+
+
+def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: str | None = None) -> Any:
+    """Run a segment without keeping what it saves; backward computes it again.
+
+    Its inputs stay alive until the last node of the segment that saved something has run. With `keeps` it is a
+    selective checkpoint: results of the operators that it names stay too, each until recomputation has come to it.
+    Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False), the default of Transformers, and
+    create_selective_checkpoint_contexts.
+    """
+    if tape.reentrant:
+        from vramplan.replay.reentrant import reentrant_checkpoint  # only these jobs pay for it
+
+        return reentrant_checkpoint(function, *inputs)
+    if tape.offloading:
+        from vramplan.replay.offload import to_host  # only these jobs pay for it
+
+        frame = Frame(function, tuple(to_host(tape, inputs)), tape.path, keeps)
+    else:
+        frame = Frame(function, inputs, tape.path, keeps)
+    tape.frame, tape.selective = frame, keeps is not None
+    try:
+        return function(*inputs)
+    finally:
+        tape.frame, tape.selective = None, False
+
+
+def _recompute(tape: Tape, frame: Frame) -> None:
+    frame.taken = []
+    path, category, autocast = tape.path, tape.category, tape.autocast
+    casts, tape.casts = tape.casts, {}
+    held, tape.held = tape.held, []
+    tape.enter(frame.path)
+    tape.recomputing, tape.category, tape.autocast = frame, "activations", tape.compute_dtype
+    phase, tape.flop_phase = tape.flop_phase, "recompute"
+    tape.selective = frame.keeps is not None
+    try:
+        inputs = unpacked(frame.inputs) if tape.host else frame.inputs
+        frame.function(*inputs)
+    except StopRecomputation:
+        pass
+    finally:
+        inputs = ()
+        tape.recomputing, tape.category, tape.autocast = None, category, autocast
+        tape.flop_phase, tape.selective = phase, False
+        tape.enter(frame.path)
+        tape.casts.clear()  # the recomputation's own autocast context ends
+        tape.casts, tape.held = casts, held
+        tape.enter(path)
+
+
+def unpacked(saved: Sequence[Any]) -> list[Tensor]:
+    """What is on the host comes back."""
+    from vramplan.replay.offload import to_device  # only jobs that offload pay for it
+
+    return to_device(saved)
+
+
+def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
+    """Walk the graph from the loss; leave the gradients on the parameters.
+
+    It begins with one scalar, the gradient of the loss with respect to itself, or with a gradient that was `received`.
+    That is returned: it is there until the callbacks at the end of backward are through.
+    Source: torch/autograd/__init__.py, _make_grads; torch/csrc/autograd/engine.cpp, Engine::thread_main.
+    """
+    tape.category, tape.flop_phase = "temporaries", "backward"
+    root = tape.constant((), loss.dtype, False) if received else tape.new("ones_like", (), loss.dtype, False)
+    walk(tape, loss, root, since=0)
+    tape.enter(())
+    tape.arguments.clear()
+    for kept in tape.held:
+        if type(kept) is Parameter:
+            kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
+    tape.held.clear()
+    tape.input_table = tape.entrance = None
+    return root
+
+
+def walk(tape: Tape, out: Tensor, gradient: Tensor, since: int) -> None:
+    """Run the nodes that came after the first `since`, in reverse, from a result whose gradient is there."""
+    out.node.grads = [gradient]
+    nodes = tape.nodes
+    while len(nodes) > since:
+        node = nodes.pop()
+        if node.grads is not None:
+            _run(tape, node)
+        node.saved = None
+        node.frame = None
+
+
+def _run(tape: Tape, node: Node) -> None:
+    grads = node.grads
+    assert grads is not None
+    node.grads = None
+    tape.enter(node.path)
+    grad: Any = grads[0] if len(grads) == 1 else grads
+    if node.frame is not None:
+        frame = node.frame
+        if frame.taken is None:
+            if tape.before_recomputing is not None:
+                tape.before_recomputing(node)
+            _recompute(tape, frame)
+        taken = frame.taken
+        assert taken is not None
+        start, end = node.slot, node.slot + node.width
+        saved = taken[start:end]
+        taken[start:end] = [None] * node.width
+        results = list(node.fn(grad, saved))
+        del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
+    elif tape.host and node.saved and tape.uses is None:  # else what is told of the operator brings it back
+        saved = unpacked(node.saved)
+        results = list(node.fn(grad, saved))
+        del saved
+    else:
+        results = list(node.fn(grad, node.saved or ()))
+    _validate(tape, node, results)
+    node.saved = None
+    node.frame = None
+    del grads, grad
+    results.reverse()
+    ready: list[Parameter] = []
+    for target, output_index, _, _, _ in node.edges:
+        result = results.pop()
+        if result is None or target is None:
+            continue
+        if type(target) is Parameter:
+            _receive(tape, target, result, ready)
+            del result
+            continue
+        buffers = target.grads
+        if buffers is None:
+            target.grads = buffers = [None]
+        while len(buffers) <= output_index:
+            buffers.append(None)
+        if buffers[output_index] is None:
+            buffers[output_index] = result
+        else:
+            buffers[output_index] = _sum(tape, buffers, output_index, result)
+        del result
+    for parameter in ready:
+        _accumulate(tape, parameter)
+
+
+def _validate(tape: Tape, node: Node, results: list[Tensor | None]) -> None:
+    """A gradient is brought to its input: summed to its shape, then cast to its dtype, each new.
+
+    Source: torch/csrc/autograd/engine.cpp, validate_outputs.
+    """
+    for i, (target, _, shape, batched, dtype) in enumerate(node.edges):
+        result = results[i]
+        if result is None or target is None:
+            results[i] = None
+            continue
+        if result.shape != shape:
+            results[i] = result = tape.new("sum", shape, result.dtype, batched)
+        if result.dtype is not dtype:
+            results[i] = tape.like("to", result, dtype)
+        del result
+
+
+def _sum(tape: Tape, buffers: list[Tensor | None], i: int, other: Tensor) -> Tensor:
+    """Two gradients that meet are added: in place if nobody else holds the first, else out of place.
+
+    Dropping the first before allocating the sum is the same in both cases, unless it is an expanded view, which is
+    smaller than the sum.
+    Source: torch/csrc/autograd/input_buffer.cpp, InputBuffer::accumulate.
+    """
+    old = buffers[i]
+    assert old is not None
+    tape.meets(old, other)
+    shape, strides, dtype, batched = old.shape, old.strides, old.dtype, old.batched
+    buffers[i] = None
+    if strides is None or 0 not in strides:
+        del old
+    return tape.new("add", shape, dtype, batched, None if strides is None else dense_like(shape, strides))
+
+
+def _receive(tape: Tape, parameter: Parameter, gradient: Tensor, ready: list[Parameter]) -> None:
+    parameter.pending -= 1
+    if parameter.waiting is None:
+        parameter.waiting = gradient
+    else:
+        buffers: list[Tensor | None] = [parameter.waiting]
+        parameter.waiting = None
+        parameter.waiting = _sum(tape, buffers, 0, gradient)
+    if parameter.pending == 0:
+        ready.append(parameter)
+
+
+def _accumulate(tape: Tape, parameter: Parameter) -> None:
+    """A parameter's gradient is the produced tensor itself; where one is already there, it is added to it and freed.
+
+    A tensor that is also another's gradient, as where a parameter is a summand, is copied.
+    Hooks of the accumulator run before it takes the gradient, and after.
+    Source: torch/csrc/autograd/functions/accumulate_grad.h, AccumulateGrad::accumulateGrad.
+    """
+    total, parameter.waiting = parameter.waiting, None
+    assert total is not None
+    if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
+        if tape.input_reached is not None and parameter.name == ASKED and tape.input_table is not None:
+            tape.input_reached(tape.input_table)
+        copied = parameter in tape.leaves and (total.strides is not None or tape.leaves[parameter])
+        parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
+        return
+    if tape.before_accumulation is not None:
+        tape.before_accumulation(parameter)
+    if tape.gradients_resident:  # rule 4: it is added in place and freed here
+        tape.accumulated(total)
+        if total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
+            parameter.grad_bytes = tape.size_of(total.storage)
+    else:  # it becomes .grad
+        if getrefcount(total) > ALONE:
+            total = tape.like("clone", total)
+        tape.relabel(total, "gradients")
+        parameter.grad = total
+    del total
+    if tape.after_accumulation is not None:
+        tape.after_accumulation(parameter)

@@ -1,0 +1,226 @@
+"""The caching allocator of one device, as PyTorch 2.13 has it.
+
+A request is rounded to 512 bytes and gets the best fitting free block of its stream's pool, split where the rest is
+worth keeping. Else the device is asked for a segment: of 2 MiB for blocks up to 1 MiB, of 20 MiB for those below 10,
+for larger ones of their own size rounded to 2 MiB. A free block joins free neighbours of its segment, and only a
+segment that is free as a whole can go back, which it does when the device has no more.
+Source: c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator: malloc, get_free_block, should_split,
+alloc_found_block, free_block, try_merge_blocks, garbage_collect_cached_blocks, release_available_cached_blocks and
+release_cached_blocks. Blocks used on several streams (record_stream) are free at once here, and not when a later call
+finds their events done; captured graphs have pools of their own, which are not simulated.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from vramplan.replay.caching.blocks import Block, Pool
+from vramplan.replay.caching.expandable import grow, unmap
+from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, SMALL_BYTES, UNLIMITED, Settings
+
+MAIN_STREAM = ""
+
+
+class OutOfMemory(Exception):
+    """No segment can be had for a request, although all that is free was given back.
+
+    `wanted_bytes` were asked of the device; `allocated_bytes` are in use, and `reserved_bytes` with the free blocks
+    that cannot go back because others of their segments are in use; `largest_free_bytes` is the largest of these.
+    """
+
+    def __init__(self, wanted_bytes: int, allocated_bytes: int, reserved_bytes: int, largest_free_bytes: int) -> None:
+        super().__init__(f"tried to allocate {wanted_bytes} bytes")
+        self.wanted_bytes = wanted_bytes
+        self.allocated_bytes = allocated_bytes
+        self.reserved_bytes = reserved_bytes
+        self.largest_free_bytes = largest_free_bytes
+
+
+class CachingAllocator:
+    """`limit_bytes` is what the device can give; None for as much as is asked for."""
+
+    def __init__(self, settings: Settings = DEFAULT, limit_bytes: int | None = None) -> None:
+        self.settings = settings
+        fraction = settings.memory_fraction
+        self.limit_bytes = UNLIMITED if limit_bytes is None else limit_bytes
+        if fraction is not None and limit_bytes is not None:
+            self.limit_bytes = int(fraction * limit_bytes)
+        self.pools: dict[tuple[str, bool], Pool] = {}
+        self.end = 0  # of the addresses that were handed out: each segment has its own ones
+        self.reserved_bytes = self.peak_reserved_bytes = 0
+        self.allocated_bytes = self.peak_allocated_bytes = 0
+        self.retries = 0  # how often all free segments went back because the device had no more
+
+    # --------------------------------------------------------------------------------------------- both directions
+    def malloc(self, size: int, stream: str = MAIN_STREAM) -> Block:
+        """A block of at least `size` bytes. Raises OutOfMemory."""
+        size = self.settings.rounded(size)
+        small = size <= SMALL_BYTES
+        pool = self.pools.get((stream, small))
+        if pool is None:
+            pool = self.pools[stream, small] = Pool(small=small)
+        pool.searches += 1
+        block = self._best_fit(pool, size) or self._new_block(pool, size)
+        rest = block.size - size
+        if rest and self._is_split(pool, size, rest):
+            remaining = Block(pool, block.address + size, rest, expandable=block.expandable)
+            block.size = size
+            remaining.put_between(block, block.next)
+            pool.give(remaining)
+        self.allocated_bytes += block.size
+        if self.allocated_bytes > self.peak_allocated_bytes:
+            self.peak_allocated_bytes = self.allocated_bytes
+        return block
+
+    def free(self, block: Block) -> None:
+        """A block is no longer used: it joins free neighbours, and stays reserved."""
+        pool = block.pool
+        self.allocated_bytes -= block.size
+        before, after = block.before, block.next
+        if before is not None and before.free and before.mapped:
+            pool.take(before)
+            block.address = before.address
+            block.size += before.size
+            block.put_between(before.before, after)
+        if after is not None and after.free and after.mapped:
+            pool.take(after)
+            block.size += after.size
+            block.put_between(block.before, after.next)
+        pool.give(block)
+
+    def empty_cache(self) -> None:
+        """Give back every segment that is free as a whole: torch.cuda.empty_cache()."""
+        for pool in sorted(self.pools.values(), key=lambda pool: pool.small):  # large ones first
+            for block in [pool.at[address] for _, address in pool.sizes]:
+                if block.expandable:
+                    self.reserved_bytes -= unmap(block, self._page_bytes(pool))
+                elif block.is_whole:
+                    self._release(block)
+
+    @property
+    def largest_free_bytes(self) -> int:
+        """Bytes of the largest free block."""
+        return max((pool.largest_free_bytes for pool in self.pools.values()), default=0)
+
+    @property
+    def held_bytes(self) -> int:
+        """Reserved bytes that no tensor uses and that cannot go back, as others of their segments are in use."""
+        held = 0
+        for pool in self.pools.values():
+            for block in pool.at.values():
+                if not block.expandable and not block.is_whole:
+                    held += block.size
+        return held
+
+    # ------------------------------------------------------------------------------------------------- its parts
+    def _is_split(self, pool: Pool, size: int, rest: int) -> bool:
+        if pool.small or self.settings.expandable_segments:
+            return rest >= MIN_BLOCK_BYTES
+        return rest > SMALL_BYTES and size < self.settings.max_split_size_bytes
+
+    def _best_fit(self, pool: Pool, size: int) -> Block | None:
+        """The smallest free block that is large enough, of equal ones the first."""
+        sizes = pool.sizes
+        place = bisect_left(sizes, (size, -1))
+        if place == len(sizes):
+            return None
+        found = sizes[place]
+        block = pool.at[found[1]]
+        if block.expandable:  # the one at the end of the mapped range counts with all that it can grow to
+            while place + 1 < len(sizes):
+                other = pool.at[sizes[place + 1][1]]
+                if _expandable_bytes(other) >= _expandable_bytes(block):
+                    break
+                place, block = place + 1, other
+        limit = self.settings.max_split_size_bytes
+        if limit != UNLIMITED:
+            if size < limit <= block.size:
+                return None
+            if size >= limit and block.size >= size + self.settings.max_non_split_rounding_bytes:
+                return None
+        del sizes[place], pool.at[block.address]
+        block.free = False
+        return block
+
+    def _new_block(self, pool: Pool, size: int) -> Block:
+        settings = self.settings
+        if settings.garbage_collection_threshold and settings.memory_fraction is not None:
+            self._collect()
+        block = self._segment(pool, size)
+        if block is None and self._release_oversize(pool, size):
+            block = self._segment(pool, size)
+        if block is None:
+            self.empty_cache()
+            self.retries += 1
+            block = self._segment(pool, size)
+        if block is None:
+            wanted = settings.segment_bytes(size)
+            raise OutOfMemory(wanted, self.allocated_bytes, self.reserved_bytes, pool.largest_free_bytes)
+        return block
+
+    def _segment(self, pool: Pool, size: int) -> Block | None:
+        """A segment of the device, or the same from an expandable one; None if the device has no more."""
+        settings = self.settings
+        if settings.expandable_segments:
+            room = self.limit_bytes - self.reserved_bytes
+            block, mapped = grow(pool, size, self._page_bytes(pool), room)
+        else:
+            mapped = settings.segment_bytes(size)
+            if self.reserved_bytes + mapped > self.limit_bytes:
+                return None
+            block = Block(pool, self.end, mapped)
+            self.end += mapped
+        self.reserved_bytes += mapped
+        if self.reserved_bytes > self.peak_reserved_bytes:
+            self.peak_reserved_bytes = self.reserved_bytes
+        return block
+
+    def _page_bytes(self, pool: Pool) -> int:
+        return self.settings.segment_bytes(1) if pool.small else self.settings.large_segment_bytes
+
+    def _release(self, block: Block) -> None:
+        block.pool.take(block)
+        self.reserved_bytes -= block.size
+
+    def _release_oversize(self, pool: Pool, size: int) -> bool:
+        """Give back one free block that is large enough, or several; only blocks above max_split_size."""
+        limit = self.settings.max_split_size_bytes
+        if limit == UNLIMITED or self.settings.expandable_segments:  # whose pages go back with all others
+            return False
+        wanted = max(size, limit)
+        place = pool.best_fit(wanted)
+        if place < len(pool.sizes):
+            self._release(pool.at[pool.sizes[place][1]])
+            return True
+        released = 0
+        while released < wanted and pool.sizes and pool.largest_free_bytes >= limit:
+            released += pool.largest_free_bytes
+            self._release(pool.at[pool.sizes[-1][1]])
+        return released >= wanted
+
+    def _collect(self) -> None:
+        """Give back large free segments that were not used for long, once more than the threshold is reserved."""
+        threshold = int(self.settings.garbage_collection_threshold * self.limit_bytes)
+        target = self.reserved_bytes - threshold
+        if target <= 0:
+            return
+        whole = [
+            block
+            for (_, small), pool in self.pools.items()
+            for block in pool.at.values()
+            if not small and block.is_whole and not block.expandable
+        ]
+        reclaimed = 0
+        while whole and reclaimed < target:
+            ages = [block.pool.searches - block.born for block in whole]
+            mean = sum(ages) / len(ages)
+            old = [block for block, age in zip(whole, ages, strict=True) if age >= mean]
+            for block in old:
+                reclaimed += block.size
+                self._release(block)
+            whole = [block for block in whole if block.free]
+
+
+def _expandable_bytes(block: Block) -> int:
+    after = block.next
+    return block.size + (after.size if after is not None and not after.mapped else 0)

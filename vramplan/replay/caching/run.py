@@ -1,0 +1,206 @@
+"""A few training iterations through the caching allocator: what they reserve, and whether they come through.
+
+Weights come first, in the order of the model, then buffers and inputs; the first optimizer step makes its states
+between the blocks that are free at its end, so later iterations may find no block that is large enough and reserve more
+than the first. A micro-step that accumulates finds the gradients where the first one of its iteration put them.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, OutOfMemory
+from vramplan.replay.caching.blocks import Block
+from vramplan.replay.record import Record
+from vramplan.values.allocator import DEFAULT, Settings
+
+MOST_ITERATIONS = 5  # if each still reserves more than the one before
+GATHERING, REDUCING = "gather", "reduce"  # streams of FSDP; source: _fsdp_param_group.py, FSDPCommContext
+GATHERED = ("all_gather", "_foreach_copy_")  # what is allocated on the first of them
+
+
+class Failure(NamedTuple):
+    """Where a run ends: no segment could be had."""
+
+    iteration: int  # from 1
+    phase: str
+    operator: str
+    wanted_bytes: int
+    allocated_bytes: int  # in use then
+    reserved_bytes: int  # with free blocks that could not go back
+    largest_free_bytes: int
+
+
+class Reservation(NamedTuple):
+    """What a run reserves. Peaks are over all iterations; `first_*` over the first alone."""
+
+    reserved_bytes: int
+    allocated_bytes: int  # with what is not split off blocks
+    first_reserved_bytes: int
+    first_allocated_bytes: int
+    later_allocated_bytes: int  # of those after it; 0 if there was none
+    held_bytes: int  # at the end: reserved, free, and in segments of which others are in use
+    largest_free_bytes: int  # at the end
+    retries: int
+    iterations: int
+    failure: Failure | None
+    expandable_survives: bool | None = (
+        None  # where it fails: whether it does with expandable segments; None: it had them
+    )
+
+
+def reserve(
+    record: Record,
+    micro_batch_size: int,
+    settings: Settings = DEFAULT,
+    limit_bytes: int | None = None,
+    first: Record | None = None,
+    workspaces: tuple[int, ...] = (),
+) -> Reservation:
+    """Run iterations until none reserves more than all before it.
+
+    `record` plays every block at the micro-batch (`replay(..., direct=True)`). `first` is the same of a micro-step
+    that finds no gradients, where the iteration accumulates them; without it they are there from the start.
+    `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
+    libraries, which the first products make and which stay.
+    """
+    return _Run(record, micro_batch_size, settings, limit_bytes, first, workspaces).reservation()
+
+
+class _Run:
+    def __init__(
+        self,
+        record: Record,
+        micro_batch_size: int,
+        settings: Settings,
+        limit_bytes: int | None,
+        first: Record | None,
+        workspaces: tuple[int, ...],
+    ) -> None:
+        self.record, self.micro, self.first, self.workspaces = record, micro_batch_size, first, workspaces
+        self.allocator = CachingAllocator(settings, limit_bytes)
+        self.iteration = 0
+        self.phase = "start"
+        self.operator = "weights"
+        self.streams = {index: _stream_of(record, index) for index in record.elsewhere}
+        self.names, self.renamed = _names(record)
+
+    def reservation(self) -> Reservation:
+        allocator = self.allocator
+        first_reserved = first_allocated = 0
+        failure = None
+        try:
+            self._start()
+            while self.iteration < MOST_ITERATIONS:
+                before = allocator.peak_reserved_bytes
+                self.iteration += 1
+                self._iterate()
+                if self.iteration == 1:
+                    first_reserved, first_allocated = allocator.peak_reserved_bytes, allocator.peak_allocated_bytes
+                    allocator.peak_allocated_bytes = allocator.allocated_bytes  # the others for themselves
+                elif allocator.peak_reserved_bytes == before and (self.iteration > 2 or not allocator.retries):
+                    break
+        except OutOfMemory as error:
+            failure = Failure(
+                iteration=self.iteration,
+                phase=self.phase,
+                operator=self.operator,
+                wanted_bytes=error.wanted_bytes,
+                allocated_bytes=error.allocated_bytes,
+                reserved_bytes=error.reserved_bytes,
+                largest_free_bytes=error.largest_free_bytes,
+            )
+        return Reservation(
+            reserved_bytes=allocator.peak_reserved_bytes,
+            allocated_bytes=max(first_allocated, allocator.peak_allocated_bytes),
+            later_allocated_bytes=allocator.peak_allocated_bytes if self.iteration > 1 else 0,
+            first_reserved_bytes=first_reserved or allocator.peak_reserved_bytes,
+            first_allocated_bytes=first_allocated or allocator.peak_allocated_bytes,
+            held_bytes=allocator.held_bytes,
+            largest_free_bytes=allocator.largest_free_bytes,
+            retries=allocator.retries,
+            iterations=self.iteration,
+            failure=failure,
+        )
+
+    def _start(self) -> None:
+        """Weights one by one where they are known, the rest of them as one block, and what lives beside them."""
+        allocator, record = self.allocator, self.record
+        for size in record.weight_bytes:
+            allocator.malloc(size)
+        weights = sum(state.at(self.micro) for state in record.states if state.category == "weights")
+        if record.weight_bytes and weights > sum(record.weight_bytes):  # of a flat buffer only a part is stepped
+            allocator.malloc(weights - sum(record.weight_bytes))
+        for state in record.states:
+            made_later = state.category == "optimizer" and record.state_bytes
+            known = state.category == "weights" and record.weight_bytes
+            if made_later or known or (state.category == "gradients" and self.first is not None):
+                continue
+            stream = REDUCING if state.category == "gradients" and record.elsewhere else MAIN_STREAM
+            for _ in range(state.copies):
+                size = state.at(self.micro) // state.copies
+                if size:
+                    allocator.malloc(size, stream)
+        for size in self.workspaces:
+            allocator.malloc(size)
+        whole = sum(state.at(self.micro) for state in record.states if state.category == "optimizer")
+        others = whole - sum(sum(sizes) for sizes in record.state_bytes)
+        if record.state_bytes and others > 0:  # what all parameters share
+            allocator.malloc(others)
+
+    def _iterate(self) -> None:
+        record, first = self.record, self.first
+        gradients: list[Block] = []
+        if first is not None:
+            gradients = self._play(first, _step_of(first))
+        rest = self._play(record, len(record.events), makes_states=self.iteration == 1)
+        for block in (*rest, *gradients):
+            self.allocator.free(block)
+
+    def _play(self, record: Record, end: int, *, makes_states: bool = False) -> list[Block]:
+        """Births and deaths in their order, up to a position; the blocks that are left."""
+        mine = record is self.record
+        names, renamed = (self.names, self.renamed) if mine else _names(record)
+        streams = self.streams if mine else {}
+        alive: dict[int, Block] = {}
+        malloc, free, sizes = self.allocator.malloc, self.allocator.free, record.fixed
+        events, operators = record.events, record.operators
+        phases = [(position, name) for position, name in record.phases if position <= end]
+        bounds = [*(position for position, _ in phases[1:]), end]
+        for (position, name), bound in zip(phases, bounds, strict=True):
+            self.phase = name
+            if name == "step" and makes_states:
+                self.operator = "states"
+                for each in record.state_bytes:
+                    for size in each:
+                        malloc(size)
+            for event in events[position:bound]:
+                if event >= 0:
+                    if event not in names:
+                        self.operator = operators[event]
+                        alive[event] = malloc(sizes[event], streams.get(event, MAIN_STREAM))
+                elif ~event not in renamed:
+                    free(alive.pop(names.get(~event, ~event)))
+        return list(alive.values())
+
+
+def _step_of(record: Record) -> int:
+    return next(position for position, name in record.phases if name == "step")
+
+
+def _stream_of(record: Record, index: int) -> str:
+    return GATHERING if record.operators[index] in GATHERED else REDUCING
+
+
+def _names(record: Record) -> tuple[dict[int, int], set[int]]:
+    """Storages that were counted under another component from some moment on: what they were born as, and the names
+    that they had before."""
+    names: dict[int, int] = {}
+    renamed: set[int] = set()
+    for before, after in pairwise(record.events):
+        if after in record.relabelled and after >= 0 > before:
+            old = ~before
+            names[after] = names.get(old, old)
+            renamed.add(old)
+    return names, renamed

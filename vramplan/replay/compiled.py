@@ -1,0 +1,432 @@
+"""A tape that plays a compiled step: results of point-wise operators are only stored where something needs them.
+
+`torch.compile` traces forward and backward together, keeps what a cheapest cut between the two says, and fuses chains
+of point-wise operators and reductions into kernels, so that what is between them never exists. Here every result of
+such an operator is *deferred*: it knows what it is computed from, and holds that alive. It is stored
+
+1. when a product, an attention kernel or a table look-up reads it;
+2. if it is random (a dropout mask) or a reduction (at most a quarter of what it is computed from);
+3. if it reads something that a product has read before it: a residual sum;
+4. if it is a gradient of a weight.
+
+A product with a single number (a scalar weight) is made again by the sum that reads it, which counts as the residual
+one.
+A deferred tensor that backward asks for is computed again from what is stored; a sum of two products or look-ups that
+nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. In what a
+checkpoint computes again, the normalised input of a layer norm is stored in fp32, since the kernels of both directions
+read it, and buffers stay until the block's backward is over, since the next block takes them. These are the rules of
+`min_cut_rematerialization_partition` that decide the saved tensors of transformers: not recomputed are operators that
+are compute-intensive or random, what must be there for them in backward (`ban_if_materialized_backward`), reductions
+(`ban_if_reduction`), and what is used on both sides of one that cannot be fused (`ban_if_used_far_apart`).
+Source: torch/_functorch/partitioners.py, solve_min_cut and get_default_op_list; torch/_inductor/scheduler.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+from weakref import ref
+
+from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
+from vramplan.replay.recorder import Backward, Frame, Path, Saved, Tape
+from vramplan.replay.tensors import BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
+
+UNFUSED = frozenset(
+    (
+        *("mm", "addmm", "bmm", "baddbmm", "embedding"),
+        *("flash_attention", "flash_attention_backward", "efficient_attention", "efficient_attention_backward"),
+        *("flex_attention", "flex_attention_backward"),
+    )
+)
+"""Operators that are kernels of their own: what they read and give is stored."""
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the compiler makes
+
+SUMMED = ("embedding", *PRODUCTS)  # what residual sums are made of
+
+REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
+
+
+class CompiledTape(Tape):
+    """Records one iteration of a compiled model.
+
+    `one_graph`: the model and its loss are compiled together. `every_block`: no block stands for others; so it is where
+    two stacks hand each other gradients, whose sums are stored when the next block asks for them. `returns_logits`: the
+    model returns them beside its loss.
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        *,
+        direct: bool = False,
+        one_graph: bool = True,
+        every_block: bool = False,
+        returns_logits: bool = True,
+    ) -> None:
+        super().__init__(batch, direct=direct)
+        self.every_block = every_block
+        self.casts = UnkeptCasts()
+        self.late = False  # whether the node that runs makes a gradient that waits for another one
+        self.one_graph = one_graph
+        self.returns_logits = returns_logits
+        self.drops_empty = True  # torch/_inductor/decomposition.py, cat
+        self._normal: Storage | None = None  # the normalised input that the statistics hold until backward
+        self.fusing = False  # in forward and backward; the optimizer's step is not compiled
+        self.in_backward = False
+        self.reading: tuple[Tensor, ...] = ()  # what the operator reads whose results come next
+        self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
+        self._frame: Frame | None = None
+        self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again
+        self.returned: list[Deferred] = []  # what checkpoints gave to what is no checkpoint
+        self.sum: Deferred | None = None  # the last residual sum of forward that is not stored
+        self.wanted: set[int] = set()  # what backward asks for, or makes again what it asks for from
+        self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
+        self.logits: list[tuple[Shape, DType, bool]] = []
+        self.zeros: list[Storage] = []  # gradients of the logits that the model returns beside the loss
+        self.outputs: list[Tensor] = []  # gradients that the compiled backward returns together
+
+    def phase(self, name: str) -> None:
+        """From here on it is this phase."""
+        self.reading = ()
+        self.outputs.clear()
+        self.release()
+        self._frame = None
+        self.returned.clear()
+        self.fusing, self.in_backward = name in ("forward", "backward"), name == "backward"
+        super().phase(name)
+        if self.in_backward:
+            self.zeros = [self._zeros(*one) for one in self.logits]
+
+    def _zeros(self, shape: Shape, dtype: DType, batched: int) -> Storage:
+        storage = super().new("zeros", shape, dtype, batched, category="temporaries").storage
+        assert storage is not None
+        self.kept.add(storage.index)
+        return storage
+
+    def repeat(
+        self,
+        count: int,
+        *,
+        first: bool = True,
+        last: bool = True,
+        start: int = 0,
+        stride: int = 1,
+        apart: Sequence[int] = (),
+    ) -> Iterator[tuple[int, int]]:
+        """Walk `count` identical items."""
+        alone = range(count) if self.every_block else apart
+        return super().repeat(count, first=first, last=last, start=start, stride=stride, apart=alone)
+
+    def enter(self, path: Path) -> None:
+        """Go on inside these repeated units; what the last operator read belongs to the unit before.
+
+        So does what becomes of the residual sum that the unit gives.
+        """
+        if path != self.path:
+            if self.sum is not None and not self.in_backward:
+                self._choose(self.sum)
+            self.reading, self.sum = (), None
+            self.release()
+            super().enter(path)
+
+    def new(
+        self,
+        operator: str,
+        shape: Shape,
+        dtype: DType,
+        batched: int,
+        strides: Shape | None = None,
+        node: Any = None,
+        category: str | None = None,
+    ) -> Tensor:
+        """A tensor that is stored now, or not before something needs it."""
+        if not self.fusing or (operator in UNFUSED and not (self.late and not batched)):
+            result = super().new(operator, shape, dtype, batched, strides, node, category)
+            if operator in PRODUCTS:
+                self._hold(result.storage)
+            return result
+        if operator == "embedding_dense_backward":
+            return self._scatter(shape, dtype, batched, node)
+        elements = prod(shape)
+        # positions, rotary angles: made from nothing that is stored
+        parents = self._parents() if batched or self.in_backward else ()
+        cast = self._cast_again(operator, parents, elements, dtype)
+        if cast is not None:
+            return Tensor(self, cast, shape, dtype, batched, strides, node)
+        birth = (operator, shape, dtype, batched, category or self.category)
+        storage = Deferred(birth, parents, elements, batched)
+        storage.events = self.events
+        storage.home = id(self.frame or self.recomputing) if self.frame or self.recomputing else 0
+        storage.gradient = self.in_backward and self.recomputing is None
+        tensor = Tensor(self, storage, shape, dtype, batched, strides, node)
+        self.sum = storage if operator == "add" and batched and not self.in_backward else None
+        if operator == "to" and parents and type(parents[0]) is Deferred:
+            parents[0].casts[dtype] = ref(storage)
+        elif operator == "_log_softmax":
+            if self.returns_logits:
+                self._returns(storage)
+            rows = (elements // shape[-1], 1)
+            statistics = [super(CompiledTape, self).new(operator, rows, FP32, batched) for _ in ("largest", "sum")]
+            storage.parents = (*parents, *[one.storage for one in statistics if one.storage is not None])
+        elif operator == "_log_softmax_backward_data" and self.zeros:
+            storage.parents = (*parents, self.zeros.pop())
+        if operator == "mul" and not self.in_backward and any(x.shape == () for x in self.reading):
+            storage.read = any(type(one) is Deferred and one.read for one in parents)  # the sum of it will be residual
+        elif self._is_kept(dtype, elements, batched, parents):
+            self.store(tensor)
+            if operator == "native_layer_norm" and self.recomputing is not None and self._normal is not None:
+                storage.parents = (self._normal,)
+                self._normal = None
+        elif operator == "native_layer_norm" and self.recomputing is not None:
+            self._normal = super().new(operator, shape, FP32, batched, strides).storage
+        return tensor
+
+    def _scatter(self, shape: Shape, dtype: DType, batched: int, node: Any) -> Tensor:
+        """The gradient of a table: a scatter into zeros of fp32, then a cast.
+
+        Source: torch/_inductor/decomposition.py and torch/_decomp/decompositions.py, embedding_dense_backward.
+        """
+        sums = super().new("index_put", shape, FP32, batched, None, node)
+        if dtype is FP32:
+            return sums
+        return super().new("to", shape, dtype, batched, None, node)
+
+    def _returns(self, log_probabilities: Deferred) -> None:
+        """Note the logits, which the model returns: no kernel writes over them, and their own gradient is zeros.
+
+        Backward gets zeros for every output of the compiled forward pass that no gradient reaches.
+        Source: torch/_functorch/_aot_autograd/runtime_wrappers.py; torch/csrc/autograd/python_function.cpp,
+        PyNode::apply (materialize_grads).
+        """
+        _, shape, _, batched, _ = log_probabilities.birth
+        for one in log_probabilities.parents:
+            logits = before_casts(one) if type(one) is Deferred else one
+            if (
+                type(logits) is Deferred and logits.index < 0 and logits.birth[0] != "to"
+            ):  # with a bias that is no part of the product
+                self._store(logits)
+        for one in self._sources(log_probabilities):
+            self.kept.add(one.index)
+            if self.one_graph and self.recomputing is None:
+                width = self._bytes(one) // prod(shape)
+                self.logits.append((shape, DType("logits", width), batched))
+
+    def _parents(self) -> tuple[Storage, ...]:
+        return tuple({id(x.storage): x.storage for x in self.reading if x.storage is not None}.values())
+
+    def _cast_again(self, operator: str, parents: tuple[Storage, ...], elements: int, dtype: DType) -> Deferred | None:
+        """The same cast of the same tensor is made once (torch/_functorch/compile_utils.py, fx_graph_cse)."""
+        if operator != "to" or not parents or type(parents[0]) is not Deferred or parents[0].size != elements:
+            return None
+        again = parents[0].casts.get(dtype)
+        return None if again is None else again()
+
+    def _is_kept(self, dtype: DType, elements: int, batched: int, parents: tuple[Storage, ...]) -> bool:
+        if dtype is BOOL:
+            return True
+        if not batched:
+            return self.in_backward and not self.late
+        largest = max((prod(x.shape) for x in self.reading), default=0)
+        if elements * REDUCTION <= largest:
+            return True
+        gradient = self.in_backward and self.recomputing is None
+        return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
+
+    def store(self, tensor: Tensor) -> None:
+        """Allocate a deferred tensor."""
+        if type(tensor.storage) is Deferred and tensor.storage.index < 0:
+            self._store(tensor.storage)
+
+    def _store(self, storage: Deferred) -> None:
+        """What only it was computed from goes.
+
+        A kernel writes over an input of the same size that nobody needs after it
+        (torch/_inductor/scheduler.py, decide_inplace_update).
+        """
+        operator, shape, dtype, batched, category = storage.birth
+        size = prod(shape) * dtype.itemsize
+        others = [one for one in self._sources(storage) if self._bytes(one) != size or one.index in self.kept]
+        storage.origins = self._origins(storage)
+        storage.parents = ()
+        fresh = super().new(operator, shape, dtype, batched, None, None, category)
+        inner = fresh.storage
+        assert inner is not None
+        storage.index = inner.index
+        inner.events = []  # its death is that of the deferred one
+        self._hold(storage)
+        del others
+
+    def _bytes(self, storage: Storage) -> int:
+        i = storage.index
+        return self.fixed[i] + self.per_sample[i] * self.batch
+
+    def _origins(self, storage: Deferred) -> tuple[ref[Deferred], ...]:
+        """All deferred tensors that it was computed from, and itself; those that are gone are of no interest."""
+        found = {id(storage): ref(storage)}
+        stack = [storage]
+        while stack:
+            one = stack.pop()
+            older = [*one.parents, *(origin() for origin in one.origins)]
+            for other in older:
+                if type(other) is Deferred and id(other) not in found:
+                    found[id(other)] = ref(other)
+                    stack.append(other)
+        return tuple(found.values())
+
+    def _sources(self, storage: Storage) -> list[Storage]:
+        """The stored tensors that it is computed from."""
+        found: dict[int, Storage] = {}
+        stack = list(storage.parents) if type(storage) is Deferred else []
+        while stack:
+            one = stack.pop()
+            if one.index >= 0:
+                found[one.index] = one
+            elif type(one) is Deferred:
+                stack.extend(one.parents)
+        return list(found.values())
+
+    def consume(self, tensors: Sequence[Any]) -> None:
+        """An operator that is not fused reads these."""
+        for tensor in tensors:
+            if type(tensor) is not Tensor or type(tensor.storage) is not Deferred:
+                continue
+            self.store(tensor)
+            for one in self._origins(tensor.storage):
+                found = one()
+                if found is not None:
+                    found.read = True
+
+    def _hold(self, storage: Storage | None) -> None:
+        """What a block computes again is followed by as much of the next one, which takes the same buffers.
+
+        Inductor does not free a buffer between, it hands it on: so it is there until the block's backward is over.
+        Source: torch/_inductor/codegen/wrapper.py, FreeIfNotReusedLine.
+        """
+        frame = self.recomputing
+        if frame is None or storage is None:
+            return
+        if frame is not self._frame:
+            self._frame = frame
+            self._again += 1
+        if self._again < self._frames:
+            storage.events = self.pool
+
+    def release(self) -> None:
+        """The buffers that were held go."""
+        self.events.extend(self.pool)
+        self.pool.clear()
+
+    def _widen(self, storage: Storage | None) -> None:
+        """What a layer norm of a checkpoint reads is stored in fp32, as its kernel has it, if nobody keeps it.
+
+        Source: torch/_decomp/decompositions.py, native_layer_norm (the input is cast to fp32 first).
+        """
+        frame = self.frame or self.recomputing
+        if frame is None or type(storage) is not Deferred or storage.index < 0 or storage.home != id(frame):
+            return
+        operator, shape, dtype, batched, category = storage.birth
+        if dtype.itemsize < FP32.itemsize:
+            self.events.append(~storage.index)
+            wide = super().new(operator, shape, FP32, batched, None, None, category).storage
+            assert wide is not None
+            storage.index, wide.events = wide.index, []
+
+    def _leave(self, inputs: Sequence[Tensor | None]) -> None:
+        """What the last checkpoint gave goes when it has been read, since its backward makes it again.
+
+        Source: torch/_functorch/partitioners.py, cleanup_recompute_tags.
+        """
+        for storage in self.returned:
+            if storage.index >= 0 and not storage.entered:
+                self.events.append(~storage.index)
+                storage.index, storage.parents = -1, ()
+        self.returned.clear()
+        home = id(self.frame) if self.frame is not None else 0
+        if self.frame is not None and self.frame is not self._frame:
+            self._frame = self.frame
+            self._frames += 1
+        for x in inputs:
+            read = None if x is None else x.storage
+            if type(read) is Deferred and read.home not in (0, home):
+                if home:
+                    read.entered = True
+                elif self.path == ():
+                    self.returned.append(read)
+
+    def choose(self, saves: Saved) -> None:
+        """Store what backward asks for, if it would keep twice as much instead that nobody else asks for: the results
+        of table look-ups and products that are only added up.
+
+        The cut weighs a result that only fused operators read twice, and an earlier one more than a later one
+        (torch/_functorch/partitioners.py, solve_min_cut, get_node_weight).
+        """
+        for tensor in saves:
+            if type(tensor) is Tensor and type(tensor.storage) is Deferred and tensor.storage.index < 0:
+                self._choose(before_casts(tensor.storage))
+
+    def _choose(self, one: Deferred) -> None:
+        if one.index < 0:
+            alone = [source for source in self._sources(one) if source.index not in self.wanted]
+            parts = sum(self._bytes(source) for source in alone if self.operators[source.index] in SUMMED)
+            if parts >= 2 * one.size * one.birth[2].itemsize:
+                self._store(one)
+
+    def _want(self, saves: Saved) -> None:
+        """Note what backward will read."""
+        for tensor in saves:
+            storage = tensor.storage if type(tensor) is Tensor else None
+            if storage is not None:
+                self.wanted.update(one.index for one in ([storage] if storage.index >= 0 else self._sources(storage)))
+
+    def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
+        """Make the node of an operator; what it reads is stored if it is not fused."""
+        if not self.fusing:
+            return super().record(operator, inputs, fn, saves)
+        if not self.in_backward:
+            self._leave(inputs)
+        unfused = operator in UNFUSED
+        if unfused:
+            self.consume(inputs)
+            self.consume(saves)
+        else:
+            self.choose(saves)
+            if operator == "native_layer_norm" and inputs[0] is not None:
+                self._widen(inputs[0].storage)
+        self.reading = tuple(x for x in inputs if x is not None)
+        # the product for a tied table, or under autocast the cast of it, is fused with the sum of the table's two
+        # gradients, and so waits for the other one (torch/_inductor/fx_passes/post_grad.py, addmm)
+        late = operator != "embedding" and any(type(x) is Parameter and x.is_table for x in inputs)
+
+        def fused(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
+            grads = grad if isinstance(grad, list) else [grad]
+            if not self._frames:  # buffers of a checkpoint are held for the next one
+                self.reading = ()  # what the operator before read is no hold on it
+            if unfused:
+                self.consume(grads)
+                self.consume(saved)
+            self.reading = tuple(x for x in (*grads, *saved) if type(x) is Tensor)
+            self.late = late
+            try:
+                return fn(grad, saved)
+            finally:
+                self.late = False
+
+        node = super().record(operator, inputs, fused, saves)
+        if node is not None and self.frame is None:
+            self._want(saves)
+        return node
+
+    def relabel(self, tensor: Tensor, category: str) -> None:
+        """Count a storage under another component from now on."""
+        self.store(tensor)
+        super().relabel(tensor, category)
+
+    def meets(self, *gradients: Tensor) -> None:
+        """Two gradients are added."""
+        self.reading = gradients
+
+    def accumulated(self, gradient: Tensor) -> None:
+        """A gradient that is added to one that is there stays until the compiled backward has returned all."""
+        self.outputs.append(gradient)

@@ -1,0 +1,125 @@
+"""What runs between training steps: evaluation, replayed as training is, and generation, by the least that it needs.
+
+Both find everything on the device that a step finds, but for gradients: the loop has set them to none, unless they lie
+in buffers that stay.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.inputs import inputs_of, make_inputs
+from vramplan.replay.models import family
+from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
+from vramplan.replay.precision import precision_of
+from vramplan.replay.record import Record, State
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.step import Setup, recipe_of
+from vramplan.replay.techniques.objectives import forward_and_loss
+from vramplan.replay.tensors import FP32
+from vramplan.values.model import LatentAttention, ModelShape
+
+OF_THE_FORWARD_PASS = ("inputs", "gradients")
+
+
+def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool = False) -> Record:
+    """One forward pass with its loss in eval mode under `torch.no_grad()`: no dropout, no checkpoints, no graph.
+
+    `training` is a record of the same job, for what stays on the device. `batch` and `direct` are those of `replay`.
+    The results are dropped before the next batch, as the Trainer does where it computes no metrics of them.
+    Source: transformers 5.23, trainer.py, Trainer.prediction_step and evaluation_loop.
+    """
+    precision = precision_of(setup.precision, half_weights=setup.half_weights)
+    stored = tuple(Segment(1, layers, False) for layers in setup.model.stacks)
+    recipe = recipe_of(setup._replace(dropout=0.0, segments=stored), precision)
+    tape = Tape(batch, direct=direct)
+    if setup.frozen or setup.adapter is not None:
+        from vramplan.replay.techniques.trained import (
+            trained_of,  # only jobs that train less than every weight pay for it
+        )
+
+        adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
+        tape.trained = trained_of(setup._replace(adapter=adapter), precision)
+    model = family(setup.model.family)(tape, recipe)
+    arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
+    tape.phase("forward")
+    tape.no_grad = True
+    tape.autocast = tape.compute_dtype = precision.autocast
+    if setup.loss == LABEL_SMOOTHER:
+        output = forward_and_loss(setup, tape, model, recipe, arguments, inputs)
+    else:
+        output = model(*arguments)
+    tape.autocast = None
+    tape.casts.clear()
+    del output
+    arguments.clear()
+    record = Record(tape, [*resident(setup, training), *inputs], 0)
+    for parameter in tape.parameters:
+        parameter.node = None  # it was its own accumulator: the only cycle
+    tape.parameters.clear()
+    return record
+
+
+def resident(setup: Setup, training: Record) -> list[State]:
+    """What is on the device between two steps."""
+    stays = setup.persistent_gradients or setup.fp32_gradients
+    gone = ("inputs",) if stays else OF_THE_FORWARD_PASS
+    return [state for state in training.states if state.category not in gone]
+
+
+def generation_bytes(setup: Setup, training: Record, batch: int, length: int) -> int:
+    """The least that generating sequences of so many tokens allocates, when the last token is made.
+
+    That is what stays on the device, keys and values of all tokens in every block, and the larger of two: the old
+    values of the last block beside the new ones, or the logits of the last token, as they are and in fp32. The pass
+    over the prompt may need more. Latent attention keeps its latents instead, and makes keys and values of them.
+    The model is called as it is, outside of autocast, so keys and values have the dtype of its weights.
+    Source: transformers 5.23, cache_utils.py, DynamicLayer.update; generation/utils.py, GenerationMixin._sample.
+    """
+    model, itemsize = setup.model, precision_of(setup.precision, half_weights=setup.half_weights).weights.itemsize
+    logits = rounded(batch * model.vocabulary_size * itemsize) + rounded(batch * model.vocabulary_size * FP32.itemsize)
+    static = sum(state.at(batch) for state in resident(setup, training))
+    if model.latent_attention is not None:
+        cache, heads = _latent_cache_bytes(model, model.latent_attention, batch * length * itemsize)
+        return static + cache + max(heads, logits)
+    if model.decoder_layers is not None:
+        return static + _pair_cache_bytes(setup, batch, length, itemsize, logits)
+    token = batch * model.key_value_heads * model.head_size * itemsize
+    full = full_blocks(model)
+    kept = min(length, model.sliding_window - 1) if model.sliding_window is not None else length
+    cache = 2 * (full * rounded(token * length) + (model.layers - full) * rounded(token * kept))
+    again = rounded(token * (length - 1 if full else max(0, kept - 1)))
+    return static + cache + max(again, logits)
+
+
+def _pair_cache_bytes(setup: Setup, batch: int, length: int, itemsize: int, logits_bytes: int) -> int:
+    """What generating with an encoder and a decoder needs: the encoder's results, and two caches of each block.
+
+    The encoder runs once over the job's sequence; keys and values of it stay beside those of the decoder's own tokens.
+    Source: transformers 5.23, cache_utils.py, EncoderDecoderCache.
+    """
+    model = setup.model
+    assert model.decoder_layers is not None
+    encoded = rounded(batch * setup.sequence_length * model.hidden_size * itemsize)
+    token = batch * model.attention_heads * model.head_size * itemsize
+    caches = 2 * model.decoder_layers * (rounded(token * length) + rounded(token * setup.sequence_length))
+    return encoded + caches + max(rounded(token * (length - 1)), logits_bytes)
+
+
+def _latent_cache_bytes(model: ModelShape, latent: LatentAttention, token_bytes: int) -> tuple[int, int]:
+    """What all blocks keep of latent attention, and the keys and values of all heads, made anew in each block.
+
+    What is kept is the latent and the one rotary key; `token_bytes` are those of one element of every token.
+    Source: transformers 5.23, models/deepseek_v3/modeling_deepseek_v3.py, DeepseekV3Attention.forward and expand_kv.
+    """
+    cache = model.layers * (rounded(token_bytes * latent.key_value_rank) + rounded(token_bytes * latent.rotary_size))
+    wide = token_bytes * model.attention_heads
+    expanded = rounded(wide * (latent.plain_size + latent.value_size))
+    return cache, expanded + rounded(wide * (latent.plain_size + latent.rotary_size))
+
+
+def full_blocks(model: ModelShape) -> int:
+    """Blocks whose attention has no window."""
+    if model.sliding_window is None:
+        return model.layers
+    if model.transformers_model_type == "gemma2":
+        return model.layers // 2
+    return model.layers // model.sliding_window_pattern if model.sliding_window_pattern else 0

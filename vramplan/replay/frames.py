@@ -1,0 +1,70 @@
+"""Reads the running functions: which rule allocates, in which module of the model, and what it calls a tensor.
+
+Nothing here keeps a frame or a tensor: the caller's lists of frames are gone when it returns.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from types import CodeType, FrameType
+from typing import Any
+
+from vramplan.replay.rules import ROOMS, function_of, is_rule, name_of
+
+MODELS = "vramplan.replay.models."
+OUTERMOST = "vramplan.replay.step"  # what calls it is none of the step
+
+
+def running() -> list[FrameType]:
+    """The running functions of rules, modules and the engine, from the inner to the outer."""
+    found = []
+    frame: FrameType | None = sys._getframe(2)  # who called the caller
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name == OUTERMOST:
+            break
+        if name in ROOMS or name.startswith(MODELS):
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def local(frame: FrameType, name: str) -> Any:
+    """A local variable of a running function. A snapshot of all would keep tensors alive, so it is emptied again."""
+    names = frame.f_locals
+    value = names.get(name)
+    if type(names) is dict:
+        names.clear()
+    return value
+
+
+def names_of(frame: FrameType, tensors: Sequence[Any]) -> dict[int, list[str]]:
+    """What the running function calls these tensors."""
+    if not tensors:
+        return {}
+    names = frame.f_locals
+    found: dict[int, list[str]] = {id(tensor): [] for tensor in tensors}
+    for name, value in names.items():
+        if id(value) in found:
+            found[id(value)].append(name)
+    if type(names) is dict:
+        names.clear()
+    return found
+
+
+def code_of_the_model(frames: list[FrameType]) -> tuple[str, ...]:
+    """The function of a model that allocates by itself, such as a mask: its own rule."""
+    for frame in frames:
+        name = frame.f_code.co_qualname
+        if frame.f_globals["__name__"].startswith(MODELS) and "<" not in name:
+            return (f"{frame.f_globals['__name__'].rpartition('.')[2]}.{name}",)
+    return ()
+
+
+@lru_cache(maxsize=1024)
+def rule_at(code: CodeType, module: str) -> str | None:
+    """The name of the rule that a code belongs to."""
+    function = function_of(code, vars(sys.modules[module]))
+    return name_of(module, function.__name__) if is_rule(function) else None

@@ -1,0 +1,32 @@
+"""Gradients that are there when an iteration begins: those of earlier micro-steps, or buffers that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramplan.replay.record import State
+from vramplan.replay.recorder import rounded
+from vramplan.replay.tensors import FP32, Parameter
+
+
+def gradient_bytes(parameter: Parameter, in_fp32: bool) -> int:
+    """Bytes of one copy's gradient between micro-steps, in allocator blocks.
+
+    The first micro-step has made it; where it is a view, as that of a class token at micro-batch 1, it keeps the whole.
+    """
+    own = rounded(parameter.elements * (FP32 if in_fp32 else parameter.dtype).itemsize)
+    return own if in_fp32 else max(own, parameter.grad_bytes)
+
+
+def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[State]:
+    """Gradients that are there when the iteration begins, each in allocator blocks: of the weights' dtype, or in fp32.
+
+
+    In fp32 they are the buffers that Megatron (`main_grad`) and DeepSpeed (BF16_Optimizer) sum half-precision gradients
+    in: megatron/core/distributed/param_and_grad_buffer.py; deepspeed/runtime/bf16_optimizer.py.
+    """
+    size = 0
+    for one in parameters:
+        if one.node is not None:
+            size += gradient_bytes(one, in_fp32) * one.copies
+    return [State("gradients", size, 0)]

@@ -1,0 +1,44 @@
+"""What is on the device before a step begins: token ids and labels, images, ..."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from vramplan.replay.models.modules import Recipe
+from vramplan.replay.record import State
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import INT64, DType, Shape, Tensor
+
+
+class Input(NamedTuple):
+    """One argument of the model: `shape` is that of one sample."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+
+
+def inputs_of(model: Any, recipe: Recipe) -> tuple[Input, ...]:
+    """The arguments of a model's forward pass in their order: its own `inputs()`, else token ids and labels."""
+    own = getattr(model, "inputs", None)
+    if own is not None:
+        found: tuple[Input, ...] = own()
+        return found
+    length = recipe.sequence_length
+    labels = () if recipe.shape.task == "cls" else (length,)
+    given = (Input("input_ids", (length,), INT64), Input("labels", labels, INT64))
+    if recipe.packed:
+        return (*given, Input("position_ids", (length,), INT64))
+    return (*given, Input("attention_mask", (length,), INT64)) if recipe.padded else given
+
+
+def make_inputs(tape: Tape, inputs: tuple[Input, ...]) -> tuple[list[Tensor], list[State]]:
+    """The tensors of a micro-batch, and their bytes as states."""
+    tensors, states = [], []
+    for name, shape, dtype in inputs:
+        tensors.append(tape.constant((tape.batch, *shape), dtype, True, name))
+        size = dtype.itemsize
+        for n in shape:
+            size *= n
+        states.append(State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size))
+    return tensors, states

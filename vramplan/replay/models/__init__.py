@@ -1,0 +1,232 @@
+"""One forward pass per family, in the file of the family's name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramplan.values.model import ModelShape
+
+from vramplan.values.model import ModelShape
+
+# what goes beyond forward, backward and step was traced with these; the others are refused there
+TRACED_BEYOND = (
+    *("gpt2", "llama", "bert", "neox", "opt", "phi", "phi3"),
+    *("gemma", "gemma2", "gemma3", "bloom", "mpt"),
+)
+
+
+# blocks were traced as the units of FSDP
+SHARDED = (
+    *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
+    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "qwen_moe", "vit"),
+    *("titan", "torchtune", "litgpt", "foundry", "fms"),
+)
+
+
+def family(name: str) -> Any:
+    """The class that builds and runs a family's forward pass: `FORWARD` of `vramplan/models/<name>.py`.
+
+    It is imported when asked for, so that one family does not cost the start-up of the others.
+    """
+    return import_module(f"vramplan.replay.models.{name}").FORWARD
+
+
+def _own(name: str, attribute: str, otherwise: Any) -> Any:
+    """What a family says of itself, not of those that are built from it: each was traced on its own."""
+    return vars(family(name)).get(attribute, otherwise)
+
+
+def no_fused_attention(name: str) -> str | None:
+    """Why the family's code cannot call `scaled_dot_product_attention`; None where it can."""
+    reason: str | None = getattr(family(name), "no_fused_attention", None)
+    return reason
+
+
+def no_checkpointing(name: str) -> str | None:
+    """Why the family's activations cannot be checkpointed; None where they can."""
+    reason: str | None = getattr(family(name), "no_checkpointing", None)
+    return reason
+
+
+def no_flash_attention(name: str) -> str | None:
+    """Why the family's code cannot call the flash kernels; None where it can."""
+    reason: str | None = getattr(family(name), "no_flash_attention", None)
+    return reason
+
+
+def no_eager_attention(name: str) -> str | None:
+    """Why the family's code has no attention of its own; None where it has."""
+    reason: str | None = getattr(family(name), "no_eager_attention", None)
+    return reason
+
+
+def only_kernel_of(shape: ModelShape) -> tuple[str, str] | None:
+    """The one kernel that `scaled_dot_product_attention` can run as a model's code calls it, and why; None: any."""
+    only = getattr(family(shape.family), "only_kernel", None)
+    found: tuple[str, str] | None = None if only is None else only(shape)
+    return found
+
+
+def selective_strategies(name: str) -> tuple[str, ...]:
+    """Of `selective` and `selective-op` those that the family was traced with: `selective`, else none."""
+    words: tuple[str, ...] = getattr(family(name), "selective", ())
+    return words
+
+
+def is_sequence_first(name: str) -> bool:
+    """Whether the family's hidden states are [S, B, H] instead of [B, S, H]: `sequence_first = True`."""
+    return getattr(family(name), "sequence_first", False) is True
+
+
+def head_losses(name: str) -> tuple[str, ...]:
+    """The losses that the family's head can have instead of its own: `head_losses`, else none."""
+    words: tuple[str, ...] = _own(name, "head_losses", ())
+    return words
+
+
+def no_head_losses(name: str) -> str | None:
+    """Why no library puts another head on the family; None where one does, or where nobody said why."""
+    reason: str | None = getattr(family(name), "no_head_losses", None)
+    return reason
+
+
+def smooths(name: str) -> bool:
+    """Whether the family was traced with smoothed labels: `smooths = True`, or one of those traced with all."""
+    return name in TRACED_BEYOND or _own(name, "smooths", False) is True
+
+
+def evaluates(name: str) -> bool:
+    """Whether the family's evaluation was traced: `evaluates = True`, or one of those."""
+    return name in TRACED_BEYOND or _own(name, "evaluates", False) is True
+
+
+def generates(name: str) -> bool:
+    """Whether the family's generation was traced: `generates = True`, or one of those."""
+    return name in TRACED_BEYOND or _own(name, "generates", False) is True
+
+
+def takes_padding(name: str) -> bool:
+    """Whether the family was traced with a padding mask: `takes_padding = True`."""
+    return _own(name, "takes_padding", False) is True
+
+
+def shards_by_blocks(name: str) -> bool:
+    """Whether the family was traced with its blocks as the units of FSDP (tests/oracle/fully_shard.json)."""
+    return name in SHARDED
+
+
+def stands_for(name: str, shape: ModelShape) -> bool:
+    """Whether a runtime's own code can have this shape: `stands_for(shape)` of its family, else any of its family."""
+    fits = vars(family(name)).get("stands_for")
+    return fits is None or bool(fits.__func__(shape))
+
+
+def ladder_of(name: str) -> tuple[str, ...] | None:
+    """The strategies of checkpointing that the family's code offers, in the order of extra compute; None: the usual."""
+    words: tuple[str, ...] | None = _own(name, "ladder", None)
+    return words
+
+
+def compiles_blocks(name: str) -> bool:
+    """Whether the family's own code compiles each block by itself, and its forward pass says what that keeps."""
+    return _own(name, "compiles_blocks", False) is True
+
+
+def keeps_last_block(name: str) -> bool:
+    """Whether FSDP keeps the last block whole from forward to backward, as the code that shards it asks for it."""
+    return _own(name, "keeps_last_block", False) is True
+
+
+def reads_head_outside(name: str, loss: str) -> bool:
+    """Whether a loss outside of the model reads the head's weight, which FSDP then has to keep: `head_outside`."""
+    return loss.partition("-")[0] in _own(name, "head_outside", ())
+
+
+def is_only_compiled(name: str) -> bool:
+    """Whether a runtime's own code is modelled under `torch.compile` alone: `only_compiled = True`."""
+    return _own(name, "only_compiled", False) is True
+
+
+def prefetches_after(name: str) -> bool:
+    """Whether FSDP gathers the next unit of backward when one is over, not before it: the runtime asks for that."""
+    return _own(name, "prefetches_after", False) is True
+
+
+def splits_of(name: str) -> tuple[str, ...]:
+    """Of tensor, sequence_parallel, pipeline, context and expert the ways to split that the code models: `splits`."""
+    ways: tuple[str, ...] = _own(name, "splits", ())
+    return ways
+
+
+def offloads(name: str) -> bool:
+    """Whether a runtime's own code offloads activations on a stated basis: `offloads = True`."""
+    return _own(name, "offloads", False) is True
+
+
+def drops_out(name: str) -> bool:
+    """Whether the family's code has dropout at all: without `drops_out = False`."""
+    return getattr(family(name), "drops_out", True) is not False
+
+
+def takes_packing(name: str) -> bool:
+    """Whether the family was traced with packed sequences: `takes_packing = True`."""
+    return _own(name, "takes_packing", False) is True
+
+
+def is_float8(name: str) -> bool:
+    """Whether the family's linear layers have been traced in fp8: `float8 = True`."""
+    return _own(name, "float8", False) is True
+
+
+def compiled_graphs(name: str) -> int | None:
+    """Into how many graphs `torch.compile` cuts the family's forward pass with its loss; None: it is not modelled."""
+    graphs: int | None = _own(name, "compiled_graphs", None)
+    return graphs
+
+
+def takes_one(name: str) -> bool:
+    """Whether the family's code takes a micro-batch of 1 alone: `takes_one = True`."""
+    return _own(name, "takes_one", False) is True
+
+
+def returns_logits(name: str) -> bool:
+    """Whether the family's model returns its logits beside the loss: without `returns_logits = False`."""
+    return _own(name, "returns_logits", True) is True
+
+
+def gives_views(name: str) -> bool:
+    """Whether what a block of the family gives is a view of its result: `gives_views = True`."""
+    return getattr(family(name), "gives_views", False) is True
+
+
+def has_equal_blocks(name: str) -> bool:
+    """Whether the blocks of the family differ in nothing but what they share: without `equal_blocks = False`."""
+    return getattr(family(name), "equal_blocks", True) is not False
+
+
+def block_kinds(shape: ModelShape) -> tuple[object, ...]:
+    """The kind of each block: blocks of one kind hold the same shared tensors (`block_kind` of the family)."""
+    kind = getattr(family(shape.family), "block_kind", None)
+    return tuple(None if kind is None else kind(shape, i) for i in range(shape.layers))
+
+
+def holds_outputs(name: str) -> bool:
+    """Whether the loop keeps all that a block returned until the next has returned: `holds_outputs = True`."""
+    return getattr(family(name), "holds_outputs", False) is True
+
+
+def blocks_are_alike(shape: ModelShape, sequence_length: int, attention: str) -> bool:
+    """Whether all blocks of a model are made of the same modules, and compute the same.
+
+    They do not where some have experts and others none, where some of Qwen's have a window, and where fused attention
+    has a mask only in those whose window the sequence reaches.
+    """
+    dense = () if shape.experts is None else shape.experts.dense_layers
+    if not has_equal_blocks(shape.family) or len(dense) not in (0, shape.layers):
+        return False
+    window = shape.sliding_window
+    if window is None or (shape.sliding_window_start is None and (attention == "eager" or sequence_length < window)):
+        return True
+    return shape.sliding_window_pattern is None and not shape.sliding_window_start  # whatever the number of blocks

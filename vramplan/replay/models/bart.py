@@ -1,0 +1,258 @@
+"""BART with a language-model head, as transformers 5.23 computes it (models/bart/modeling_bart.py): two stacks,
+learned positions, normalised after each residual sum.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.entropy import entropy
+from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.modules import (
+    ACTIVATIONS,
+    EMBEDDINGS,
+    LOGITS,
+    SELECTIVE,
+    LayerNorm,
+    Linear,
+    Output,
+    Recipe,
+    run_blocks,
+)
+from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.stacks import shift_right, split_at, text_pair
+from vramplan.replay.operators.attention import scaled_dot_product
+from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul_scalar, softmax
+from vramplan.replay.operators.basic import linear as linear_operator
+from vramplan.replay.operators.views import contiguous, transpose, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Shape, Tensor
+
+POSITION_OFFSET = 2  # BartLearnedPositionalEmbedding: rows that stand for no position
+
+
+class Attention:
+    """BartAttention: of a sequence to itself, or to what the encoder gave."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.recipe = recipe
+        self.k_proj = Linear(tape, "k_proj", width, width, dtype, bias=True)
+        self.v_proj = Linear(tape, "v_proj", width, width, dtype, bias=True)
+        self.q_proj = Linear(tape, "q_proj", width, width, dtype, bias=True)
+        self.out_proj = Linear(tape, "out_proj", width, width, dtype, bias=True)
+
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, key_value: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        recipe, (batch, length, width) = self.recipe, hidden.shape
+        shape = recipe.shape
+        query = transpose(view(self.q_proj(hidden), (batch, length, shape.attention_heads, shape.head_size)), 1, 2)
+        current = hidden if key_value is None else key_value
+        key = self.k_proj(current)
+        value = self.v_proj(current)
+        kv_shape = (batch, current.shape[1], shape.attention_heads, shape.head_size)
+        key = transpose(view(key, kv_shape), 1, 2)
+        value = transpose(view(value, kv_shape), 1, 2)
+        output, weights = recomputable(recipe, self.core, query, key, value, mask)
+        output = contiguous(view(output, (batch, length, width)))
+        output = self.out_proj(output)
+        return output, weights
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            return eager_attention(query, key, value, mask, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+        return contiguous(transpose(output, 1, 2)), None
+
+
+def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> tuple[Tensor, Tensor]:
+    """eager_attention_forward."""
+    weights = mul_scalar(matmul(query, transpose(key, 2, 3)))
+    if mask is not None:
+        weights = add(weights, mask)
+    weights = softmax(weights)
+    weights = dropout(weights, p)
+    output = matmul(weights, value)
+    output = contiguous(transpose(output, 1, 2))
+    return output, weights
+
+
+class Block:
+    """BartEncoderLayer, or BartDecoderLayer with the encoder's result."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, encoder: Tensor | None) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        width = shape.hidden_size
+        self.p, self.inner_p, self.mask, self.encoder = recipe.hidden_dropout, recipe.activation_dropout, mask, encoder
+        self.self_attn = Attention(tape, recipe)
+        self.self_attn_layer_norm = LayerNorm(tape, "self_attn_layer_norm", width, dtype)
+        if encoder is not None:
+            self.encoder_attn = Attention(tape, recipe)
+            self.encoder_attn_layer_norm = LayerNorm(tape, "encoder_attn_layer_norm", width, dtype)
+        self.act = ACTIVATIONS[shape.activation]
+        self.fc1 = Linear(tape, "fc1", width, shape.intermediate_size, dtype, bias=True)
+        self.fc2 = Linear(tape, "fc2", shape.intermediate_size, width, dtype, bias=True)
+        self.final_layer_norm = LayerNorm(tape, "final_layer_norm", width, dtype)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden, _weights = self.self_attn(hidden, self.mask)
+        hidden = dropout(hidden, self.p)
+        hidden = add(residual, hidden)
+        hidden = self.self_attn_layer_norm(hidden)
+        if self.encoder is not None:
+            residual = hidden
+            hidden, _weights = self.encoder_attn(hidden, None, self.encoder)
+            hidden = dropout(hidden, self.p)
+            hidden = add(residual, hidden)
+            hidden = self.encoder_attn_layer_norm(hidden)
+        residual = hidden
+        hidden = self.act(self.fc1(hidden))
+        hidden = dropout(hidden, self.inner_p)
+        hidden = self.fc2(hidden)
+        hidden = dropout(hidden, self.p)
+        hidden = add(residual, hidden)
+        hidden = self.final_layer_norm(hidden)
+        if self.encoder is None and hidden.dtype is FP16:
+            look_for_infinities(hidden)
+        return hidden
+
+
+def look_for_infinities(hidden: Tensor) -> None:
+    """`torch.isfinite(hidden).all()` of BartEncoderLayer, which finds none (aten TensorCompare.cpp, isfinite)."""
+    tape = hidden.tape
+    is_number = tape.like("eq", hidden, BOOL)
+    absolute = tape.like("abs", hidden)
+    below = tape.like("ne", hidden, BOOL)
+    del absolute
+    finite = tape.like("mul", hidden, BOOL)
+    del is_number, below
+    tape.new("all", (), BOOL, False)
+    del finite
+
+
+class Bart:
+    """BartForConditionalGeneration, with its loss."""
+
+    selective = SELECTIVE
+    float8 = True
+    compiled_graphs = 1
+    equal_blocks = False  # of two stacks
+    smooths = True
+    evaluates = True
+    generates = True
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        size = (shape.vocabulary_size, shape.hidden_size)
+        with tape.building(EMBEDDINGS):
+            self.shared = tape.parameter("shared.weight", size, recipe.weight_dtype)
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: final_logits_bias, in the dtype of the weights."""
+        return [self.recipe.shape.vocabulary_size * self.recipe.weight_dtype.itemsize]
+
+    def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
+        """Token ids and labels."""
+        return text_pair(self.recipe)
+
+    def __call__(self, input_ids: Tensor, labels: Tensor, given_ids: Tensor | None = None) -> Output:
+        tape, recipe = self.tape, self.recipe
+        decoder_ids = shift_right(labels) if given_ids is None else given_ids
+        with tape.building("encoder"):
+            _encoder_outputs = self.encode(input_ids)
+        with tape.building("decoder"):
+            _outputs = self.decode(decoder_ids, _encoder_outputs)
+        logits = linear_operator(_outputs, self.shared)
+        vocabulary = recipe.shape.vocabulary_size
+        logits = add(logits, tape.constant((1, vocabulary), recipe.weight_dtype, False))
+        if recipe.loss == LOGITS:
+            return Output(None, (logits, _encoder_outputs))
+        batch, length, _ = logits.shape
+        rows = view(logits, (batch * length, vocabulary))
+        loss = entropy(rows, view(labels, (batch * length,)), recipe)
+        return Output(loss, (logits, _encoder_outputs))
+
+    def encode(self, input_ids: Tensor) -> Tensor:
+        """BartEncoder.forward: positions are looked up for each sample."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = self.words(input_ids)
+        _positions = self.look_up(tape.new("add", input_ids.shape, INT64, True))
+        norm = self.norm()
+        segments = split_at(recipe.segments, recipe.shape.layers)[0]
+
+        def make(i: int) -> Block:
+            return Block(tape, recipe, None, None)
+
+        # what the first block is given is in no variable of its own: the second one's input takes its place
+        hidden = run_blocks(tape, segments, make, self.embedded(_embeds, _positions, norm))
+        self.register(norm)
+        return hidden
+
+    def decode(self, ids: Tensor, encoder: Tensor) -> Tensor:
+        """BartDecoder.forward: positions are looked up once."""
+        tape, recipe = self.tape, self.recipe
+        _, length = ids.shape
+        length = ids.shape[1]
+        _embeds = self.words(ids)
+        _position_ids = tape.new("add", (length,), INT64, False)
+        mask = self.mask(_embeds)
+        _positions = self.look_up(tape.new("add", (1, length), INT64, False))
+        norm = self.norm()
+        layers = recipe.shape.layers
+        segments = split_at(recipe.segments, layers)[1]
+
+        def make(i: int) -> Block:
+            return Block(tape, recipe, mask, encoder)
+
+        hidden = run_blocks(tape, segments, make, self.embedded(_embeds, _positions, norm), start=layers)
+        self.register(norm)
+        return hidden
+
+    def mask(self, embeds: Tensor) -> Tensor | None:
+        """create_causal_mask of a padding mask without padding (masking_utils.py): none for fused attention."""
+        tape, (batch, length, _) = embeds.tape, embeds.shape
+        _ones = tape.new("ones", (batch, length), FP32, True)
+        return causal_mask(embeds) if self.recipe.attention == "eager" else None
+
+    def words(self, ids: Tensor) -> Tensor:
+        """BartScaledWordEmbedding.forward: scaled, also by 1."""
+        tape = self.tape
+        asks, tape.asks_inputs = tape.asks_inputs, False  # not what is looked up, but what the module returns
+        scaled = mul_scalar(embedding(ids, self.shared))
+        tape.asks_inputs = asks
+        return tape.looked_up(scaled, self.shared)
+
+    def look_up(self, ids: Tensor) -> Tensor:
+        """BartLearnedPositionalEmbedding.forward."""
+        shape = self.recipe.shape
+        rows = (shape.max_positions + POSITION_OFFSET, shape.hidden_size)
+        with self.tape.building(EMBEDDINGS):
+            table = self.tape.parameter("embed_positions.weight", rows, self.recipe.weight_dtype)
+        return embedding(ids, table)
+
+    def embedded(self, words: Tensor, positions: Tensor, norm: LayerNorm) -> Tensor:
+        """The state before the first block of a stack."""
+        hidden = add(words, positions)
+        hidden = norm(hidden)
+        return dropout(hidden, self.recipe.embedding_dropout)
+
+    def norm(self) -> LayerNorm:
+        """The normalisation of the embeddings."""
+        with self.tape.building(EMBEDDINGS):
+            return LayerNorm(self.tape, "layernorm_embedding", self.recipe.shape.hidden_size, self.recipe.weight_dtype)
+
+    def register(self, norm: LayerNorm) -> None:
+        """It is used before the blocks and registered after them, and optimizers step in that order."""
+        for parameter in (norm.weight, norm.bias):
+            if parameter is not None:
+                self.tape.parameters.remove(parameter)
+                self.tape.parameters.append(parameter)
+
+
+FORWARD = Bart

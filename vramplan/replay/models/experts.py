@@ -1,0 +1,145 @@
+"""Mixtures of experts as transformers 5.23 runs them on CUDA (integrations/moe.py): products grouped by expert.
+
+A training run on CUDA takes the implementation "grouped_mm" unless it is told otherwise (modeling_utils.py,
+get_correct_experts_implementation). Names that start with an underscore are locals of that code which outlive their
+use; they keep their tensor alive here as they do there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe
+from vramplan.replay.operators.basic import linear, mul, softmax
+from vramplan.replay.operators.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
+from vramplan.replay.operators.views import split, to, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32, INT32, INT64, Tensor
+from vramplan.values.job import Adapter
+from vramplan.values.model import Experts, ModelShape
+
+Look = Callable[[str], Tensor]  # a weight by its name
+Routed = tuple[Tensor, Tensor, Tensor]  # logits, weights and numbers of the chosen experts
+
+
+def experts_of(recipe: Recipe) -> Experts:
+    """The experts of a model that has some."""
+    experts = recipe.shape.experts
+    assert experts is not None
+    return experts
+
+
+def active_parameters(shape: ModelShape, total: int, adapter: Adapter | None = None) -> int:
+    """The parameters that one token passes: all but those of the routed experts that it is not sent to."""
+    experts = shape.experts
+    assert experts is not None
+    one = 3 * shape.hidden_size * experts.intermediate_size
+    if adapter is not None:
+        from vramplan.replay.techniques.expert_adapters import (
+            inactive_parameters,  # only who adapts experts pays for it
+        )
+
+        one += inactive_parameters(adapter, shape)
+    return total - (shape.layers - len(experts.dense_layers)) * (experts.routed - experts.active) * one
+
+
+class GatedMLP:
+    """The gated feed-forward layer of a width of its own: MixtralMLP's kin, Qwen2MoeMLP, DeepseekV3MLP."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, width: int) -> None:
+        hidden, dtype, bias = recipe.shape.hidden_size, recipe.weight_dtype, recipe.shape.mlp_bias
+        self.gate_proj = Linear(tape, "gate_proj", hidden, width, dtype, bias=bias)
+        self.up_proj = Linear(tape, "up_proj", hidden, width, dtype, bias=bias)
+        self.down_proj = Linear(tape, "down_proj", width, hidden, dtype, bias=bias)
+        self.act = ACTIVATIONS[recipe.shape.activation]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.down_proj(mul(self.act(self.gate_proj(x)), self.up_proj(x)))
+
+
+class GroupedExperts:
+    """MixtralExperts and its kin under grouped_mm_experts_forward: the weights of all experts are two tensors."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, experts, dtype = recipe.shape, experts_of(recipe), recipe.weight_dtype
+        width = experts.intermediate_size
+        self.gate_up_proj = tape.parameter(
+            "experts.gate_up_proj", (experts.routed, 2 * width, shape.hidden_size), dtype
+        )
+        self.down_proj = tape.parameter("experts.down_proj", (experts.routed, shape.hidden_size, width), dtype)
+        self.act = ACTIVATIONS[shape.activation]
+        self.experts = experts
+        weights = {"experts.gate_up_proj": self.gate_up_proj, "experts.down_proj": self.down_proj}
+        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, weights)
+
+    def __call__(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        if self.adapter is not None:
+            output: Tensor = self.adapter(self.base, hidden, top_k_index, top_k_weights)
+            return output
+        return self.base(hidden, top_k_index, top_k_weights)
+
+    def base(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor, look: Look | None = None) -> Tensor:
+        """The experts as they are in the model; `look` gives their weights where an adapter changes them."""
+        tape, (tokens, width) = hidden.tape, hidden.shape
+        count, active = self.experts.routed, self.experts.active
+        rows, batched = (tokens * active,), hidden.batched
+        sample_weights = view(top_k_weights, rows)
+        _expert_ids = view(top_k_index, rows)
+        _expert_ids_g = tape.new("sort", rows, INT64, batched)
+        perm = tape.new("sort", rows, INT64, batched)
+        selected = index_rows(hidden, tape.new("floor_divide", rows, INT64, batched))
+        weights_g = index_rows(sample_weights, perm)
+        _histc_input = tape.new("to", rows, INT32, batched)
+        _tokens_per_expert = tape.new("histc", (count,), INT32, False)
+        offsets = tape.new("cumsum", (count,), INT32, False)
+        gate_up = self.gate_up_proj if look is None else look("experts.gate_up_proj")
+        projected = grouped_product(to(selected, gate_up.dtype), gate_up, offsets)
+        projected = self.gated(projected)
+        down = self.down_proj if look is None else look("experts.down_proj")
+        projected = grouped_product(to(projected, down.dtype), down, offsets)
+        weighted = mul(projected, view(weights_g, (*rows, 1)))
+        inverse = tape.new("empty_like", rows, INT64, batched)
+        arange = tape.new("arange", rows, INT64, batched)
+        del arange
+        weighted = index_rows(weighted, inverse)
+        final = sum_middle(view(weighted, (tokens, active, width)))
+        return to(final, hidden.dtype)
+
+    def gated(self, gate_up: Tensor) -> Tensor:
+        """_default_apply_gate: the first half through the activation, times the second."""
+        gate, up = split(gate_up, gate_up.shape[-1] // 2)
+        return mul(self.act(gate), up)
+
+
+class TopKRouter:
+    """MixtralTopKRouter, Qwen2MoeTopKRouter: a probability for each expert in fp32, of which the largest count."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        self.experts = experts_of(recipe)
+        self.weight = tape.parameter(
+            "gate.weight", (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype
+        )
+        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, {"gate.weight": self.weight})
+
+    def __call__(self, hidden: Tensor) -> Routed:
+        if self.adapter is not None:
+            routed: Routed = self.adapter(self.base, hidden)
+            return routed
+        return self.base(hidden)
+
+    def base(self, hidden: Tensor, look: Look | None = None) -> Routed:
+        """The router as it is in the model; `look` gives its weight where an adapter changes it."""
+        logits = linear(hidden, self.weight if look is None else look("gate.weight"))
+        probabilities = self.probabilities(logits)
+        top_value, indices = top_k(probabilities, self.experts.active)
+        if self.experts.normalized:
+            top_value = div_in_place(top_value, sum_last(top_value))
+        return logits, self.scores(top_value, logits), indices
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """A cast to fp32, then the softmax."""
+        return softmax(to(logits, FP32), FP32)
+
+    def scores(self, top_value: Tensor, logits: Tensor) -> Tensor:
+        """The weights of the experts, in fp32."""
+        return top_value

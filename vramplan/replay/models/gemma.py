@@ -1,0 +1,129 @@
+"""Gemma 1, as transformers 5.23 computes it (models/gemma/modeling_gemma.py): Llama with scaled embeddings and a
+normalisation that multiplies by one plus the weight, in fp32.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.llama import MLP, Attention, Rotary, rotary_embedding
+from vramplan.replay.models.modules import (
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    NORMS,
+    SELECTIVE,
+    Output,
+    Recipe,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
+from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.views import to
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor
+
+TABLE = "embed_tokens.weight"
+
+
+class RMSNorm:
+    """GemmaRMSNorm."""
+
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        output = self.norm(to(x, FP32))
+        output = mul(output, add_scalar(to(self.weight, FP32)))
+        return to(output, x.dtype)
+
+    def norm(self, x: Tensor) -> Tensor:
+        """GemmaRMSNorm._norm."""
+        return mul(x, rsqrt(add_scalar(mean_last(pow_scalar(x)))))
+
+
+def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
+    """GemmaTextScaledWordEmbedding.forward: times a buffer without dimensions, in the dtype of the weight."""
+    tape = weight.tape
+    scale = to(tape.constant((), tape.buffer_dtype or weight.dtype, False), weight.dtype)
+    asks, tape.asks_inputs = tape.asks_inputs, False  # not what is looked up, but what the module returns
+    scaled = mul(embedding(input_ids, weight), scale)
+    tape.asks_inputs = asks
+    return tape.looked_up(scaled, weight)
+
+
+def scales(tape: Tape) -> list[int]:
+    """Bytes of the scale of each table of token embeddings: a copy that is trained beside the original has its own."""
+    return [4 for parameter in tape.parameters if parameter.name == TABLE]
+
+
+class Block:
+    """GemmaDecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Gemma:
+    """GemmaForCausalLM, with its loss."""
+
+    selective = SELECTIVE
+    float8 = True
+    compiled_graphs = 1
+    head_losses = HEAD_LOSSES
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(TABLE, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
+        return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2]
+
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.replay.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.recipe.shape.head_size)
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        hidden = self.model(input_ids)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """GemmaModel.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = scaled_embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        hidden = _embeds
+        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Gemma

@@ -1,0 +1,168 @@
+"""Gemma 2, as transformers 5.23 computes it (models/gemma2/modeling_gemma2.py): Gemma with a normalisation after
+attention and MLP too, a tanh that bounds scores and logits, and windows in every second block.
+
+It has no fused attention: `scaled_dot_product_attention` knows no such bound, and the original refuses it. So both
+masks, of the blocks with and without a window, are whole tensors of the same size.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
+from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, repeat_kv, rotary_embedding
+from vramplan.replay.models.modules import (
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    SELECTIVE,
+    Linear,
+    Output,
+    Recipe,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
+from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.operators.basic import add, dropout, matmul, mul_scalar, softmax, tanh
+from vramplan.replay.operators.views import contiguous, to, transpose, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.values.model import ModelShape
+
+
+def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """eager_attention_forward: bounded scores, softmax in fp32."""
+    groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
+    keys = repeat_kv(key, groups)
+    values = repeat_kv(value, groups)
+    weights = mul_scalar(matmul(query, transpose(keys, 2, 3)))
+    if recipe.shape.attention_softcap:
+        weights = mul_scalar(weights)
+        weights = tanh(weights)
+        weights = mul_scalar(weights)
+    weights = add(weights, mask)
+    weights = to(softmax(weights, FP32), query.dtype)
+    weights = dropout(weights, recipe.attention_dropout)
+    output = matmul(weights, values)
+    output = contiguous(transpose(output, 1, 2))
+    return output, weights
+
+
+class Attention:
+    """Gemma2Attention."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
+        key = shape.key_value_heads * shape.head_size
+        self.recipe = recipe
+        self.q_proj = Linear(tape, "q_proj", hidden, query, dtype, bias=shape.qkv_bias)
+        self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
+
+    def __call__(
+        self, hidden: Tensor, mask: Tensor, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
+        shape = self.recipe.shape
+        batch, length, _ = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
+        query = transpose(view(self.q_proj(hidden), heads), 1, 2)
+        key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
+        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        query, key = apply_rotary(query, key, *rotary)
+        output, weights = recomputable(self.recipe, self.core, query, key, value, mask, holds=position_ids)
+        output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
+        output = self.o_proj(output)
+        return output, weights
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """eager_attention_forward, as the job's recipe has it."""
+        return eager_attention(query, key, value, mask, self.recipe)
+
+
+class Block:
+    """Gemma2DecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.pre_feedforward_layernorm = RMSNorm(tape, "pre_feedforward_layernorm", width, dtype)
+        self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.pre_feedforward_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = self.post_feedforward_layernorm(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Gemma2:
+    """Gemma2ForCausalLM, with its loss."""
+
+    selective = SELECTIVE
+    no_fused_attention = "its code has none"
+    float8 = True
+    head_losses = HEAD_LOSSES
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(TABLE, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+
+    @staticmethod
+    def block_kind(shape: ModelShape, block: int) -> int:
+        """Which of the two masks a block holds: Gemma2Config.__post_init__."""
+        return block % 2
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the scale of the embeddings, and the inverse frequencies, kept twice, in fp32."""
+        return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2]
+
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.replay.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.recipe.shape.head_size)
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        hidden = self.model(input_ids)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """Gemma2Model.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = scaled_embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        masks = (causal_mask(_embeds), causal_mask(_embeds))  # full and windowed
+        hidden = _embeds
+        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        hidden = run_blocks(
+            tape,
+            recipe.segments,
+            lambda i: Block(tape, recipe, masks[1 - i % 2], position_ids, rotary),
+            hidden,
+            kind=lambda i: self.block_kind(recipe.shape, i),
+        )
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Gemma2

@@ -1,0 +1,161 @@
+"""Gemma 3 for text, as transformers 5.23 computes it (models/gemma3/modeling_gemma3.py): Gemma 2 without a bound on the
+scores, with normalised queries and keys; most blocks have a window and rotary positions of their own.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.cores import attend
+from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
+from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, rotary_embedding
+from vramplan.replay.models.modules import (
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    SELECTIVE,
+    Linear,
+    Output,
+    Recipe,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
+from vramplan.replay.models.windows import are_alike, has_window, window_mask
+from vramplan.replay.operators.basic import add
+from vramplan.replay.operators.views import contiguous, transpose, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import INT64, Tensor
+from vramplan.values.model import ModelShape
+
+
+class Attention:
+    """Gemma3Attention."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
+        key = shape.key_value_heads * shape.head_size
+        self.recipe = recipe
+        self.q_proj = Linear(tape, "q_proj", hidden, query, dtype, bias=shape.qkv_bias)
+        self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
+        self.q_norm = RMSNorm(tape, "q_norm", shape.head_size, dtype)
+        self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype)
+
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
+        recipe = self.recipe
+        shape = recipe.shape
+        batch, length, _ = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
+        query = transpose(view(self.q_proj(hidden), heads), 1, 2)
+        key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
+        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        query = self.q_norm(query)
+        key = self.k_norm(key)
+        query, key = apply_rotary(query, key, *rotary)
+        output, weights = attend(recipe, query, key, value, mask, position_ids)
+        output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
+        output = self.o_proj(output)
+        return output, weights
+
+
+class Block:
+    """Gemma3DecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.pre_feedforward_layernorm = RMSNorm(tape, "pre_feedforward_layernorm", width, dtype)
+        self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.pre_feedforward_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = self.post_feedforward_layernorm(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Gemma3:
+    """Gemma3ForCausalLM, with its loss."""
+
+    selective = SELECTIVE
+    float8 = True
+    compiled_graphs = 1
+    head_losses = HEAD_LOSSES
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(TABLE, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+
+    def kinds(self) -> set[bool]:
+        """Whether there are blocks that see everything, and blocks with a window."""
+        shape = self.recipe.shape
+        return {self.block_kind(shape, i) for i in range(shape.layers)}
+
+    @staticmethod
+    def block_kind(shape: ModelShape, block: int) -> bool:
+        """Whether a block sees everything, as every so many do; each kind has its mask and its rotary positions.
+
+        Source: Gemma3TextConfig.__post_init__.
+        """
+        return not has_window(shape, block)
+
+    def is_full(self, block: int) -> bool:
+        """The same of a block of this model."""
+        return self.block_kind(self.recipe.shape, block)
+
+    def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The masks of blocks without and with a window; both are always made (Gemma3TextModel.forward)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            return causal_mask(hidden), causal_mask(hidden)
+        return None, None if are_alike(recipe) else window_mask(hidden)
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the scale of the embeddings, and per kind the inverse frequencies, twice, in fp32."""
+        return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2 * len(self.kinds())]
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        hidden = self.model(input_ids)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """Gemma3TextModel.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = scaled_embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        masks = self.masks(_embeds)
+        hidden = _embeds
+        rotary = {full: rotary_embedding(hidden, recipe.shape.head_size) for full in self.kinds()}
+
+        def block(i: int) -> Block:
+            full = self.is_full(i)
+            return Block(tape, recipe, masks[not full], position_ids, rotary[full])
+
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=self.is_full, alike=are_alike(recipe))
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Gemma3

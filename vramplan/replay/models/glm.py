@@ -1,0 +1,160 @@
+"""GLM-4 as transformers 5.23 computes it (models/glm/modeling_glm.py): Llama's attention with a fused gate and up
+projection, and rotary positions that turn neighbouring elements of the first part of each head.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.cores import attend
+from vramplan.replay.models.gpt2 import mask_of
+from vramplan.replay.models.llama import Rotary, rotary_embedding
+from vramplan.replay.models.modules import (
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    SELECTIVE,
+    Linear,
+    Output,
+    Recipe,
+    RMSNorm,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
+from vramplan.replay.models.phi3 import MLP
+from vramplan.replay.operators.basic import add, embedding, mul, neg
+from vramplan.replay.operators.indexing import every_second, stack_last
+from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import INT64, Tensor
+
+
+def rotate_half(x: Tensor) -> Tensor:
+    """rotate_half: of each pair minus the second element, then the first."""
+    first, second = every_second(x), every_second(x)
+    return view(stack_last([neg(second), first]), x.shape)
+
+
+def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
+    """apply_rotary_pos_emb: each cosine twice, the first part of each head turned, the rest handed through."""
+    tape, shape = query.tape, (1, *cos.shape)
+    cos = tape.new("repeat_interleave", shape, cos.dtype, False)
+    sin = tape.new("repeat_interleave", shape, sin.dtype, False)
+    rotated = shape[-1]
+    rest = query.shape[-1] - rotated
+    query_rot, query_pass = narrow(query, -1, rotated), narrow(query, -1, rest)
+    key_rot, key_pass = narrow(key, -1, rotated), narrow(key, -1, rest)
+    query_embed = add(mul(query_rot, cos), mul(rotate_half(query_rot), sin))
+    key_embed = add(mul(key_rot, cos), mul(rotate_half(key_rot), sin))
+    query_embed = cat([query_embed, query_pass], -1)
+    key_embed = cat([key_embed, key_pass], -1)
+    return query_embed, key_embed
+
+
+class Attention:
+    """GlmAttention."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
+        key = shape.key_value_heads * shape.head_size
+        self.recipe = recipe
+        self.q_proj = Linear(tape, "q_proj", hidden, query, dtype, bias=shape.qkv_bias)
+        self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=False)
+
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
+        recipe = self.recipe
+        shape = recipe.shape
+        batch, length, _ = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
+        query = transpose(view(self.q_proj(hidden), heads), 1, 2)
+        key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
+        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        query, key = apply_rotary(query, key, *rotary)
+        output, weights = attend(recipe, query, key, value, mask, position_ids)
+        output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
+        output = self.o_proj(output)
+        return output, weights
+
+
+class Block:
+    """GlmDecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Glm:
+    """GlmForCausalLM, with its loss."""
+
+    selective = SELECTIVE
+    float8 = True
+    compiled_graphs = 1
+    head_losses = HEAD_LOSSES
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
+    block = Block
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        self.rotated = int(shape.head_size * shape.partial_rotary_factor)
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(
+                "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
+        return [4 * (self.rotated // 2)] * 2
+
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.replay.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.rotated)
+
+    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
+        hidden = self.model(input_ids)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """GlmModel.forward."""
+        tape, recipe, block = self.tape, self.recipe, self.block
+        _embeds = embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        mask = mask_of(_embeds, recipe)
+        hidden = _embeds
+        rotary = rotary_embedding(hidden, self.rotated)
+        hidden = run_blocks(tape, recipe.segments, lambda i: block(tape, recipe, mask, position_ids, rotary), hidden)
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Glm

@@ -1,0 +1,265 @@
+"""Llama 1-3, TinyLlama, Mistral, Qwen2/2.5 and Qwen3, as transformers 5.23 computes them
+(models/llama/modeling_llama.py; models/mistral and models/qwen2 differ in biases and defaults only, models/qwen3
+normalises queries and keys).
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.modules import (
+    ACTIVATIONS,
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    SELECTIVE,
+    Linear,
+    Output,
+    Recipe,
+    RMSNorm,
+    as_is,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
+from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.windows import are_alike, equal_windows, has_window, masks_of
+from vramplan.replay.operators.attention import scaled_dot_product, view_unsqueezed
+from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
+from vramplan.replay.operators.views import cat, contiguous, expand, narrow, to, transpose, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32, INT64, Tensor, contiguous_strides
+
+Rotary = tuple[Tensor, Tensor]
+
+
+def rotary_embedding(hidden: Tensor, head_size: int) -> Rotary:
+    """LlamaRotaryEmbedding.forward: cosines and sines [1, S, d], made without gradients."""
+    tape, length, dtype = hidden.tape, hidden.shape[1], hidden.dtype
+    wide, half = (1, length, head_size), (1, length, head_size // 2)
+    positions = tape.new("to", (1, length, 1), FP32, False)
+    frequencies = tape.new("mul", half, FP32, False)
+    del positions
+    angles = tape.new("cat", wide, FP32, False)
+    cos = mul_scalar(tape.new("cos", wide, FP32, False))
+    sin = mul_scalar(tape.new("sin", wide, FP32, False))
+    del frequencies, angles
+    return to(cos, dtype), to(sin, dtype)
+
+
+def rotate_half(x: Tensor) -> Tensor:
+    """rotate_half: minus the second half, then the first."""
+    half = x.shape[-1] // 2
+    first, second = narrow(x, -1, half), narrow(x, -1, half)
+    return cat([neg(second), first], -1)
+
+
+def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
+    """apply_rotary_pos_emb, over heads."""
+    shape = (cos.shape[0], 1, *cos.shape[1:])
+    cos, sin = cos.alias(shape, None, None), sin.alias(shape, None, None)
+    query_embed = add(mul(query, cos), mul(rotate_half(query), sin))
+    key_embed = add(mul(key, cos), mul(rotate_half(key), sin))
+    return query_embed, key_embed
+
+
+def repeat_kv(x: Tensor, times: int) -> Tensor:
+    """repeat_kv: expand and reshape; a copy, unless there is one head only (then a view with stride 0)."""
+    if times == 1:
+        return x
+    batch, heads, length, width = x.shape
+    strides = x.strides or contiguous_strides(x.shape)
+    five = view_unsqueezed(x, (batch, heads, 1, length, width), (*strides[:2], strides[1], *strides[2:]))
+    wide = expand(five, (batch, heads, times, length, width))
+    return view(wide, (batch, heads * times, length, width))
+
+
+def eager_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, groups: int, p: float
+) -> tuple[Tensor, Tensor]:
+    """eager_attention_forward: softmax in fp32, cast back to the dtype of the query."""
+    keys = repeat_kv(key, groups)
+    values = repeat_kv(value, groups)
+    weights = mul_scalar(matmul(query, transpose(keys, 2, 3)))
+    if mask is not None:
+        weights = add(weights, mask)
+    weights = to(softmax(weights, FP32), query.dtype)
+    weights = dropout(weights, p)
+    output = matmul(weights, values)
+    output = contiguous(transpose(output, 1, 2))
+    return output, weights
+
+
+def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, recipe: Recipe) -> Tensor:
+    """sdpa_attention_forward up to the kernel: with a mask it repeats keys and values for their query heads itself
+    (integrations/sdpa_attention.py, use_gqa_in_sdpa)."""
+    if mask is not None:
+        groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
+        key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    return scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
+
+
+class Attention:
+    """LlamaAttention: grouped-query, rotary; Qwen3Attention normalises each head of queries and keys before."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
+        key = shape.key_value_heads * shape.head_size
+        self.recipe = recipe
+        self.q_proj = Linear(tape, "q_proj", hidden, query, dtype, bias=shape.qkv_bias)
+        self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
+        self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
+        self.q_norm = RMSNorm(tape, "q_norm", shape.head_size, dtype) if shape.qk_norm else as_is
+        self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype) if shape.qk_norm else as_is
+
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
+        recipe = self.recipe
+        shape = recipe.shape
+        batch, length, _ = hidden.shape
+        query, key, value = self.projected(hidden)
+        query, key = apply_rotary(query, key, *rotary)
+        output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
+        output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
+        output = self.o_proj(output)
+        return output, weights
+
+    def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each with its heads before its positions."""
+        shape = self.recipe.shape
+        batch, length, _ = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
+        query = transpose(self.q_norm(view(self.q_proj(hidden), heads)), 1, 2)
+        key = transpose(self.k_norm(view(self.k_proj(hidden), kv_heads)), 1, 2)
+        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        return query, key, value
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
+        recipe = self.recipe
+        if recipe.attention == "eager":
+            groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
+            return eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
+        output = fused_attention(query, key, value, mask, recipe)
+        return contiguous(transpose(output, 1, 2)), None
+
+
+def _fused_attention(tape: Tape, recipe: Recipe) -> Attention:
+    from vramplan.replay.models.fused_projection import FusedAttention  # only who asks for it pays for it
+
+    return FusedAttention(tape, recipe)
+
+
+class MLP:
+    """LlamaMLP: gated."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        hidden, inner, bias = shape.hidden_size, shape.intermediate_size, shape.mlp_bias
+        self.gate_proj = Linear(tape, "gate_proj", hidden, inner, dtype, bias=bias)
+        self.up_proj = Linear(tape, "up_proj", hidden, inner, dtype, bias=bias)
+        self.down_proj = Linear(tape, "down_proj", inner, hidden, dtype, bias=bias)
+        self.act = ACTIVATIONS[shape.activation]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.down_proj(mul(self.act(self.gate_proj(x)), self.up_proj(x)))
+
+
+class Block:
+    """LlamaDecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = (_fused_attention if recipe.fused_projection else Attention)(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Llama:
+    """LlamaForCausalLM, with its loss."""
+
+    selective = SELECTIVE
+    compiled_graphs = 1
+    float8 = True
+    head_losses = HEAD_LOSSES
+    takes_padding = True
+    takes_packing = True
+    positions: Tensor | None = None  # of packed sequences, which the caller gives
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(
+                "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
+        return [4 * (self.recipe.shape.head_size // 2)] * 2
+
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.replay.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.recipe.shape.head_size)
+
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.positions = given if self.recipe.packed else None
+        hidden = self.model(input_ids)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
+
+    def rotary(self, hidden: Tensor) -> Rotary:
+        """The cosines and sines of all positions."""
+        size = self.recipe.shape.head_size
+        if self.positions is None:
+            return rotary_embedding(hidden, size)
+        from vramplan.replay.techniques.packing import packed_rotary  # only who packs pays for it
+
+        return packed_rotary(self.positions, size, hidden)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """LlamaModel.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = embedding(input_ids, self.embed_tokens)
+        position_ids = self.positions
+        if position_ids is None:
+            position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        masks = masks_of(_embeds, recipe)
+        hidden = _embeds
+        rotary = self.rotary(hidden)
+
+        shape = recipe.shape
+
+        def kind(i: int) -> bool:
+            return has_window(shape, i)
+
+        def block(i: int) -> Block:
+            return Block(tape, recipe, masks[kind(i)], position_ids, rotary)
+
+        kinds = None if equal_windows(shape) else kind
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kinds, alike=are_alike(recipe))
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Llama

@@ -1,0 +1,152 @@
+"""LLaVA, a vision encoder whose patches are tokens of a Llama, as transformers 5.23 computes it
+(models/llava/modeling_llava.py).
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.clip import VisionModel
+from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.llama import Block, rotary_embedding
+from vramplan.replay.models.modules import (
+    EMBEDDINGS,
+    Linear,
+    Output,
+    Recipe,
+    RMSNorm,
+    Segment,
+    causal_lm_loss,
+    output_embedding,
+    run_blocks,
+)
+from vramplan.replay.models.stacks import split_at
+from vramplan.replay.operators.basic import embedding, gelu
+from vramplan.replay.operators.basic import linear as linear_operator
+from vramplan.replay.operators.multimodal import linear_of_a_view, masked_scatter, rejoin, tokens_of_images
+from vramplan.replay.operators.views import after, to
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import INT64, DType, Shape, Tensor
+
+# as the module has them, and so in the order in which optimizers step
+PARTS = ("vision_encoder", "projector", "language_model", "lm_head")
+
+
+class Projector:
+    """LlavaMultiModalProjector."""
+
+    def __init__(self, tape: Tape, inputs: int, outputs: int, dtype: DType) -> None:
+        self.linear_1 = Linear(tape, "linear_1", inputs, outputs, dtype, bias=True)
+        self.linear_2 = Linear(tape, "linear_2", outputs, outputs, dtype, bias=True)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        hidden = self.widen(features)
+        hidden = gelu(hidden)
+        hidden = self.linear_2(hidden)
+        return hidden
+
+    def widen(self, features: Tensor) -> Tensor:
+        """The first layer: autocast copies the view that the features are, else it stays one."""
+        bias = self.linear_1.bias
+        if features.tape.autocast is not None or features.strides is None or bias is None or self.linear_1.adapter:
+            return self.linear_1(features)
+        return linear_of_a_view(features, self.linear_1.weight, bias)
+
+
+class Llava:
+    """LlavaForConditionalGeneration, with its loss."""
+
+    equal_blocks = False  # there are several stacks of them
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.tape, self.recipe = tape, recipe
+        with tape.building("vision_encoder"):
+            self.vision_tower = VisionModel(tape, recipe)
+        with tape.building("projector"):
+            self.projector = Projector(tape, self.vision_tower.tower.hidden_size, shape.hidden_size, dtype)
+        with tape.building("language_model"), tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter("embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), dtype)
+
+    def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
+        """Token ids with a placeholder for each patch, an image in the dtype of the weights, and labels."""
+        recipe = self.recipe
+        assert recipe.image_size is not None
+        assert recipe.shape.channels is not None
+        image = (recipe.shape.channels, recipe.image_size, recipe.image_size)
+        tokens = (recipe.sequence_length,)
+        return ("input_ids", tokens, INT64), ("pixel_values", image, recipe.weight_dtype), ("labels", tokens, INT64)
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: positions of the patches, int64, and the inverse frequencies, kept twice, in fp32."""
+        return [8 * self.vision_tower.embeddings.positions, *[4 * (self.recipe.shape.head_size // 2)] * 2]
+
+    def __call__(self, input_ids: Tensor, pixel_values: Tensor, labels: Tensor) -> Output:
+        """LlavaForConditionalGeneration.forward."""
+        tape = self.tape
+        hidden, _images = self.model(input_ids, pixel_values)
+        with tape.building("lm_head"):
+            weight = output_embedding(tape, self.recipe, self.embed_tokens)
+        logits = linear_operator(hidden, weight)
+        loss = causal_lm_loss(logits, labels, self.recipe)
+        tape.parameters.sort(key=lambda one: PARTS.index(one.part[0]))
+        return Output(loss, (logits, _images))
+
+    def model(self, input_ids: Tensor, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
+        """LlavaModel.forward: the images' rows take the places of their tokens.
+
+        What the vision encoder returns lives until the language model is done, and with it the graph of its last block,
+        whose result nobody uses.
+        """
+        used, unused, text = self.segments()
+        embeds = embedding(input_ids, self.embed_tokens)
+        _selected, _last, projected, dead = self.image_features(pixel_values, used, unused)
+        images = rejoin(projected)
+        images = to(images, embeds.dtype)
+        _mask = tokens_of_images(input_ids)
+        embeds = masked_scatter(embeds, _mask, images)
+        with self.tape.building("language_model"):
+            hidden = self.language_model(embeds, text)
+        self.tape.abandon(*dead)
+        return hidden, images
+
+    def segments(self) -> tuple[tuple[Segment, ...], tuple[Segment, ...], tuple[Segment, ...]]:
+        """Of the blocks up to the one that is used, of those after it, of the text."""
+        used, unused, _ = self.recipe.shape.stacks
+        first, rest = split_at(self.recipe.segments, used)
+        return first, *split_at(rest, unused)
+
+    def image_features(
+        self, pixel_values: Tensor, used: tuple[Segment, ...], unused: tuple[Segment, ...]
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
+        """LlavaModel.get_image_features: the hidden state before the last block, without the class token, projected.
+
+        It takes the place of what the vision encoder pooled, which goes with its graph.
+        """
+        tape = self.tape
+        with tape.building("vision_encoder"):
+            selected, last, _pooled, (first, pooling, end) = self.vision_tower.with_hidden_state(
+                pixel_values, used, unused
+            )
+        projected = self.projector(after(selected, 1, 1))
+        tape.abandon(pooling, end)
+        return selected, last, projected, (first, pooling)
+
+    def language_model(self, embeds: Tensor, segments: tuple[Segment, ...]) -> Tensor:
+        """LlamaModel.forward, from embeddings."""
+        tape, recipe = self.tape, self.recipe
+        shape = recipe.shape
+        position_ids = tape.new("arange", (1, embeds.shape[1]), INT64, False)
+        mask = causal_mask(embeds) if recipe.attention == "eager" else None
+        hidden = embeds
+        rotary = rotary_embedding(hidden, shape.head_size)
+        start = shape.blocks - shape.layers
+        hidden = run_blocks(
+            tape, segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden, start=start
+        )
+        hidden = RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Llava

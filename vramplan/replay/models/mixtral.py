@@ -1,0 +1,83 @@
+"""Mixtral, as transformers 5.23 computes it (models/mixtral/modeling_mixtral.py): Llama's attention, and experts in
+place of the feed-forward layer.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.experts import GroupedExperts, TopKRouter
+from vramplan.replay.models.gpt2 import mask_of
+from vramplan.replay.models.llama import Attention, Llama, Rotary, rotary_embedding
+from vramplan.replay.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Recipe, RMSNorm, run_blocks
+from vramplan.replay.operators.basic import add, embedding
+from vramplan.replay.operators.views import view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import INT64, Tensor
+
+
+class SparseMoeBlock:
+    """MixtralSparseMoeBlock."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        self.gate = TopKRouter(tape, recipe)
+        self.experts = GroupedExperts(tape, recipe)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        shape = hidden.shape
+        hidden = view(hidden, (shape[0] * shape[1], shape[2]))
+        _logits, weights, indices = self.gate(hidden)
+        hidden = self.experts(hidden, indices, weights)
+        return view(hidden, shape)
+
+
+class Block:
+    """MixtralDecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = SparseMoeBlock(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Mixtral(Llama):
+    """MixtralForCausalLM, with its loss."""
+
+    float8 = True
+    selective = SELECTIVE
+    head_losses = HEAD_LOSSES_OF_OTHERS
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """MixtralModel.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        mask = mask_of(_embeds, recipe)
+        hidden = _embeds
+        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Mixtral

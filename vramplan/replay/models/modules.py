@@ -1,0 +1,467 @@
+"""The few modules that every family is written from, and the walk over its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, overload
+
+from vramplan.replay.autograd import checkpoint
+from vramplan.replay.operators.basic import (
+    add,
+    add_scalar,
+    cross_entropy,
+    gelu,
+    layer_norm,
+    linear,
+    mean_last,
+    mul,
+    mul_scalar,
+    pow_scalar,
+    relu,
+    rsqrt,
+    silu,
+    tanh,
+)
+from vramplan.replay.operators.views import contiguous, to, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor
+from vramplan.values.model import ModelShape
+from vramplan.values.parallel import Split
+
+SELECTIVE = ("selective", "selective-op")  # traced with both selective strategies
+SELECTIVE_OP = ("selective-op",)  # with that alone
+CORE = "core"  # the attention core of each block is a checkpoint of its own, and nothing else is
+GELU, GELU_NORMS = "gelu", "gelu-norms"  # what llm.c computes again in each block: its options -r 1 and -r 2
+
+
+EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"  # parts that every family has
+
+
+CAUSAL_LM_FP32 = "causal-lm-fp32"  # the model's own loss; that of a causal language model casts its logits to fp32
+CAUSAL_LM = "causal-lm"  # the same without that cast
+FP32_LOGITS = "fp32-logits"  # the losses of the other tasks do so too
+HALF_LOGITS = "half-logits"  # of code of one's own, which casts nothing
+LOGITS = "logits"  # no loss: the caller makes it of the logits
+SCORES = "scores"  # no loss: TRL's head gives the log-probabilities of the labels
+ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they are the likeliest
+SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
+LABEL_SMOOTHER = "label-smoother"
+DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
+DPO_ADAPTER_OFF = "dpo-adapter-off"  # the reference is the model without its adapter
+PREFERENCES = (DPO, DPO_PRECOMPUTED, DPO_ADAPTER_OFF)
+OUTSIDE_LOSSES = {LABEL_SMOOTHER: LOGITS, **dict.fromkeys(PREFERENCES, ALL_SCORES)}
+"""Losses that the training loop makes when the model has returned, and what the model is asked for."""
+
+HEAD_LOSSES: tuple[str, ...] = ("half-logits", "chunked:N", "fused", "dpo")
+"""Losses instead of a causal language model's own."""
+
+HEAD_LOSSES_OF_OTHERS = HEAD_LOSSES[1:]  # of families that were not traced with the first
+HEAD_LOSSES_WITH_BIAS = ("half-logits", "chunked:N", "dpo")  # LigerForCausalLMLoss takes no head with a bias
+HEAD_LOSSES_WITHOUT_MASK = ("half-logits", "chunked:N", "fused")  # positions depend on the attention mask of pairs
+
+
+class Segment(NamedTuple):
+    """`times` consecutive runs of `blocks` blocks each; each run is one checkpoint if `checkpointed`.
+
+    `selects` makes it selective: which results a checkpoint keeps (tape.MATMULS, tape.ALTERNATE_MATMULS), or that
+    stored blocks recompute their attention core (CORE), or gelus and norms
+    (GELU, GELU_NORMS, of llm.c alone).
+    """
+
+    times: int
+    blocks: int
+    checkpointed: bool
+    selects: str | None = None
+
+
+class Slice(NamedTuple):
+    """What of a model a device holds, where its layers are split over devices."""
+
+    tensor: int = 1  # devices that each layer is split over
+    sequence_parallel: bool = False  # between split layers each of them has a part of the sequence
+    first: bool = True  # of a pipeline: the stage with the embeddings
+    last: bool = True  # and with the head
+    deepspeed: bool = False  # as BigScience's fork runs it in DeepSpeed's pipeline engine
+    context: int = 1  # devices that each sequence is split over: lengths are those of one device
+    ring: bool = False  # keys and values go round these devices; else they are gathered
+    expert: int = 1  # devices that the experts are spread over
+    imbalance: float = 1.0  # tokens of the most loaded of them over the mean
+    capacity: float | None = None  # of an expert over the mean, above which tokens are dropped; None: none is
+    pads: bool = False  # each expert gets as many tokens as it has room for
+
+
+class Recipe(NamedTuple):
+    """All that a forward pass depends on beside the micro-batch."""
+
+    shape: ModelShape
+    weight_dtype: DType
+    sequence_length: int
+    attention: str  # eager | flash | efficient
+    segments: tuple[Segment, ...]
+    loss: str  # CAUSAL_LM_FP32 | CAUSAL_LM | FP32_LOGITS | HALF_LOGITS | LOGITS | SMOOTHED | chunked:N | fused
+    embedding_dropout: float
+    attention_dropout: float
+    hidden_dropout: float
+    recomputes_core: bool = False  # whether the attention core of each block is a checkpoint
+    image_size: int | None = None  # pixels of an edge; None: the model takes no images
+    vision_attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
+    padded: bool = False  # sequences are padded, and a mask says so
+    packed: bool = False  # several sequences in each, told apart by position ids that begin anew
+    split: Split | None = None  # how this model is split over devices
+    compiled: bool = False
+    float8: bool = False  # over shards in fp32: products in fp8
+    fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
+    slice: Slice = Slice()
+
+
+class Output(NamedTuple):
+    """What a model returns: the caller decides how long the logits live, and what is returned with them."""
+
+    loss: Tensor | None  # None: the caller makes it
+    logits: object
+
+
+class Linear:
+    """`nn.Linear`, or GPT-2's Conv1D with `transposed`."""
+
+    def __init__(
+        self, tape: Tape, name: str, inputs: int, outputs: int, dtype: DType, *, bias: bool, transposed: bool = False
+    ) -> None:
+        shape = (inputs, outputs) if transposed else (outputs, inputs)
+        self.weight = tape.parameter(f"{name}.weight", shape, dtype)
+        self.weight.in_linear = True
+        self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
+        self.transposed = transposed
+        self.adapter = None if tape.trained is None else tape.trained.linear(tape, self, name)
+        self.float8 = False
+        if tape.float8:
+            from vramplan.replay.operators.float8 import MULTIPLE  # only jobs in fp8 pay for it
+
+            self.float8 = inputs % MULTIPLE == 0 and outputs % MULTIPLE == 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.adapter is not None:
+            return self.adapter(self, x)
+        return self.base(x)
+
+    def base(self, x: Tensor) -> Tensor:
+        """The layer as it is in the model."""
+        if self.float8:
+            from vramplan.replay.operators.float8 import float8_linear
+
+            return float8_linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias, transposed=self.transposed)
+
+
+class LayerNorm:
+    """`nn.LayerNorm`."""
+
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType, *, bias: bool = True) -> None:
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+            self.bias = tape.parameter(f"{name}.bias", (width,), dtype) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight, self.bias)
+
+
+class RMSNorm:
+    """Transformers' RMSNorm, as its Python code composes it (modeling_llama.py, LlamaRMSNorm.forward)."""
+
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
+        with tape.building(NORMS):
+            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        dtype = hidden.dtype
+        hidden = to(hidden, FP32)
+        variance = mean_last(pow_scalar(hidden))
+        hidden = mul(hidden, rsqrt(add_scalar(variance)))
+        return mul(self.weight, to(hidden, dtype))
+
+
+def as_is(x: Tensor) -> Tensor:
+    """What stands for a module that a model type does not have."""
+    return x
+
+
+def gelu_new(x: Tensor) -> Tensor:
+    """Transformers' NewGELUActivation: five unfused operators (activations.py)."""
+    return mul(mul_scalar(x), add_scalar(tanh(mul_scalar(add(x, mul_scalar(pow_scalar(x)))))))
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """Transformers' QuickGELUActivation: three unfused operators (activations.py)."""
+    from vramplan.replay.operators.contrastive import sigmoid  # only models that have it pay for it
+
+    return mul(x, sigmoid(mul_scalar(x)))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_new": gelu_new,
+    "gelu": gelu,
+    "gelu_pytorch_tanh": gelu,
+    "relu": relu,
+    "silu": silu,
+    "quick_gelu": quick_gelu,
+}
+
+Block = Callable[[Any], Any]
+Carried = TypeVar("Carried", bound="Tensor | tuple[Any, ...]")  # the hidden state, or a tuple that begins with it
+
+
+@overload
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: list[Tensor],
+    *,
+    kind: Callable[[int], object] | None = None,
+    alike: bool = True,
+    make_up: Callable[[int], object] | None = None,
+    outputs: list[Any] | None = None,
+    start: int = 0,
+    numbered_from: int = 0,
+    carries: bool = False,
+    mask: Tensor | None = None,
+    hands_mask: bool = False,
+) -> Tensor: ...
+
+
+@overload
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: Carried,
+    *,
+    kind: Callable[[int], object] | None = None,
+    alike: bool = True,
+    make_up: Callable[[int], object] | None = None,
+    outputs: list[Any] | None = None,
+    start: int = 0,
+    numbered_from: int = 0,
+    carries: bool = False,
+    mask: Tensor | None = None,
+    hands_mask: bool = False,
+) -> Carried: ...
+
+
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: Any,
+    *,
+    kind: Callable[[int], object] | None = None,
+    make_up: Callable[[int], object] | None = None,
+    alike: bool = True,
+    outputs: list[Any] | None = None,
+    start: int = 0,
+    numbered_from: int = 0,
+    carries: bool = False,
+    mask: Tensor | None = None,
+    hands_mask: bool = False,
+) -> Any:
+    """Send the hidden state through all blocks, checkpointing the segments that ask for it.
+
+    `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
+    that its parameters are counted for all of them. Blocks may be of several kinds, `kind(i)`, which differ only in the
+    tensors that they share with all of their kind, or, if they are not `alike`, in what they compute too; or of several
+    make-ups, `make_up(i)`, which differ in their modules and share nothing that the others do not. Blocks may return a
+    tuple that begins with the hidden state; where the original keeps it in a variable until the next block has
+    returned, `outputs` is that variable. `mask` is given where the original hands it to a block as a positional
+    argument: a checkpoint of one block keeps it like its input, and with `hands_mask` one of several too.
+
+    `start` is the number of the first block in the answer, where other blocks ran before, and `numbered_from` that in
+    its own stack, where a stack runs in several parts. With `carries` a block is
+    given all that the block before it returned, and so is the caller: the hidden state is a tuple then.
+
+    A hidden state in a list is taken out of it: the caller then keeps none, as an original whose variable is bound to
+    what the blocks return.
+    """
+    if type(hidden) is list:
+        hidden = hidden.pop()
+    hand: Callable[[Any], Any] = all_of if carries else hidden_of
+    firsts = [] if kind is None else first_of_each(segments, kind)
+    breaks = [] if kind is None or alike else changes(segments, kind)
+    if make_up is not None:
+        made_up = changes(segments, make_up)
+        firsts += made_up
+        if tape.sharding is not None:  # a block's gradients are reduced in buffers that the one below it frees
+            firsts += [one - 1 for one in made_up if one]
+    if tape.trained is not None:
+        from vramplan.replay.techniques.frozen import (  # only who trains less than all pays for it
+            blocks_apart,
+            in_its_part,
+        )
+
+        make = in_its_part(tape, make, numbered_from)
+        block = tape.trained.block
+        firsts += blocks_apart(segments, lambda i: block(numbered_from + i), kind)
+    if tape.sharding is not None:
+        make = tape.sharding.units(make)
+        firsts += tape.sharding.apart()
+    apart = firsts + breaks
+    at = 0
+    for i, (times, size, checkpointed, selects) in enumerate(segments):
+        if not checkpointed:
+            for first, _ in tape.repeat(times * size, start=start + at, apart=[one - at for one in apart]):
+                result = make(at + first)(hidden)
+                hidden = hand(result)
+                if outputs is not None:
+                    outputs[:] = (result,)
+        else:
+            # runs of checkpoints of different sizes hand over nothing but the hidden state, as neighbours in a run do,
+            # unless the loop keeps what a single block returned
+            opens = outputs is not None or i == 0 or not segments[i - 1].checkpointed
+            closes = outputs is not None or i + 1 == len(segments) or not segments[i + 1].checkpointed
+            holders = [(one - at) // size for one in firsts]
+            if kind is not None and not alike:
+                holders += unlike_the_one_before(times, size, at, kind)
+            run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
+            for first, _ in run:
+                segment = segment_of(tape, size, make, at + first * size, apart, carries=carries)
+                arguments = () if mask is None or (size > 1 and not hands_mask) else (mask,)
+                result = checkpoint(tape, segment, hidden, *arguments, keeps=selects)
+                del segment
+                hidden = hand(result)
+                if outputs is not None:
+                    outputs[:] = (result,)
+        at += times * size
+    return hidden
+
+
+def all_of(result: Any) -> Any:
+    """What a block returns, as it is."""
+    return result
+
+
+def hidden_of(result: Any) -> Tensor:
+    """The hidden state in what a block returns."""
+    hidden: Tensor = result[0] if type(result) is tuple else result
+    return hidden
+
+
+def first_of_each(segments: Sequence[Segment], kind: Callable[[int], object]) -> list[int]:
+    """The first stored and the first checkpointed block of each kind: with them goes what their kind shares."""
+    found: dict[tuple[object, bool], int] = {}
+    at = 0
+    for times, size, checkpointed, _ in segments:
+        for i in range(at, at + times * size):
+            found.setdefault((kind(i), checkpointed), i)
+        at += times * size
+    return list(found.values())
+
+
+def changes(segments: Sequence[Segment], kind: Callable[[int], object]) -> list[int]:
+    """The blocks whose kind is not that of the block before."""
+    count = sum(times * size for times, size, _, _ in segments)
+    return [i for i in range(1, count) if kind(i) != kind(i - 1)]
+
+
+def unlike_the_one_before(times: int, size: int, at: int, kind: Callable[[int], object]) -> list[int]:
+    """The checkpoints of a run whose blocks are of other kinds than those of the checkpoint before."""
+    kinds = [[kind(at + i * size + k) for k in range(size)] for i in range(times)]
+    return [i for i in range(1, times) if kinds[i] != kinds[i - 1]]
+
+
+def segment_of(
+    tape: Tape,
+    size: int,
+    make: Callable[[int], Block],
+    at: int,
+    apart: Sequence[int] = (),
+    *,
+    carries: bool = False,
+) -> Callable[..., Any]:
+    """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
+
+    A single block returns what it returns, several the hidden state alone, or with `carries` what the last one does.
+    A single block returns what it returns, several the hidden state alone. A mask that is handed to it is not held.
+    """
+    blocks: dict[int, Any] = {}
+    makes = [make]
+    every = tape.sharding is not None and tape.sharding.every_block_of_a_checkpoint
+    alone = list(range(size)) if every else [one - at for one in apart]
+    hand: Callable[[Any], Any] = as_is if carries else hidden_of
+
+    def run(hidden: Any, *masks: Tensor) -> Any:
+        result = None
+        for first, _ in tape.repeat(size, apart=alone):
+            block: Any = blocks.get(first)
+            if block is None:
+                block = blocks[first] = makes[0](at + first)
+            if masks:
+                block.mask = masks[0]
+            try:
+                result = block(hidden)
+            finally:
+                if masks:
+                    block.mask = None
+            hidden = hand(result)
+        makes.clear()
+        return result if size == 1 else hidden
+
+    return run
+
+
+def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parameter:
+    """The head's weight: the embedding itself if tied, else one of its own."""
+    shape = recipe.shape
+    if shape.tied_embeddings or shape.task == "cls":  # a classifier has a head of its own
+        return embedding
+    with tape.building(HEAD):
+        return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
+
+
+def causal_lm_output(
+    hidden: Tensor, weight: Parameter, labels: Tensor, recipe: Recipe, bias: Parameter | None = None
+) -> Output:
+    """The head of a causal language model, and the loss that the job asks for; of a classifier, its own."""
+    if recipe.shape.task == "cls":
+        from vramplan.replay.models.classified import classify  # only who classifies pays for it
+
+        return classify(hidden, labels, recipe)
+    if recipe.loss != CAUSAL_LM_FP32:
+        from vramplan.replay.techniques.losses import head_and_loss  # only who asks for it pays for it
+
+        return head_and_loss(hidden, weight, bias, labels, recipe)
+    logits = project(hidden, weight, bias, recipe)
+    loss = causal_lm_loss(logits, labels, recipe)
+    return Output(loss, logits)
+
+
+def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:
+    """The logits of hidden states, bounded where the model bounds them."""
+    logits = linear(hidden, weight, bias)
+    if recipe.shape.logit_softcap:
+        logits = mul_scalar(logits)
+        logits = tanh(logits)
+        logits = mul_scalar(logits)
+    return logits
+
+
+def causal_lm_loss(
+    logits: Tensor, labels: Tensor, recipe: Recipe, entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+) -> Tensor:
+    """Transformers' ForCausalLMLoss: fp32 logits, labels padded by one and shifted (loss/loss_utils.py)."""
+    vocabulary = recipe.shape.vocabulary_size
+    if recipe.loss != CAUSAL_LM:
+        logits = to(logits, FP32)
+    batch, length = labels.shape
+    labels = next_tokens(labels)
+    targets = contiguous(labels)
+    logits = view(logits, (batch * length, vocabulary))
+    targets = view(targets, (batch * length,))
+    return entropy(logits, targets)
+
+
+def next_tokens(labels: Tensor) -> Tensor:
+    """A view of the labels padded by one, from the second on: what each token predicts (loss/loss_utils.py)."""
+    batch, length = labels.shape
+    padded = labels.tape.new("constant_pad_nd", (batch, length + 1), INT64, True)
+    return padded.alias((batch, length), None if batch == 1 else (length + 1, 1), None)

@@ -1,0 +1,165 @@
+"""Phi-3, Phi-3.5 and Phi-4, as transformers 5.23 computes them (models/phi3/modeling_phi3.py): Llama with fused
+projections, dropout before the residual sums, and rotary positions on a part of each head if asked for.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.cores import attend
+from vramplan.replay.models.llama import Rotary, rotary_embedding, rotate_half
+from vramplan.replay.models.modules import (
+    ACTIVATIONS,
+    EMBEDDINGS,
+    HEAD_LOSSES,
+    SELECTIVE,
+    Linear,
+    Output,
+    Recipe,
+    RMSNorm,
+    causal_lm_output,
+    output_embedding,
+    run_blocks,
+)
+from vramplan.replay.models.windows import masks_of
+from vramplan.replay.operators.basic import add, dropout, embedding, mul
+from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import INT64, Tensor
+
+
+def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
+    """apply_rotary_pos_emb: turn the first part of each head, hand the rest (which may be empty) through."""
+    rotated = cos.shape[-1]
+    rest = query.shape[-1] - rotated
+    cos, sin = cos.alias((1, *cos.shape), None, None), sin.alias((1, *sin.shape), None, None)
+    query_rot, query_pass = narrow(query, -1, rotated), narrow(query, -1, rest)
+    key_rot, key_pass = narrow(key, -1, rotated), narrow(key, -1, rest)
+    query_embed = cat([add(mul(query_rot, cos), mul(rotate_half(query_rot), sin)), query_pass], -1)
+    key_embed = cat([add(mul(key_rot, cos), mul(rotate_half(key_rot), sin)), key_pass], -1)
+    return query_embed, key_embed
+
+
+class Attention:
+    """Phi3Attention: one projection for queries, keys and values."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.recipe = recipe
+        self.query_width = shape.attention_heads * shape.head_size
+        self.key_width = shape.key_value_heads * shape.head_size
+        fused = self.query_width + 2 * self.key_width
+        self.o_proj = Linear(tape, "o_proj", self.query_width, shape.hidden_size, dtype, bias=False)
+        self.qkv_proj = Linear(tape, "qkv_proj", shape.hidden_size, fused, dtype, bias=False)
+
+    def __call__(
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> tuple[Tensor, Tensor | None]:
+        recipe = self.recipe
+        shape = recipe.shape
+        batch, length, _ = hidden.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
+        _qkv = self.qkv_proj(hidden)
+        query = narrow(_qkv, -1, self.query_width)
+        key = narrow(_qkv, -1, self.key_width)
+        value = narrow(_qkv, -1, self.key_width)
+        query = transpose(view(query, heads), 1, 2)
+        key = transpose(view(key, kv_heads), 1, 2)
+        value = transpose(view(value, kv_heads), 1, 2)
+        query, key = apply_rotary(query, key, *rotary)
+        output, weights = attend(recipe, query, key, value, mask, position_ids)
+        output = contiguous(view(output, (batch, length, self.query_width)))
+        output = self.o_proj(output)
+        return output, weights
+
+
+class MLP:
+    """Phi3MLP: gated, one projection for both halves."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.inner = shape.intermediate_size
+        self.gate_up_proj = Linear(tape, "gate_up_proj", shape.hidden_size, 2 * self.inner, dtype, bias=False)
+        self.down_proj = Linear(tape, "down_proj", self.inner, shape.hidden_size, dtype, bias=False)
+        self.act = ACTIVATIONS[shape.activation]
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        up = self.gate_up_proj(hidden)
+        gate, up = split(up, self.inner)
+        up = mul(up, self.act(gate))
+        return self.down_proj(up)
+
+
+class Block:
+    """Phi3DecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.p = recipe.hidden_dropout
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = add(residual, dropout(hidden, self.p))
+        residual = hidden
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = add(residual, dropout(hidden, self.p))
+        return hidden
+
+
+class Phi3:
+    """Phi3ForCausalLM, with its loss."""
+
+    selective = SELECTIVE
+    float8 = True
+    compiled_graphs = 1
+    head_losses = HEAD_LOSSES
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape = recipe.shape
+        self.tape, self.recipe = tape, recipe
+        self.rotated = int(shape.head_size * shape.partial_rotary_factor)
+        with tape.building(EMBEDDINGS):
+            self.embed_tokens = tape.parameter(
+                "embed_tokens.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype
+            )
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
+        return [4 * (self.rotated // 2)] * 2
+
+    def kept(self) -> list[int]:
+        """Bytes that scaled rotary positions keep from one step to the next."""
+        from vramplan.replay.models import rope  # only who scales them pays for it
+
+        return rope.kept(self.recipe, self.rotated)
+
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+        hidden = self.model(input_ids)
+        weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        return causal_lm_output(hidden, weight, labels, self.recipe)
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """Phi3Model.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        mask = masks_of(_embeds, recipe)[recipe.shape.sliding_window is not None]
+        hidden = _embeds
+        rotary = rotary_embedding(hidden, self.rotated)
+        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Phi3

@@ -1,0 +1,129 @@
+"""Qwen1.5-MoE, Qwen2-MoE and Qwen3-MoE, as transformers 5.23 computes them (models/qwen2_moe/modeling_qwen2_moe.py,
+models/qwen3_moe/modeling_qwen3_moe.py): Llama's attention, and experts in all blocks but those that the configuration
+leaves dense; Qwen2-MoE has an expert that every token passes beside them.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
+from vramplan.replay.models.gpt2 import mask_of
+from vramplan.replay.models.llama import Attention, Llama, Rotary, rotary_embedding
+from vramplan.replay.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.windows import window_mask
+from vramplan.replay.operators.basic import add, embedding, mul, softmax
+from vramplan.replay.operators.experts import sigmoid
+from vramplan.replay.operators.views import to, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32, INT64, Tensor
+
+
+class Router(TopKRouter):
+    """Qwen2MoeTopKRouter: Mixtral's but for its casts."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """The softmax of `dtype=torch.float`, one kernel from fp16."""
+        return softmax(logits, FP32)
+
+    def scores(self, top_value: Tensor, logits: Tensor) -> Tensor:
+        """The weights of the experts, in the dtype of the logits."""
+        return to(top_value, logits.dtype)
+
+
+class SparseMoeBlock:
+    """Qwen3MoeSparseMoeBlock, or Qwen2MoeSparseMoeBlock where there is a shared expert."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shared = experts_of(recipe).shared_intermediate_size
+        self.shares = shared is not None
+        if shared is None:
+            self.experts = GroupedExperts(tape, recipe)
+            self.gate = Router(tape, recipe)
+        else:
+            hidden, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+            self.gate = Router(tape, recipe)
+            self.experts = GroupedExperts(tape, recipe)
+            self.shared_expert = GatedMLP(tape, recipe, shared)
+            self.shared_expert_gate = Linear(tape, "shared_expert_gate", hidden, 1, dtype, bias=False)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        shape = hidden.shape
+        flat = view(hidden, (shape[0] * shape[1], shape[2]))
+        shared = self.shared_expert(flat) if self.shares else None
+        _logits, weights, indices = self.gate(flat)
+        output = self.experts(flat, indices, weights)
+        if shared is not None:
+            shared = mul(sigmoid(self.shared_expert_gate(flat)), shared)
+            output = add(output, shared)
+        return view(output, shape)
+
+
+class Block:
+    """Qwen2MoeDecoderLayer, Qwen3MoeDecoderLayer."""
+
+    def __init__(
+        self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+    ) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = GatedMLP(tape, recipe, recipe.shape.intermediate_size) if dense else SparseMoeBlock(tape, recipe)
+        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden = self.input_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = self.mlp(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class QwenMoe(Llama):
+    """Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, with their loss."""
+
+    float8 = True
+    selective = SELECTIVE
+    head_losses = HEAD_LOSSES_OF_OTHERS
+    smooths = True
+    evaluates = True
+    generates = True
+    takes_padding = True
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """Qwen3MoeModel.forward; Qwen2MoeModel.forward makes a second mask, of a window that nobody uses."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        mask = mask_of(_embeds, recipe)
+        _sliding = self.unused_mask(_embeds) if recipe.shape.transformers_model_type == "qwen2_moe" else None
+        hidden = _embeds
+        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        dense = frozenset(experts_of(recipe).dense_layers)
+
+        def block(i: int) -> Block:
+            return Block(tape, recipe, i in dense, mask, position_ids, rotary)
+
+        hidden = run_blocks(tape, recipe.segments, block, hidden, make_up=lambda i: i in dense)
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+    def unused_mask(self, embeds: Tensor) -> Tensor:
+        """create_sliding_window_causal_mask for a window of 0, which no mask can be left out for (masking_utils.py)."""
+        eager = self.recipe.attention == "eager"
+        if self.recipe.padded:
+            from vramplan.replay.techniques.padding import padded_mask  # only who pads pays for it
+
+            return padded_mask(embeds, causal=True, additive=eager, windowed=True)
+        mask = window_mask(embeds)
+        return self.tape.new("where", mask.shape, embeds.dtype, True) if eager else mask
+
+
+FORWARD = QwenMoe

@@ -1,0 +1,131 @@
+"""RoBERTa and XLM-RoBERTa with a masked-language-model or a classification head, as transformers 5.23 computes them
+(models/roberta/modeling_roberta.py): BERT with positions that are counted from the tokens, and other heads.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.bert import Bert
+from vramplan.replay.models.modules import EMBEDDINGS, HEAD, LOGITS, LayerNorm, Linear, Output, Recipe
+from vramplan.replay.operators.basic import add, add_scalar, dropout, embedding, gelu, mul, tanh
+from vramplan.replay.operators.basic import linear as linear_operator
+from vramplan.replay.operators.views import select, to
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import BOOL, INT32, INT64, Parameter, Tensor
+
+
+class LMHead:
+    """RobertaLMHead: the decoder is tied to the word embeddings and has a bias of its own."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.bias = tape.parameter("lm_head.bias", (shape.vocabulary_size,), dtype)
+        self.dense = Linear(tape, "lm_head.dense", shape.hidden_size, shape.hidden_size, dtype, bias=True)
+        self.layer_norm = LayerNorm(tape, "lm_head.layer_norm", shape.hidden_size, dtype)
+
+    def __call__(self, features: Tensor, word_embeddings: Parameter) -> Tensor:
+        x = self.dense(features)
+        x = gelu(x)  # whatever the activation of the blocks is
+        x = self.layer_norm(x)
+        x = linear_operator(x, word_embeddings, self.bias)
+        return x
+
+
+class ClassificationHead:
+    """RobertaClassificationHead."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        self.p = recipe.hidden_dropout
+        self.dense = Linear(tape, "classifier.dense", shape.hidden_size, shape.hidden_size, dtype, bias=True)
+        self.out_proj = Linear(tape, "classifier.out_proj", shape.hidden_size, shape.classes, dtype, bias=True)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        x = select(features, 1)
+        x = dropout(x, self.p)
+        x = self.dense(x)
+        x = tanh(x)
+        x = dropout(x, self.p)
+        x = self.out_proj(x)
+        return x
+
+
+class Roberta(Bert):
+    """RobertaForMaskedLM or RobertaForSequenceClassification, with its loss.
+
+    Optimizers step in the order in which weights are registered, and XLM-RoBERTa registers its head first, in which the
+    word embeddings come at the end.
+    """
+
+    float8 = True
+    compiled_graphs = 1
+    smooths = True
+    evaluates = True
+    takes_padding = True
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        width = shape.hidden_size
+        self.tape, self.recipe = tape, recipe
+        self.lm_head: LMHead | None = None
+        self.classifier: ClassificationHead | None = None
+        if shape.transformers_model_type == "xlm-roberta":
+            self.make_head()
+        types = (shape.token_types, width)
+        with tape.building(EMBEDDINGS):
+            self.word_embeddings = tape.parameter("word_embeddings.weight", (shape.vocabulary_size, width), dtype)
+            self.token_type_embeddings = tape.parameter("token_type_embeddings.weight", types, dtype)
+            self.embedding_norm = LayerNorm(tape, "LayerNorm", width, dtype)
+            self.position_embeddings = tape.parameter("position_embeddings.weight", (shape.max_positions, width), dtype)
+
+    def make_head(self) -> None:
+        """The head of the task."""
+        with self.tape.building(HEAD):
+            if self.recipe.shape.task == "cls":
+                self.classifier = ClassificationHead(self.tape, self.recipe)
+            else:
+                self.lm_head = LMHead(self.tape, self.recipe)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """The scores of RobertaForMaskedLM.forward."""
+        if self.lm_head is None:
+            self.make_head()
+        assert self.lm_head is not None
+        return self.lm_head(hidden, self.word_embeddings)
+
+    def classify(self, input_ids: Tensor, labels: Tensor) -> Output:
+        """RobertaForSequenceClassification.forward: the first token through the head."""
+        _sequence = self.encode(input_ids)
+        if self.classifier is None:
+            self.make_head()
+        assert self.classifier is not None
+        logits = self.classifier(_sequence)
+        if self.recipe.loss == LOGITS:
+            return Output(None, logits)
+        loss = self.loss(logits, labels)
+        return Output(loss, logits)
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """RobertaEmbeddings.forward: words, token types and positions, both looked up for each sample."""
+        position_ids = self.positions(input_ids)
+        _token_types = input_ids.tape.new("gather", input_ids.shape, INT64, True)
+        _words = embedding(input_ids, self.word_embeddings)
+        _types = embedding(_token_types, self.token_type_embeddings)
+        embeddings = add(_words, _types)
+        _positions = embedding(position_ids, self.position_embeddings)
+        embeddings = add(embeddings, _positions)
+        embeddings = self.embedding_norm(embeddings)
+        embeddings = dropout(embeddings, self.recipe.embedding_dropout)
+        return embeddings
+
+    def positions(self, input_ids: Tensor) -> Tensor:
+        """RobertaEmbeddings.create_position_ids_from_input_ids: counted from the tokens that are no padding."""
+        tape, shape = self.tape, input_ids.shape
+        mask = to(tape.new("ne", shape, BOOL, True), INT32)
+        indices = mul(add_scalar(to(tape.new("cumsum", shape, INT64, True), INT32)), mask)
+        return add_scalar(to(indices, INT64))
+
+
+FORWARD = Roberta

@@ -1,0 +1,80 @@
+"""Sliding windows: which blocks have one, and the masks that they make (transformers 5.23, masking_utils.py).
+
+A window that the sequence does not reach changes nothing. One that it reaches is a mask; eager attention has a mask of
+the same size anyway, fused attention then has one where it had none.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.gpt2 import causal_mask, mask_of
+from vramplan.replay.models.modules import Recipe
+from vramplan.replay.tensors import BOOL, Tensor, normalised
+from vramplan.values.model import ModelShape
+
+
+def has_window(shape: ModelShape, block: int) -> bool:
+    """Whether a block has a window, as `layer_types` of the configuration classes say it.
+
+    All blocks of Mistral and Phi-3 (modeling_mistral.py, MistralModel.forward), those from `sliding_window_start` on of
+    Qwen2 and Qwen3 (configuration_qwen2.py), all but every so many of Gemma 3 (configuration_gemma3.py).
+    """
+    if shape.sliding_window is None:
+        return False
+    if shape.sliding_window_pattern is not None:
+        return (block + 1) % shape.sliding_window_pattern != 0
+    return block >= (shape.sliding_window_start or 0)
+
+
+def windowed_blocks(shape: ModelShape) -> int:
+    """How many blocks have a window."""
+    return sum(has_window(shape, i) for i in range(shape.layers))
+
+
+def equal_windows(shape: ModelShape) -> bool:
+    """Whether all blocks have a window, or none."""
+    return windowed_blocks(shape) in (0, shape.layers)
+
+
+def reaches_window(shape: ModelShape, sequence_length: int) -> bool:
+    """Whether a sequence is as long as the window: only then there is a mask (_ignore_causal_mask_sdpa)."""
+    return shape.sliding_window is not None and sequence_length >= shape.sliding_window
+
+
+def are_alike(recipe: Recipe) -> bool:
+    """Whether blocks with and without a window compute the same: with eager attention both have a mask."""
+    return recipe.attention == "eager" or not reaches_window(recipe.shape, recipe.sequence_length)
+
+
+def masks_of(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | None]:
+    """The masks of blocks without and with a window; None where fused attention needs none.
+
+    The mask that all blocks share is made only if there are such blocks, but for Qwen2 and Qwen3, whose code always
+    makes the one without a window (modeling_qwen2.py, Qwen2Model.forward).
+    """
+    if recipe.padded or recipe.packed:  # which no job has that reaches a window
+        padded = mask_of(hidden, recipe)
+        return padded, padded
+    shape = recipe.shape
+    windows = windowed_blocks(shape)
+    alone = windows == shape.layers and shape.sliding_window_start is None
+    if recipe.attention == "eager":
+        full = None if alone else causal_mask(hidden)
+        return full, causal_mask(hidden) if windows else None
+    return None, window_mask(hidden) if windows and not are_alike(recipe) else None
+
+
+def window_mask(hidden: Tensor) -> Tensor:
+    """The boolean mask of fused attention [B, 1, S, S], a view of one [1, 1, S, S] (masking_utils.py, sdpa_mask)."""
+    from vramplan.replay.techniques.padding import index_tensors  # only who has a mask pays for it
+
+    tape = hidden.tape
+    batch, length, _ = hidden.shape
+    whole = (1, 1, length, length)
+    _indices = index_tensors(tape, batch, length, heads=True)
+    mask = tape.new("ones", (), BOOL, False)
+    for comparison in ("gt", "le"):  # within the window, and not ahead: and_masks of both
+        other = tape.new(comparison, whole, BOOL, False)
+        mask = tape.new("bitwise_and", whole, BOOL, False)
+        del other
+    shape = (batch, 1, length, length)
+    return mask.alias(shape, normalised(shape, (0, length * length, length, 1)), None)

@@ -1,0 +1,77 @@
+"""Saved tensors in pinned memory of the host, as torch.autograd.graph.save_on_cpu keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from vramplan.replay.recorder import Saved, Tape
+from vramplan.replay.tensors import DType, Shape, Tensor
+
+
+class Away(NamedTuple):
+    """A tensor that is on the host: what comes back is a contiguous copy."""
+
+    tape: Tape
+    shape: Shape
+    dtype: DType
+    batched: bool
+    node: Any  # what gets its gradient
+
+
+class HostTensor(NamedTuple):
+    """Bytes of one kind of tensor on the host, and how many there are of it."""
+
+    fixed_bytes: int
+    per_sample_bytes: int
+    copies: int
+
+    def at(self, batch: int) -> int:
+        """Bytes of one of them at a micro-batch."""
+        return self.fixed_bytes + self.per_sample_bytes * batch
+
+
+def to_host(tape: Tape, tensors: Saved) -> list[Away | None]:
+    """A copy of each tensor on the host, also of weights, and one for each operator that saves it.
+
+    A mask that is none stays none.
+
+    Source: torch/autograd/graph.py, save_on_cpu.
+    """
+    gone: list[Away | None] = []
+    for x in tensors:
+        if x is None:
+            gone.append(None)
+            continue
+        size = x.dtype.itemsize
+        for n in x.shape:
+            size *= n
+        batched = x.batched or _is_for_every_sample(x)
+        sampled = batched and not tape.direct
+        fixed, per_sample = (0, size // tape.batch) if sampled else (size, 0)
+        tape.host.append(HostTensor(fixed, per_sample, tape.copies))
+        gone.append(Away(tape, x.shape, x.dtype, batched, x.node))
+    return gone
+
+
+def _is_for_every_sample(x: Tensor) -> bool:
+    """Whether one row stands for all samples, as in an expanded mask: a copy has a row for each."""
+    strides = x.strides
+    return strides is not None and strides[:1] == (0,) and x.shape[0] == x.tape.batch
+
+
+def to_device(saved: Iterable[Any]) -> list[Tensor]:
+    """All that was saved, on the device again, in the order in which it was saved."""
+    return [x.tape.new("_to_copy", x.shape, x.dtype, x.batched, None, x.node) if type(x) is Away else x for x in saved]
+
+
+def pinned_bytes(tensors: Iterable[HostTensor], batch: int) -> int:
+    """Pinned memory: each tensor has a block of a power of two.
+
+    Source: aten/src/ATen/core/CachingHostAllocator.h, allocate.
+    """
+    total = 0
+    for one in tensors:
+        size = one.at(batch)
+        total += (1 << (size - 1).bit_length() if size else 0) * one.copies
+    return total

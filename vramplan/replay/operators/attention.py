@@ -1,0 +1,196 @@
+"""Operator rules of the fused attention kernels (scaled_dot_product_attention): flash and memory-efficient.
+
+q, k, v are [B, a, S, d]. Workspaces inside the kernels are read off their sources; they cannot be seen in a trace of
+operators, so they are agreement with the reading of a source, not with a measurement.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.operators.views import Grads, autocast_half, clone, expand, narrow, pad_last, view
+from vramplan.replay.recorder import Saved, Tape, rounded
+from vramplan.replay.tensors import FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
+
+FLASH_ROWS, FLASH_WIDTH = 128, 32  # flash_api.cpp, mha_bwd: seqlen_q rounded to 128, head size to 32
+FLASH_HEAD_MULTIPLE = 8  # sdp_utils.cpp / attention.cu: heads are padded to a multiple of 8 elements
+EFFICIENT_ROWS, EFFICIENT_LSE = 64, 32  # mem_eff_attention kernel_backward.h; attention.cu: logsumexp padded to 32
+
+
+def scaled_dot_product(
+    q: Tensor, k: Tensor, v: Tensor, backend: str, dropout_p: float, mask: Tensor | None = None
+) -> Tensor:
+    """`F.scaled_dot_product_attention` as the named backend runs it; [B, a, S, d].
+
+    With a mask the backend is not asked: flash takes none.
+
+    The scores [B, a, S, S] are never stored: fused kernels make them again in backward.
+    Flash pads the head size to a multiple of 8; the memory-efficient kernel gets a copy of each key and value head for
+    every query head of its group.
+    Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention.
+    """
+    q, k, v = autocast_half(q), autocast_half(k), autocast_half(v)
+    if mask is not None:
+        from vramplan.replay.operators.masked_attention import masked_attention  # only who has a mask pays for it
+
+        return masked_attention(q, k, v, mask, dropout_p)
+    del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
+    head = q.shape[3]
+    if backend == "flash":
+        missing = -head % FLASH_HEAD_MULTIPLE
+        if missing:
+            q, k, v = pad_last(q, missing), pad_last(k, missing), pad_last(v, missing)
+        out = _flash(q, k, v)
+        return narrow(out, -1, head)
+    groups = q.shape[1] // k.shape[1]
+    if k.shape[1] != q.shape[1]:
+        k, v = repeat_interleave(k, groups), repeat_interleave(v, groups)
+    return efficient(q, k, v)
+
+
+def repeat_interleave(x: Tensor, times: int) -> Tensor:
+    """`x.repeat_interleave(times, dim=1)`: always a copy, also of one head.
+
+    Backward: 1 new, the sum over the copies.
+    Source: aten/src/ATen/native/Repeat.cpp, repeat_interleave_symint.
+    """
+    batch, heads, length, width = x.shape
+    strides = x.strides or contiguous_strides(x.shape)
+    shape5 = (batch, heads, 1, length, width)
+    five = view_unsqueezed(x, shape5, (*strides[:2], strides[1], *strides[2:]))
+    wide = expand(five, (batch, heads, times, length, width))
+    return view(clone(wide), (batch, heads * times, length, width))
+
+
+def view_unsqueezed(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """`x[:, :, None]`: a view with one more dimension of size 1, nothing new.
+
+    Backward: the gradient without that dimension, nothing new.
+    Source: tools/autograd/derivatives.yaml, unsqueeze.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        old = grad.strides or contiguous_strides(grad.shape)
+        squeezed = (*grad.shape[:2], *grad.shape[3:])
+        return (grad.alias(squeezed, normalised(squeezed, (*old[:2], *old[3:])), None),)
+
+    node = None if x.node is None else x.tape.record("unsqueeze", (x,), backward)
+    return x.alias(shape, normalised(shape, strides), node)
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The flash kernel: new, in the memory layout of q; the logsumexp (fp32 per row), seed and offset.
+
+    Saves `q`: the scores are made again from q and k.
+    Saves `k`: the scores are made again from q and k.
+    Saves `v`: the gradient of the probabilities is the incoming one times v.
+    Saves `out`: the row sums of the softmax's gradient are those of the incoming one times the output.
+    Saves `lse`: it turns the scores back into probabilities.
+    Saves `seed`: the dropout mask is drawn again from it.
+    Saves `offset`: the dropout mask is drawn again from it.
+    Backward: dq, dk, dv; workspace: an fp32 accumulator of dq, softmax_d, and under grouped queries dk and dv per query
+    head.
+    Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_fwd and mha_bwd; arXiv:2205.14135,
+    algorithm 4.
+    """
+    tape = q.tape
+    batch, heads, length, width = q.shape
+    kv_heads, kv_length = k.shape[1], k.shape[2]
+    per_sample = batch // tape.batch
+    itemsize = q.dtype.itemsize
+
+    rows = round_up(length, FLASH_ROWS)
+    parts = [rows * heads * round_up(width, FLASH_WIDTH) * 4, heads * rows * 4]
+    if kv_heads != heads:
+        parts += [kv_length * heads * width * itemsize] * 2
+    per_sample_bytes = per_sample * sum(parts)
+
+    def workspace_bytes(samples: int) -> int:
+        return sum(rounded(per_sample * samples * part) for part in parts)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(10 * batch * heads * length * kv_length * width)  # five products: scores again, dv, dp, dq, dk
+        grads = tuple(tape.like("flash_attention_backward", x) for x in saved[:3])
+        tape.workspace("flash_attention_backward", workspace_bytes, per_sample_bytes)
+        return grads
+
+    node = tape.record("flash_attention", (q, k, v), backward, (q, k, v))
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return _again(node, kept)
+    tape.work(4 * batch * heads * length * kv_length * width)
+    strides = dense_like(q.shape, q.strides)
+    out = tape.new("flash_attention", q.shape, q.dtype, q.batched, strides, node)
+    lse = tape.new("flash_attention", (batch, heads, length), FP32, q.batched)
+    seed = tape.new("flash_attention", (2,), INT64, False)
+    offset = tape.new("flash_attention", (), INT64, False)
+    if tape.selective:
+        tape.keep(False, out, lse, seed, offset)
+    tape.save(node, out, lse, seed, offset)
+    return out
+
+
+def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The memory-efficient kernel: new, [B, S, a, d] in memory; the logsumexp (rows padded to 32), seed and offset.
+
+    Saves `q`: the scores are made again from q and k.
+    Saves `k`: the scores are made again from q and k.
+    Saves `v`: the gradient of the probabilities is the incoming one times v.
+    Saves `bias`: a mask, where there is one, is added to the scores again.
+    Saves `out`: the row sums of the softmax's gradient are those of the incoming one times the output.
+    Saves `lse`: it turns the scores back into probabilities.
+    Saves `seed`: the dropout mask is drawn again from it.
+    Saves `offset`: the dropout mask is drawn again from it.
+    Backward: dq, dk, dv; workspace: an fp32 accumulator of dq and delta.
+    Source: aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu; arXiv:2112.05682.
+    """
+    tape = q.tape
+    batch, heads, length, width = q.shape
+    kv_length = k.shape[2]
+    value_width = v.shape[3]  # values may be narrower or wider than queries and keys
+    per_sample = batch // tape.batch
+
+    parts = (heads * round_up(length, EFFICIENT_ROWS) * width * 4, heads * length * 4)
+    per_sample_bytes = per_sample * sum(parts)
+
+    def workspace_bytes(samples: int) -> int:
+        return sum(rounded(per_sample * samples * part) for part in parts)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(2 * batch * heads * length * kv_length * (3 * width + 2 * value_width))
+        grads = tuple(_stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
+        tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
+        return grads
+
+    saves = (q, k, v) if bias is None else (q, k, v, bias)
+    node = tape.record("efficient_attention", (q, k, v), backward, saves)
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return _again(node, kept)
+    tape.work(2 * batch * heads * length * kv_length * (width + value_width))
+    out = _stored_by_position(tape, "efficient_attention", q, node, value_width)
+    rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
+    lse = tape.new("efficient_attention", (batch, heads, rows), FP32, q.batched)
+    seed = tape.new("efficient_attention", (1,), INT64, False)
+    offset = tape.new("efficient_attention", (1,), INT64, False)
+    if tape.selective:
+        tape.keep(False, out, lse, seed, offset)
+    tape.save(node, out, lse, seed, offset)
+    return out
+
+
+def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
+    """The results of a kernel that a selective checkpoint kept, in place of running it again."""
+    out, lse, seed, offset = kept
+    out = out.alias(out.shape, out.strides, node)
+    out.tape.save(node, out, lse, seed, offset)
+    return out
+
+
+def _stored_by_position(tape: Tape, operator: str, x: Tensor, node: object = None, width: int | None = None) -> Tensor:
+    """[B, a, S, d] stored as [B, S, a, d]; d is that of x unless said otherwise."""
+    batch, heads, length, own = x.shape
+    width = width or own
+    shape = (batch, heads, length, width)
+    strides = normalised(shape, (length * heads * width, width, heads * width, 1))
+    return tape.new(operator, shape, x.dtype, x.batched, strides, node)

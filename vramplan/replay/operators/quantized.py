@@ -1,0 +1,160 @@
+"""Operator rules of linear layers with quantized weights: bitsandbytes 0.50.2 on CUDA, and older 4-bit products.
+
+The weights need no gradient. They are stored in few bits, and each product makes a working copy in 16 or 32 bits first:
+once in forward, once more in backward.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from vramplan.replay.operators.views import Grads, reshape_gradient, to, view
+from vramplan.replay.recorder import Saved
+from vramplan.replay.tensors import BOOL, FP16, FP32, DType, Parameter, Tensor
+
+INT8, INT32 = DType("int8", 1), DType("int32", 4)
+BLOCK = 64  # weights that share one maximum (functional.py, quantize_4bit, blocksize)
+
+
+class FourBits(NamedTuple):
+    """How 4-bit weights are multiplied; `vramplan/replay/techniques/quantized.py` says what a release of bitsandbytes does."""
+
+    compute: DType  # of the products
+    stored: DType  # that the weights had when they were quantized, and that they are given back in
+    nested: bool  # double quantization
+    at_once: bool = True  # forward makes its working copy in the dtype of the products at once
+    keeps_input: bool = False
+
+
+def matmul_4bit(x: Tensor, weight: Parameter, bits: FourBits) -> Tensor:
+    """`Linear4bit.forward` with a weight [out, in]: new.
+
+    The input is cast to the dtype of the products, and the result back.
+    A working copy of the weight goes when the product is made; with double quantization the maxima of the blocks are
+    made in fp32 first, twice. For up to 1536 tokens there are kernels without a copy, which depend on the GPU; the
+    copy is counted there too.
+    Releases before 0.50.0 make the copy in the dtype that the weight was quantized from and then cast it.
+    Saves nothing: the weight is there anyway.
+    Keeps `x` until backward is over, checkpoint or not, in releases before 0.43.2: it hangs on the context of the
+    function itself.
+    Backward: a working copy of the weight again, cast where it was quantized from another dtype, then 1 new, the
+    gradient of x.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Linear4bit.forward; autograd/_functions.py, MatMul4Bit (0.41.1, 0.43.0,
+    0.43.2 and 0.49.2 too); backends/cuda/ops.py, _dequant_linear_fallback; functional.py, dequantize_4bit.
+    """
+    tape, dtype = x.tape, x.dtype
+    x = to(x, bits.compute)
+    outputs, inputs = weight.shape
+    x_shape, batched, rows = x.shape, x.batched, prod(x.shape[:-1])
+    work = 2 * rows * inputs * outputs
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        copy = _dequantized(weight, bits)
+        flat = reshape_gradient(grad, (rows, outputs))
+        tape.work(work)
+        result = tape.new("mm", x_shape, bits.compute, batched)
+        del flat, copy
+        return (result,)
+
+    node = tape.record("MatMul4Bit", (x,), backward)
+    maxima = offset = None
+    if not bits.at_once:
+        copy = _dequantized(weight, bits)
+    else:
+        if bits.nested:
+            blocks = -(-outputs * inputs // BLOCK)
+            maxima = tape.new("dequantize_blockwise", (blocks,), FP32, False)
+            offset = tape.new("add", (blocks,), FP32, False)
+        copy = tape.new("dequantize_4bit", weight.shape, bits.compute, False, category="weight_casts")
+    flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
+    tape.work(work)
+    out = tape.new("MatMul4Bit", (*x_shape[:-1], outputs), bits.compute, batched, None, node)
+    del maxima, offset, copy, flat
+    if bits.keeps_input and node is not None:
+        tape.held.append((node, x))
+    return to(out, dtype)
+
+
+def _dequantized(weight: Parameter, bits: FourBits) -> Tensor:
+    """The working copy of a product, cast where the weight was quantized from another dtype."""
+    return to(dequantize_4bit(weight, bits.stored, nested=bits.nested), bits.compute, category="weight_casts")
+
+
+def dequantize_4bit(weight: Parameter, stored: DType, *, nested: bool) -> Tensor:
+    """`functional.dequantize_4bit` of a weight [out, in]: new, in the dtype that it had; nothing saved.
+
+    With double quantization the maxima of the blocks are made in fp32 first.
+    Source: bitsandbytes 0.50.2, functional.py, dequantize_4bit.
+    """
+    tape, blocks = weight.tape, -(-weight.elements // BLOCK)
+    maxima = tape.new("dequantize_blockwise", (blocks,), FP32, False) if nested else None
+    whole = tape.new("dequantize_4bit", weight.shape, stored, False, category="weight_casts")
+    del maxima
+    return whole
+
+
+def dequantize_8bit(weight: Parameter) -> Tensor:
+    """`functional.int8_vectorwise_dequant` of a weight [out, in]: new, in fp32, from another one; nothing saved.
+
+    Source: bitsandbytes 0.50.2, _ops.py, int8_vectorwise_dequant.
+    """
+    first = weight.tape.new("mul", weight.shape, FP32, False, category="weight_casts")
+    whole = weight.tape.new("mul", weight.shape, FP32, False, category="weight_casts")
+    del first
+    return whole
+
+
+def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
+    """`Linear8bitLt.forward` with a weight [out, in]: new, in the dtype of the input.
+
+    The input is cast to fp16 and quantized row by row, the product is made in int32 and turned to fp16, then to the
+    dtype of the input. Columns with outliers, which depend on the data, are left out.
+    Keeps `x` until backward is over, checkpoint or not, as it hangs on the context of the function itself.
+    Backward: a working copy of the weight in the dtype of x, then 1 new, the gradient of x.
+    Source: bitsandbytes 0.50.2, autograd/_functions.py, MatMul8bitLt; backends/cuda/ops.py, int8_vectorwise_quant and
+    int8_mm_dequant; backends/default/ops.py, int8_mixed_scaled_mm and int8_scaled_mm; arXiv:2208.07339.
+    """
+    tape, dtype = x.tape, x.dtype
+    outputs, inputs = weight.shape
+    x_shape, batched, rows = x.shape, x.batched, prod(x.shape[:-1])
+    work = 2 * rows * inputs * outputs
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        flat = reshape_gradient(grad, (rows, outputs))
+        if flat.strides is not None:
+            flat = tape.new("clone", flat.shape, flat.dtype, batched)
+        copy = tape.new("to", (outputs, inputs), dtype, False, category="weight_casts")
+        scales = tape.new("mul", (outputs, 1), FP32, False)
+        del scales
+        tape.work(work)
+        result = tape.new("mm", x_shape, dtype, batched)
+        del flat, copy
+        return (result,)
+
+    node = tape.record("MatMul8bitLt", (x,), backward)
+    flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
+    codes, statistics = _quantized_rows(to(flat, FP16))
+    product = tape.new("int8_linear_matmul", (rows, outputs), INT32, batched)
+    tape.work(work)
+    half = tape.new("int8_mm_dequant", (rows, outputs), FP16, batched)
+    out = to(half, dtype)
+    del half, product, codes, statistics
+    if node is not None:
+        tape.held.append((node, flat))
+    return out.alias((*x_shape[:-1], outputs), None, node)
+
+
+def _quantized_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """int8_vectorwise_quant with a threshold: the rows in 8 bits, and what each was scaled by."""
+    tape = x.tape
+    statistics = tape.new("int8_vectorwise_quant", (x.shape[0],), FP32, x.batched)
+    codes = tape.new("int8_vectorwise_quant", x.shape, INT8, x.batched)
+    absolute = tape.new("abs", x.shape, x.dtype, x.batched)
+    outliers = tape.new("ge", x.shape, BOOL, x.batched)
+    del absolute
+    some = tape.new("any", (), BOOL, False)
+    del some, outliers
+    return codes, statistics

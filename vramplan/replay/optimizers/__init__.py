@@ -1,0 +1,285 @@
+"""Optimizer states and the scratch of a step: those of torch.optim 2.13; other libraries have files of their own.
+
+Sources: torch/optim/{adamw,adam,sgd,rmsprop,_adafactor}.py, functions `_multi_tensor_*` (foreach), `_fused_*` and
+`_single_tensor_*` (for-loop), each with its default arguments. With fp32 master weights ("mixed") one fused kernel
+steps the master copy: fp32 states, no scratch (ZeRO, arXiv:1910.02054 section 3.1; apex/DeepSpeed FusedAdam).
+
+A file of another library has `states`, `shared_bytes`, `managed_bytes`, `step` and `describe`, as `Library` says; it is
+imported when a job asks for one of its optimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from math import prod
+from typing import Protocol, cast
+
+from vramplan.replay.precision import Precision
+from vramplan.replay.record import State
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
+
+# states of a parameter's own shape, by optimizer
+MOMENTS = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "rmsprop": 1}
+STEP_COUNTER_BYTES = rounded(4)  # fused Adam keeps its step count on the device, one tensor a parameter
+
+
+LIBRARIES = {
+    "muon": "muon",
+    "modded-muon": "modded_muon",
+    **dict.fromkeys(("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars"), "bitsandbytes"),
+    **dict.fromkeys(("adamw-32bit", "adam-32bit", "sgd-momentum-32bit", "rmsprop-32bit"), "bitsandbytes"),
+    "lomo": "lomo",
+    **dict.fromkeys(("galore-adamw", "galore-adamw-between"), "galore"),
+}
+"""Optimizers of other files of this package, and the file."""
+
+
+class Library(Protocol):
+    """What the file of a library has; sizes are of one copy of a parameter, in allocator blocks."""
+
+    def states(self, parameter: Parameter, optimizer: str, implementation: str, wide_embeddings: bool) -> int:
+        """Bytes of the states of a parameter on the device, inside the allocator."""
+
+    def shared_bytes(self, parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool) -> int:
+        """Bytes of what all parameters share."""
+
+    def managed_bytes(self, parameter: Parameter, optimizer: str, wide_embeddings: bool) -> int:
+        """Bytes of the states of a parameter that lie in managed memory, outside the allocator."""
+
+    def step(self, tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementation: str) -> None:
+        """Replay the step: births and deaths of its scratch."""
+
+    def describe(self, optimizer: str, itemsize: int) -> str:
+        """What the states are, for a reader."""
+
+
+def library_of(optimizer: str) -> Library | None:
+    """The file of an optimizer that is not one of torch.optim's own of this file; None for those."""
+    name = LIBRARIES.get(optimizer.partition(":")[0])
+    return None if name is None else cast(Library, import_module(f"{__name__}.{name}"))
+
+
+def optimizer_states(
+    parameters: Sequence[Parameter],
+    optimizer: str,
+    implementation: str,
+    precision: Precision,
+    wide_embeddings: bool = False,
+) -> list[State]:
+    """What the optimizer holds during the whole iteration, each tensor in allocator blocks, summed by component.
+
+    Adam and AdamW hold two moments of each parameter's own shape, RMSprop and SGD with momentum one, Adafactor the
+    factors of one; fused Adam also a step count on the device. With fp32 master weights the states are fp32, beside the
+    master copy. `wide_embeddings`: the runtime asks for 32-bit states of embeddings where the others have 8 bits.
+    Source: torch/optim/adamw.py, adam.py, sgd.py, rmsprop.py, _adafactor.py, `_init_group`; arXiv:1910.02054, section
+    3.1.
+    """
+    master = moments = 0
+    library = library_of(optimizer)
+    for parameter in parameters:
+        if parameter.node is None:
+            continue
+        if precision.master:
+            master += rounded(parameter.elements * FP32.itemsize) * parameter.copies
+        if library is not None:
+            size = library.states(parameter, optimizer, implementation, wide_embeddings)
+        else:
+            size = own_states(parameter, optimizer, implementation, precision)
+        moments += size * parameter.copies
+    return [State("master", master, 0), State("optimizer", moments, 0)]
+
+
+def shared_states(
+    parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool = False, in_backward: bool = False
+) -> list[State]:
+    """What the optimizer holds once, for all parameters together; in backward each parameter has its own optimizer."""
+    library = library_of(optimizer)
+    if library is None:
+        return []
+    trained = [parameter for parameter in parameters if parameter.node is not None]
+    if in_backward:
+        size = sum(library.shared_bytes([one], optimizer, wide_embeddings) * one.copies for one in trained)
+    else:
+        size = library.shared_bytes(trained, optimizer, wide_embeddings)
+    return [State("optimizer", size, 0)]
+
+
+def managed_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool = False) -> int:
+    """Bytes of optimizer states in managed memory, which no figure of the allocator counts."""
+    library = library_of(optimizer)
+    if library is None:
+        return 0
+    trained = [parameter for parameter in parameters if parameter.node is not None]
+    return sum(library.managed_bytes(one, optimizer, wide_embeddings) * one.copies for one in trained)
+
+
+def own_states(parameter: Parameter, optimizer: str, implementation: str, precision: Precision | None = None) -> int:
+    """Bytes of the states that an optimizer of torch.optim has for one copy of a parameter."""
+    master = precision is not None and precision.master
+    itemsize = FP32.itemsize if master else parameter.dtype.itemsize
+    if optimizer == "adafactor":
+        return sum(rounded(prod(shape) * itemsize) for shape in adafactor_shapes(parameter.shape))
+    size = rounded(parameter.elements * itemsize) * MOMENTS[optimizer]
+    if implementation == "fused" and optimizer in ("adamw", "adam") and not master:
+        size += STEP_COUNTER_BYTES
+    return size
+
+
+def adafactor_shapes(shape: Shape) -> list[Shape]:
+    """A row and a column factor of a matrix; the whole variance of a vector.
+
+    Source: arXiv:1804.04235, section 3; torch/optim/_adafactor.py, `_init_group`.
+    """
+    if len(shape) > 1:
+        return [(*shape[:-1], 1), (*shape[:-2], 1, shape[-1])]
+    return [shape]
+
+
+def step(tape: Tape, optimizer: str, implementation: str, precision: Precision) -> None:
+    """Replay one optimizer step of all parameters: births and deaths of its scratch.
+
+    One fused step over a master copy, fused kernels and SGD need none. Foreach kernels make one square root for every
+    parameter, all alive at once; the for-loop makes them one parameter at a time.
+    Source: torch/optim/adamw.py, adam.py, sgd.py and rmsprop.py, `_fused_*`, `_multi_tensor_*` and `_single_tensor_*`.
+    """
+    tape.category = "temporaries"
+    if precision.master:
+        return
+    step_group(tape, [one for one in tape.parameters if one.node is not None], optimizer, implementation)
+
+
+def step_group(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementation: str) -> None:
+    """The step of these parameters alone: fused and SGD nothing, foreach all square roots at once, else one by one.
+
+    Source: torch/optim/adamw.py, adam.py, sgd.py and rmsprop.py, `_fused_*`, `_multi_tensor_*` and `_single_tensor_*`.
+    """
+    library = library_of(optimizer)
+    if library is not None:
+        library.step(tape, parameters, optimizer, implementation)
+    elif implementation == "fused" or optimizer in ("sgd", "sgd-momentum"):
+        return
+    elif optimizer == "adafactor":
+        (_adafactor_foreach if implementation == "foreach" else _adafactor_loop)(tape, parameters)
+    elif implementation == "foreach":
+        _roots = _foreach(tape, "_foreach_sqrt", parameters)  # the square roots of the second moments, all at once
+        del _roots
+    elif optimizer == "rmsprop":
+        root: Tensor | None = None
+        for parameter in one_by_one(tape, parameters):
+            root = tape.new("sqrt", parameter.shape, parameter.dtype, False)  # the previous one dies here
+        del root
+    else:
+        denominator: Tensor | None = None
+        for parameter in one_by_one(tape, parameters):
+            square = tape.new("sqrt", parameter.shape, parameter.dtype, False)
+            quotient = tape.new("div", parameter.shape, parameter.dtype, False)
+            del square
+            denominator = quotient
+            del quotient
+        del denominator
+
+
+def step_in_backward(optimizer: str, implementation: str, parameter: Parameter) -> None:
+    """Step one parameter as soon as its gradient is complete, and drop the gradient.
+
+    Each parameter has an optimizer of its own, stepped by a hook of its gradient accumulator: the scratch is that of
+    one parameter at a time, and the gradient goes before the next node of backward runs.
+    Source: PyTorch tutorials, intermediate_source/optimizer_step_in_backward_tutorial.py (PyTorch 2.13:
+    torch/_tensor.py, register_post_accumulate_grad_hook).
+    """
+    step_group(parameter.tape, [parameter], optimizer, implementation)
+    parameter.grad = None
+
+
+def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Parameter]:
+    """Each parameter inside the repeated units that it was made in: one that stands for several is stepped as often."""
+    outer = tape.path
+    for parameter in parameters:
+        tape.enter(parameter.path)
+        yield parameter
+    tape.enter(outer)
+
+
+def _foreach(tape: Tape, operator: str, parameters: Sequence[Parameter]) -> list[Tensor]:
+    """One tensor for every parameter, each copy counted."""
+    return [
+        tape.several(operator, parameter.shape, parameter.dtype, _copies(tape, parameter)) for parameter in parameters
+    ]
+
+
+def _copies(tape: Tape, parameter: Parameter) -> int:
+    """The copies that one event stands for: in backward those of the unit around it are counted by the tape."""
+    return max(1, parameter.copies // tape.copies)
+
+
+def _adafactor_foreach(tape: Tape, parameters: Sequence[Parameter]) -> None:
+    """`_multi_tensor_adafactor`: matrices and vectors apart, in the order of the first of each; a group's updates live
+    until those of the next are there, and the last ones until the end.
+
+    Where weights have two dtypes, as a 16-bit module beside an adapter in fp32, the dtype that came last goes first:
+    the groups are entries of a `std::unordered_map`, and libstdc++ puts a new one before the others.
+    Source: torch/optim/_adafactor.py, _multi_tensor_adafactor and _group_tensors_by_device_dtype_and_is_multidim;
+    aten/src/ATen/native/ForeachUtils.h, _group_tensors_by_first_tensors_device_and_dtype.
+    """
+    by_dtype: dict[DType, list[Parameter]] = {}
+    for parameter in parameters:
+        by_dtype.setdefault(parameter.dtype, []).append(parameter)
+    updates: list[Tensor] = []
+    for same in reversed(by_dtype.values()):
+        matrices = [parameter for parameter in same if len(parameter.shape) > 1]
+        vectors = [parameter for parameter in same if len(parameter.shape) < 2]
+        for group in (matrices, vectors) if len(same[0].shape) > 1 else (vectors, matrices):
+            if group:
+                updates = _adafactor_updates(tape, group)
+    del updates
+
+
+def _adafactor_updates(tape: Tape, parameters: Sequence[Parameter]) -> list[Tensor]:
+    """The updates of matrices, or of vectors.
+
+    Source: torch/optim/_adafactor.py, _multi_tensor_adafactor.
+    """
+    if len(parameters[0].shape) < 2:
+        squares = _foreach(tape, "_foreach_mul", parameters)
+        del squares
+        return _foreach(tape, "clone", parameters)
+    for dim in (-1, -2):
+        means = [
+            tape.several("norm", adafactor_shapes(parameter.shape)[dim + 1], parameter.dtype, _copies(tape, parameter))
+            for parameter in parameters
+        ]
+        del means
+    updates = _foreach(tape, "mm", parameters)
+    row_means = [
+        tape.several("mean", (*parameter.shape[:-2], 1, 1), parameter.dtype, _copies(tape, parameter))
+        for parameter in parameters
+    ]
+    del row_means
+    return updates
+
+
+def _adafactor_loop(tape: Tape, parameters: Sequence[Parameter]) -> None:
+    """`_single_tensor_adafactor`: one update at a time; its locals live until the next parameter replaces them.
+
+    Source: torch/optim/_adafactor.py, _single_tensor_adafactor.
+    """
+    row_mean: Tensor | None = None
+    column_mean: Tensor | None = None
+    square: Tensor | None = None
+    update: Tensor | None = None
+    for parameter in one_by_one(tape, parameters):
+        if len(parameter.shape) < 2:
+            square = tape.new("mul", parameter.shape, parameter.dtype, False)
+            estimate = tape.new("clone", parameter.shape, parameter.dtype, False)
+        else:
+            rows, columns = adafactor_shapes(parameter.shape)
+            row_mean = tape.new("norm", rows, parameter.dtype, False)
+            column_mean = tape.new("norm", columns, parameter.dtype, False)
+            estimate = tape.new("mm", parameter.shape, parameter.dtype, False)
+            mean = tape.new("mean", (*parameter.shape[:-2], 1, 1), parameter.dtype, False)
+            del mean
+        update = estimate
+        del estimate
+    del row_mean, column_mean, square, update

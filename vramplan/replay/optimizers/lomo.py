@@ -1,0 +1,54 @@
+"""LOMO as lomo-optim 0.1.1 has it: plain SGD without states, stepped in backward (arXiv:2306.09782).
+
+A hook of each weight's gradient steps those that came before it, so one gradient is alive beside the one that is being
+made. Without clipping and loss scaling: with either, backward runs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32, Parameter, Tensor
+
+
+def states(parameter: Parameter, optimizer: str, implementation: str, wide_embeddings: bool) -> int:
+    """Nothing."""
+    return 0
+
+
+def shared_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool) -> int:
+    """Nothing."""
+    return 0
+
+
+def managed_bytes(parameter: Parameter, optimizer: str, wide_embeddings: bool) -> int:
+    """Nothing."""
+    return 0
+
+
+def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementation: str) -> None:
+    """Nothing is left to do after backward."""
+
+
+def step_waiting(waiting: list[Parameter], arriving: Parameter | None = None) -> None:
+    """Step the weights whose gradients are there, when the next gradient arrives, or when backward is over.
+
+    The gradient is cast to fp32 and dropped, then the weight is cast; neither is a copy where it is fp32 already.
+    Source: lomo_optim/lomo.py, Lomo.fuse_update and Lomo.fused_backward.
+    """
+    gradient: Tensor | None = None
+    weight: Tensor | None = None
+    for parameter in waiting:
+        tape = parameter.tape
+        gradient, parameter.grad = parameter.grad, None
+        if parameter.dtype is not FP32:
+            gradient = tape.new("_to_copy", parameter.shape, FP32, False)
+            weight = tape.new("_to_copy", parameter.shape, FP32, False)
+    waiting.clear()
+    del gradient, weight
+
+
+def describe(optimizer: str, itemsize: int) -> str:
+    """What the states are."""
+    return "lomo: none"

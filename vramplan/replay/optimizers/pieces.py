@@ -1,0 +1,56 @@
+"""The states of an optimizer tensor by tensor, in the order in which its first step makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from vramplan.replay.optimizers import (
+    LIBRARIES,
+    MOMENTS,
+    STEP_COUNTER_BYTES,
+    adafactor_shapes,
+    bitsandbytes,
+    library_of,
+)
+from vramplan.replay.precision import Precision
+from vramplan.replay.recorder import rounded
+from vramplan.replay.tensors import FP32, Parameter
+
+
+def state_pieces(
+    parameters: Sequence[Parameter],
+    optimizer: str,
+    implementation: str,
+    precision: Precision,
+    wide_embeddings: bool = False,
+) -> tuple[tuple[int, ...], ...]:
+    """Bytes of each state tensor, parameter by parameter; they sum to the optimizer's of `optimizer_states`.
+
+    Source: torch/optim/adamw.py, _adafactor.py, `_init_group`; bitsandbytes/optim/optimizer.py, `init_state`.
+    """
+    pieces: list[tuple[int, ...]] = []
+    for parameter in parameters:
+        if parameter.node is not None:
+            found = _pieces_of(parameter, optimizer, implementation, precision, wide_embeddings)
+            pieces += [found] * parameter.copies
+    return tuple(pieces)
+
+
+def _pieces_of(
+    parameter: Parameter, optimizer: str, implementation: str, precision: Precision, wide_embeddings: bool
+) -> tuple[int, ...]:
+    library = library_of(optimizer)
+    if library is not None:
+        total = library.states(parameter, optimizer, implementation, wide_embeddings)
+        if LIBRARIES.get(optimizer) != "bitsandbytes" or bitsandbytes.is_paged(parameter, optimizer):
+            return (total,) if total else ()
+        moment = bitsandbytes.moment_bytes(parameter, optimizer, wide_embeddings)
+        moments = (moment,) * bitsandbytes.moments_of(optimizer)
+        return (*moments, total - sum(moments)) if total > sum(moments) else moments
+    itemsize = FP32.itemsize if precision.master else parameter.dtype.itemsize
+    if optimizer == "adafactor":
+        return tuple(rounded(prod(shape) * itemsize) for shape in adafactor_shapes(parameter.shape))
+    moments = (rounded(parameter.elements * itemsize),) * MOMENTS[optimizer]
+    counted = implementation == "fused" and optimizer in ("adamw", "adam") and not precision.master
+    return (STEP_COUNTER_BYTES, *moments) if counted else moments

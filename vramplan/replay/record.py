@@ -1,0 +1,404 @@
+"""The finished record: levels, peaks and components at any micro-batch, and the envelope over all of them.
+
+The list of events is a tree: a repeated unit is played once and counts for `copies` identical ones. Its levels are
+linear in the copy index, so the first and the last copy bound all in between. A death outside the unit that saw the
+birth counts for as many copies as are alive there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from vramplan.replay.recorder import Path, Tape
+from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
+
+
+class State(NamedTuple):
+    """Memory that is alive during the whole iteration: a component, bytes that are fixed, bytes per sample.
+
+    Fixed bytes may be a sum over tensors that were rounded one by one; a size per sample is that of one tensor.
+    """
+
+    category: str
+    fixed_bytes: int
+    per_sample_bytes: int
+    copies: int = 1  # equal ones
+
+    def at(self, batch: int) -> int:
+        """Bytes at a micro-batch, each copy in allocator blocks."""
+        size = self.fixed_bytes + self.per_sample_bytes * batch
+        return -(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES * self.copies
+
+
+OF_OTHERS = ("gradients", "weights", "in_flight")  # of earlier micro-steps, that stay whole, of other micro-batches
+
+
+class Moment(NamedTuple):
+    """The worst moment of a phase."""
+
+    bytes: int
+    position: int  # event that reached it
+    last_copies: tuple[bool, ...]  # for each repeated unit around it: the last copy instead of the first
+
+
+class Repeat(NamedTuple):
+    """A unit that counts `copies` times."""
+
+    copies: int
+    items: list[Item]
+
+
+Key = TypeVar("Key")
+Run = list[tuple[int, int, int]]  # (position, storage, signed copies)
+Item = Run | Repeat
+
+
+class Record:
+    """One iteration, ready to be asked. Valid for every micro-batch above 1, or for 1 alone (or for one, if direct)."""
+
+    def __init__(self, tape: Tape, states: list[State], saved_at: int, managed_bytes: int = 0) -> None:
+        self.states = states
+        self.managed_bytes = managed_bytes  # of states outside the allocator, which no figure here counts
+        self.fixed = tape.fixed
+        self.per_sample = tape.per_sample
+        self.sized: dict[int, Callable[[int], int]] = tape.sized
+        self.not_affine = tape.not_affine
+        self.operators = tape.operators
+        self.categories = tape.categories
+        self.host = tape.host
+        self.host_states = tape.host_states
+        self.flops = dict(tape.flops)
+        self.recomputed = dict(tape.recomputed)
+        self.events = list(tape.events)
+        self.phases = [(position, name) for position, name in tape.phases]
+        self.saved_at = saved_at
+        self.marks = list(tape.marks)
+        self.numbers = list(tape.numbers)
+        self.relabelled = frozenset(tape.relabelled)
+        self.elsewhere = frozenset(tape.elsewhere)
+        self.looked_at = tuple(tape.looked_at)
+        self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
+        self.state_bytes: tuple[tuple[int, ...], ...] = ()  # of each one's states, which the first step makes
+        counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]
+        self.parameters = sum(count for _, count in counts)
+        self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
+        self.reached_parameters = self.trainable_parameters - sum(count for p, count in counts if p.idle)
+        self._weights = _copies_of_deaths(self.events, tape.marks)
+        self.trees = self._grow()
+        self._count_states()
+        self._sizes: dict[int, list[int]] = {}
+
+    def with_states(self, states: list[State]) -> Record:
+        """The same iteration beside other states."""
+        other = object.__new__(Record)
+        other.__dict__.update(self.__dict__)
+        other.states, other._sizes = states, {}
+        other._count_states()
+        return other
+
+    def _count_states(self) -> None:
+        self._static_sampled = [state for state in self.states if state.per_sample_bytes]
+        self._static_fixed = sum(state.at(0) for state in self.states if not state.per_sample_bytes)
+
+    # -------------------------------------------------------------------------------------------------- numbers
+    def sizes(self, batch: int) -> list[int]:
+        """Rounded bytes of every storage at a micro-batch."""
+        found = self._sizes.get(batch)
+        if found is None:
+            block = ALLOCATOR_BLOCK_BYTES
+            found = [
+                f if not p else f - (-p * batch // block) * block
+                for f, p in zip(self.fixed, self.per_sample, strict=True)
+            ]
+            for index, size in self.sized.items():
+                found[index] = size(batch)
+            self._sizes = {batch: found}
+        return found
+
+    def static_bytes(self, batch: int) -> int:
+        """Bytes that are alive during the whole iteration."""
+        return self._static_fixed + sum(state.at(batch) for state in self._static_sampled)
+
+    def peaks(self, batch: int) -> dict[str, int]:
+        """Peak bytes of each phase."""
+        sizes = self.sizes(batch)
+        level = self.static_bytes(batch)
+        result = {}
+        for name, items in self.trees:
+            net, top = climb(items, sizes)
+            result[name] = level + top
+            level += net
+        return result
+
+    def peak_bytes(self, batch: int) -> int:
+        """Peak bytes of the iteration."""
+        return max(self.peaks(batch).values())
+
+    def stranded_bytes(self, batch: int) -> int:
+        """How much more than the peak the streams need, as none can use what another one has freed.
+
+        Each has its own worst moment, and the allocator keeps the blocks of each for itself.
+        """
+        if not self.elsewhere:
+            return 0
+        sizes = self.sizes(batch)
+        apart = [size if index in self.elsewhere else 0 for index, size in enumerate(sizes)]
+        own = [size - other for size, other in zip(sizes, apart, strict=True)]
+        tops = []
+        for some in (own, apart):
+            level = top = 0
+            for _, items in self.trees:
+                net, above = climb(items, some)
+                top, level = max(top, level + above), level + net
+            tops.append(top)
+        return max(0, self.static_bytes(batch) + sum(tops) - self.peak_bytes(batch))
+
+    def saved_bytes(self, batch: int) -> int:
+        """What the end of forward holds for backward: all that was born in forward and still lives."""
+        sizes = self.sizes(batch)
+        total = 0
+        for position, storage, copies in _flat(self.trees[0][1]):
+            if position >= self.saved_at:
+                break
+            if self.categories[storage] not in OF_OTHERS:
+                total += sizes[storage] * copies
+        return total
+
+    # ----------------------------------------------------------------------------------------------- the moment
+    def worst(self, batch: int) -> tuple[str, Moment]:
+        """The phase with the highest level, and the moment in it."""
+        peaks = self.peaks(batch)
+        phase = max(peaks, key=lambda name: peaks[name])
+        items = next(items for name, items in self.trees if name == phase)
+        _, position, last = _locate(items, self.sizes(batch))
+        return phase, Moment(peaks[phase], position, last)
+
+    def device_at(self, batch: int) -> int | None:
+        """The number of the device that holds most at the worst moment; None: they are all alike then."""
+        _, moment = self.worst(batch)
+        return next((number for at, number in reversed(self.looked_at) if at <= moment.position), None)
+
+    def moments(self, batch: int) -> list[tuple[str, Moment]]:
+        """The worst moment of each phase."""
+        peaks, sizes = self.peaks(batch), self.sizes(batch)
+        return [(name, Moment(peaks[name], *_locate(items, sizes)[1:])) for name, items in self.trees]
+
+    def components(self, batch: int, phase: str, moment: Moment) -> dict[str, int]:
+        """Bytes by component that are alive at a moment; they sum exactly to its level."""
+        totals: dict[str, int] = {}
+        for state in self.states:
+            totals[state.category] = totals.get(state.category, 0) + state.at(batch)
+        sizes = self.sizes(batch)
+        for name, items in self.trees:
+            if name == phase:
+                _tally(items, sizes, self.categories, totals, moment, 0)
+                break
+            for _, storage, copies in _flat(items):
+                category = self.categories[storage]
+                totals[category] = totals.get(category, 0) + sizes[storage] * copies
+        return {name: size for name, size in totals.items() if size}
+
+    def alive(self, phase: str, moment: Moment) -> dict[int, int]:
+        """Copies of each storage that are alive at a moment.
+
+        Identical blocks hand a tensor from one to the next. The last copy that is alive is counted with the block that
+        made it, those that died with the first one, whose copies are then fewer than none: tensors of one kind sum up.
+        """
+        copies: dict[int, int] = {}
+        each, themselves = [1] * len(self.fixed), range(len(self.fixed))
+        for name, items in self.trees:
+            if name == phase:
+                _tally(items, each, themselves, copies, moment, 0)
+                break
+            for _, storage, times in _flat(items):
+                copies[storage] = copies.get(storage, 0) + times
+        return {storage: times for storage, times in copies.items() if times}
+
+    def kept(self) -> dict[int, int]:
+        """Copies of each storage that the end of forward holds; their bytes sum to `saved_bytes`."""
+        copies: dict[int, int] = {}
+        for position, storage, times in _flat(self.trees[0][1]):
+            if position >= self.saved_at:
+                break
+            copies[storage] = copies.get(storage, 0) + times
+        return {storage: times for storage, times in copies.items() if times}
+
+    def operator_at(self, moment: Moment) -> str:
+        """The operator whose allocation reached the moment."""
+        if moment.position < 0:
+            return "start of the phase"
+        index = self.events[moment.position]
+        return self.operators[index if index >= 0 else ~index]
+
+    def net_bytes(self, batch: int, phases: Sequence[str]) -> int:
+        """What these phases leave alive of what they made."""
+        sizes = self.sizes(batch)
+        trees = (items for name, items in self.trees if name in phases)
+        return sum(sizes[storage] * copies for items in trees for _, storage, copies in _flat(items))
+
+    def end_bytes(self, batch: int) -> int:
+        """Bytes alive when the iteration is over; equals the states if nothing leaked."""
+        return self.static_bytes(batch) + self.net_bytes(batch, [name for name, _ in self.trees])
+
+    # ------------------------------------------------------------------------------------------------- building
+    def pieces(self, start: int, end: int) -> list[tuple[int, int, Path]]:
+        """The events from `start` to `end`, cut where the repeated units around them change."""
+        marks = self.marks
+        found = []
+        for k, (position, path) in enumerate(marks):
+            until = marks[k + 1][0] if k + 1 < len(marks) else len(self.events)
+            low, high = max(position, start), min(until, end)
+            if low < high:
+                found.append((low, high, path))
+        return found
+
+    def _grow(self) -> list[tuple[str, list[Item]]]:
+        ends = [position for position, _ in self.phases[1:]] + [len(self.events)]
+        return [
+            (name, self.nest(self.pieces(start, end), 0)) for (start, name), end in zip(self.phases, ends, strict=True)
+        ]
+
+    def nest(self, pieces: list[tuple[int, int, Path]], depth: int) -> list[Item]:
+        """A tree of such pieces."""
+        items: list[Item] = []
+        k = 0
+        while k < len(pieces):
+            low, high, path = pieces[k]
+            if len(path) <= depth or (path[depth][1] == 1 and len(path) == depth + 1):
+                run = self._run(low, high)
+                if items and isinstance(items[-1], list):
+                    items[-1].extend(run)
+                else:
+                    items.append(run)
+                k += 1
+                continue
+            unit = path[depth]
+            j = k
+            while j < len(pieces) and len(pieces[j][2]) > depth and pieces[j][2][depth] == unit:
+                j += 1
+            inner = self.nest(pieces[k:j], depth + 1)
+            if unit[1] == 1:
+                items.extend(inner)
+            else:
+                items.append(Repeat(unit[1], inner))
+            k = j
+        return items
+
+    def _run(self, low: int, high: int) -> Run:
+        weights = self._weights
+        return [
+            (position, index, 1) if index >= 0 else (position, ~index, -weights.get(position, 1))
+            for position, index in enumerate(self.events[low:high], low)
+        ]
+
+
+def _copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[int, int]:
+    """For deaths that count more than once: how many copies of the dying storage are alive there."""
+    born: dict[int, Path] = {}
+    weights: dict[int, int] = {}
+    memo: dict[tuple[Path, Path], int] = {}
+    ends = [position for position, _ in marks[1:]] + [len(events)]
+    for (start, path), end in zip(marks, ends, strict=True):
+        for position, index in enumerate(events[start:end], start):
+            if index >= 0:
+                born[index] = path
+                continue
+            birth = born.pop(~index)
+            if birth is path:
+                continue
+            key = (birth, path)
+            copies = memo.get(key)
+            if copies is None:
+                copies = memo[key] = _copies_alive(birth, path)
+            if copies != 1:
+                weights[position] = copies
+    return weights
+
+
+def _copies_alive(birth: Path, death: Path) -> int:
+    """Copies of a storage born in the unit `birth` that die by one death in `death`.
+
+    Inside the same unit each copy kills its own. In a neighbour at the same depth it is the tensor handed over from the
+    unit next to it, of which one is alive. Outside, all copies die.
+    """
+    copies = 1
+    same = True
+    for depth, (unit, count) in enumerate(birth):
+        if same and depth < len(death):
+            if death[depth][0] != unit:
+                same = False
+            continue
+        copies *= count
+    return copies
+
+
+def climb(items: list[Item], sizes: list[int]) -> tuple[int, int]:
+    """(change of the level, highest level), both against the level before."""
+    level, top = 0, 0
+    for item in items:
+        if isinstance(item, Repeat):
+            net, high = climb(item.items, sizes)
+            first, last = level + high, level + (item.copies - 1) * net + high
+            top = max(top, first, last)
+            level += item.copies * net
+        else:
+            for _, storage, copies in item:
+                level += sizes[storage] * copies
+                if level > top:
+                    top = level
+    return level, top
+
+
+def _locate(items: list[Item], sizes: list[int]) -> tuple[int, int, tuple[bool, ...]]:
+    """(highest level, event that reached it, for each repeated unit around it: last copy?)."""
+    level = 0
+    best: tuple[int, int, tuple[bool, ...]] = (0, -1, ())
+    for item in items:
+        if isinstance(item, Repeat):
+            net, _ = climb(item.items, sizes)
+            high, position, inner = _locate(item.items, sizes)
+            for last in (False, True):
+                reached = level + high + (item.copies - 1) * net * last
+                if reached > best[0]:
+                    best = (reached, position, (last, *inner))
+            level += item.copies * net
+        else:
+            for position, storage, copies in item:
+                level += sizes[storage] * copies
+                if level > best[0]:
+                    best = (level, position, ())
+    return best
+
+
+def _flat(items: list[Item], times: int = 1) -> Run:
+    run: Run = []
+    for item in items:
+        if isinstance(item, Repeat):
+            run += [(position, storage, copies * times) for position, storage, copies in _flat(item.items, item.copies)]
+        else:
+            run += [(position, storage, copies * times) for position, storage, copies in item]
+    return run
+
+
+def _tally(
+    items: list[Item], sizes: list[int], keys: Sequence[Key], totals: dict[Key, int], moment: Moment, depth: int
+) -> bool:
+    """Add what is alive at the moment, by the key of each storage; true once it is reached."""
+    for item in items:
+        if isinstance(item, Repeat):
+            flat = _flat(item.items)
+            inside = any(position == moment.position for position, _, _ in flat)
+            before = item.copies if not inside else (item.copies - 1 if moment.last_copies[depth] else 0)
+            for _, storage, copies in flat:
+                totals[keys[storage]] = totals.get(keys[storage], 0) + sizes[storage] * copies * before
+            if inside:
+                return _tally(item.items, sizes, keys, totals, moment, depth + 1)
+        else:
+            for position, storage, copies in item:
+                if moment.position < 0:
+                    return True
+                totals[keys[storage]] = totals.get(keys[storage], 0) + sizes[storage] * copies
+                if position == moment.position:
+                    return True
+    return moment.position < 0

@@ -1,0 +1,59 @@
+"""Reentrant checkpoints: one node for a segment, whose backward computes it again and walks a graph of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vramplan.replay.autograd import walk
+from vramplan.replay.recorder import Node, Saved
+from vramplan.replay.tensors import Tensor
+
+
+def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *masks: Tensor) -> Tensor:
+    """`torch.utils.checkpoint.checkpoint(use_reentrant=True)`: forward records nothing but this one node.
+
+    Backward computes the whole segment again, with a graph, and walks that graph; so everything that the segment saves
+    is there at once, and what it returns lives until all of it is done. Nothing stops early. What functions of the
+    segment keep by themselves lives as long.
+    Its node holds what the function holds, and lives as long as the loss: until backward is over.
+    Saves `x`: the segment is computed again from it.
+    Saves `masks`: arguments that need no gradient.
+    Backward: the gradient of the input, as the inner walk leaves it.
+    Source: torch/utils/checkpoint.py, CheckpointFunction.
+    """
+    tape, path = x.tape, x.tape.path
+
+    def backward(grad: Tensor, saved: Saved) -> tuple[Tensor | None]:
+        tape, source, others = grad.tape, saved[0], saved[1:]
+        leaf = Node("AccumulateGrad", _no_backward, [], path)
+        detached = source.alias(source.shape, source.strides, leaf)
+        before = tape.path, tape.category, tape.autocast
+        casts, tape.casts = tape.casts, {}
+        held, tape.held = tape.held, []
+        tape.enter(path)
+        tape.category, tape.autocast, tape.flop_phase = "activations", tape.compute_dtype, "recompute"
+        since = len(tape.nodes)
+        outer, tape.entrance = tape.entrance, leaf
+        out = function(detached, *others)
+        tape.entrance = outer
+        tape.casts.clear()  # the recomputation's own autocast context ends
+        tape.casts, tape.autocast = casts, before[2]
+        tape.category, tape.flop_phase = "temporaries", "backward"
+        walk(tape, out, grad, since)
+        tape.held = held
+        tape.enter(before[0])
+        tape.category = before[1]
+        return (None if leaf.grads is None else leaf.grads[0],)
+
+    node = tape.record("CheckpointFunction", (x,), backward, (x, *masks))
+    outer, tape.no_grad = tape.no_grad, True
+    try:
+        out = function(x, *masks)
+    finally:
+        tape.no_grad = outer
+    return out.alias(out.shape, out.strides, node)
+
+
+def _no_backward(grad: Any, saved: Saved) -> tuple[Tensor | None, ...]:
+    raise AssertionError("the end of a graph")  # pragma: no cover

@@ -1,0 +1,150 @@
+"""Reads the rules of the engine: the docstrings of the functions that say what an operator costs.
+
+A function is a rule if its docstring has a line `Source: ...`. Lines of a rule that begin with a label are read:
+
+    Saves `x`: which gradient needs it      one for each tensor, by the name of the local variable
+    Backward: what is allocated there
+    Source: where it was read
+
+Everything else is description. A label goes on until the next one, or until an empty line.
+"""
+
+from __future__ import annotations
+
+import re
+from types import CodeType
+from typing import Any
+
+from vramplan.results.explain import Rule
+
+ROOMS = (
+    "vramplan.replay.operators.basic",
+    "vramplan.replay.operators.attention",
+    "vramplan.engines.megatron.context_parallel",
+    "vramplan.engines.megatron.token_dispatcher",
+    "vramplan.engines.megatron.expert_capacity",
+    "vramplan.replay.operators.ring_attention",
+    "vramplan.replay.operators.convolution",
+    "vramplan.replay.operators.images",
+    "vramplan.replay.operators.contrastive",
+    "vramplan.replay.operators.biased",
+    "vramplan.replay.operators.masked_attention",
+    "vramplan.replay.operators.multimodal",
+    "vramplan.replay.operators.fused_loss",
+    "vramplan.replay.operators.experts",
+    "vramplan.replay.operators.latent",
+    "vramplan.replay.operators.loss_parts",
+    "vramplan.replay.operators.log_probabilities",
+    "vramplan.replay.operators.adapters",
+    "vramplan.replay.operators.folded",
+    "vramplan.replay.operators.quantized",
+    "vramplan.replay.operators.gptq",
+    "vramplan.replay.operators.float8",
+    "vramplan.replay.operators.transformer_engine",
+    "vramplan.replay.operators.views",
+    "vramplan.replay.operators.indexing",
+    "vramplan.replay.operators.plain_products",
+    "vramplan.replay.operators.scripted",
+    "vramplan.engines.litgpt.operators",
+    "vramplan.engines.llm_foundry.operators",
+    "vramplan.engines.torchtune.operators",
+    "vramplan.replay.operators.fused_norms",
+    "vramplan.replay.operators.flex_attention",
+    "vramplan.replay.operators.dtensor",
+    "vramplan.engines.megatron.tensor_parallel",
+    "vramplan.replay.autograd",
+    "vramplan.replay.reentrant",
+    "vramplan.replay.optimizers",
+    "vramplan.replay.optimizers.muon",
+    "vramplan.engines.modded_nanogpt.muon",
+    "vramplan.replay.optimizers.bitsandbytes",
+    "vramplan.replay.optimizers.lomo",
+    "vramplan.replay.optimizers.galore",
+    "vramplan.replay.techniques.clipping",
+    "vramplan.replay.techniques.scaling",
+    "vramplan.replay.techniques.averaging",
+)
+FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
+LIBRARIES = ("torch/", "torchtune/")  # files that are named with theirs
+LABELS = ("Saves `", "Backward:", "Source:")
+
+
+def is_rule(function: Any) -> bool:
+    """Whether a function is a rule."""
+    document = getattr(function, "__doc__", None) or ""
+    return any(line.strip().startswith("Source: ") for line in document.splitlines())
+
+
+def read(function: Any) -> Rule:
+    """The rule that a function is."""
+    document = function.__doc__
+    paragraphs: list[list[str]] = []
+    fresh = True
+    for raw in document.strip().splitlines():
+        line = raw.strip()
+        if not line:
+            fresh = True
+        elif fresh or line.startswith(LABELS):
+            paragraphs.append([line])
+            fresh = False
+        else:
+            paragraphs[-1].append(line)
+    summary, *rest = (" ".join(lines) for lines in paragraphs)
+    saves, details, backward, source = [], [], None, ""
+    for text in rest:
+        if text.startswith("Saves `"):
+            name, _, why = text.removeprefix("Saves `").partition("`: ")
+            saves.append((name, why.rstrip(".")))
+        elif text.startswith("Backward: "):
+            backward = text.removeprefix("Backward: ")
+        elif text.startswith("Source: "):
+            source = text.removeprefix("Source: ").rstrip(".")
+        else:
+            details.append(text)
+    return Rule(
+        name=name_of(function.__module__, function.__name__),
+        where=f"{function.__module__}.{function.__qualname__}",
+        summary=summary,
+        details=tuple(details),
+        saves=tuple(saves),
+        backward=backward,
+        source=source,
+    )
+
+
+def read_model(module: Any, path: str) -> Rule:
+    """The rule that a function of a model is, such as a mask; its source is the file of the original that it names."""
+    function = module
+    for part in path.split("."):
+        function = getattr(function, part)
+    document = " ".join((function.__doc__ or "").split())
+    file = FILE.search(document) or FILE.search(" ".join((module.__doc__ or "").split()))
+    if file is None:
+        raise RuntimeError(f"{module.__name__}.{path} does not say where its original is")
+    library = "trl" if " of trl " in document else "transformers"
+    return Rule(
+        name=f"{module.__name__.rpartition('.')[2]}.{path}",
+        where=f"{module.__name__}.{path}",
+        summary=document,
+        details=(),
+        saves=(),
+        backward=None,
+        source=file[1] if file[1].startswith(LIBRARIES) else f"{library}, {file[1]}",
+    )
+
+
+def name_of(module: str, function: str) -> str:
+    """`operators.linear`."""
+    return f"{module.rpartition('.')[2]}.{function.lstrip('_')}"
+
+
+def rules_of(room: Any) -> list[Any]:
+    """The functions of a module that are rules, in the order of the file."""
+    found = [one for one in vars(room).values() if callable(one) and getattr(one, "__module__", "") == room.__name__]
+    unique = {id(one): one for one in found if is_rule(one)}
+    return sorted(unique.values(), key=lambda one: int(one.__code__.co_firstlineno))
+
+
+def function_of(code: CodeType, names: dict[str, Any]) -> Any:
+    """The function of a module that a running code belongs to: itself, or the one that it is defined in."""
+    return names.get(code.co_qualname.partition(".")[0])

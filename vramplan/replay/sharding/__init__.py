@@ -1,0 +1,104 @@
+"""How the states of a model are shared among data-parallel devices, and what that costs each of them.
+
+A file of this package is an engine's way to do it; it is imported when a job asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from vramplan.replay.models import keeps_last_block, prefetches_after, reads_head_outside
+from vramplan.replay.models.modules import Recipe
+from vramplan.replay.precision import Precision
+from vramplan.replay.record import State
+from vramplan.replay.recorder import Sharding, Tape
+from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.values.parallel import DDP, FSDP, ZERO_STAGES
+
+if TYPE_CHECKING:
+    from vramplan.replay.step import Setup
+
+
+BUCKET_BYTES = 25 * 2**20  # of DDP: torch/nn/parallel/distributed.py, default of bucket_cap_mb
+
+
+class Shards(Sharding, Protocol):
+    """An engine's walk through one iteration."""
+
+    clips: bool  # whether `before_step` has the clipping in it
+    ends_in_backward: bool  # whether what `after_backward` does is a callback of backward itself
+
+    def before_model(self) -> None:
+        """Forward begins."""
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """Backward begins; the loss that it begins with."""
+
+    def before_step(self) -> None:
+        """The step begins."""
+
+    def after_backward(self) -> list[Parameter]:
+        """Backward is over; the parameters that this device steps."""
+
+    def after_step(self) -> None:
+        """The gradients go."""
+
+    def states(self) -> list[State]:
+        """What is there during the whole iteration, beside weights and states of the optimizer."""
+
+    def drop(self) -> None:
+        """Nothing more will be asked: forget the parameters."""
+
+
+def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
+    """The engine that a job's way to share its states means."""
+    assert setup.sharding is not None
+    if setup.sharding.kind == DDP:
+        from vramplan.replay.sharding.replicated import Replicated  # only these jobs pay for it
+
+        return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.gradients_resident)
+    if setup.sharding.kind in ZERO_STAGES:
+        from vramplan.engines.deepspeed.stages import stage_of
+
+        return stage_of(setup, tape, recipe, precision)
+    from vramplan.replay.sharding.fully_shard import REDUCED, SHARDS, WHOLE, FullyShard, Policy, root_weights
+
+    engine: type[FullyShard] = FullyShard
+    if setup.sharding.version == 1:
+        from vramplan.replay.sharding.flat_parameter import FlatParameters
+
+        engine = FlatParameters
+        if setup.adapter is not None:
+            from vramplan.replay.sharding.flat_leaves import FlatLeaves
+
+            engine = FlatLeaves
+    accumulated = None
+    if setup.accumulating:
+        accumulated = WHOLE if setup.sharding.no_sync else SHARDS
+    reduce = REDUCED[setup.sharding.reduce_dtype] if setup.sharding.reduce_dtype else precision.stored
+    policy = Policy(
+        shards=setup.sharding.shards,
+        stored=precision.stored,
+        frozen=precision.frozen,
+        storage=precision.weights if setup.quantization is not None else None,
+        reduce=None if reduce is precision.weights else reduce,  # as _fsdp_param.py, init_dtype_attrs
+        reshards_after_forward=setup.sharding.kind == FSDP,
+        accumulated=accumulated,
+        kept_block=recipe.shape.layers - 1 if keeps_last_block(recipe.shape.family) else None,
+        keeps_root=reads_head_outside(recipe.shape.family, recipe.loss),
+        prefetches_after=prefetches_after(recipe.shape.family),
+        reduces=setup.reduces,
+        reduces_after=setup.reduces and setup.stage is not None,
+        table_parts=setup.split.tensor if setup.split and setup.stage and setup.stage.first else 1,
+        clips=setup.max_gradient_norm is not None,
+        hosted=setup.optimizer if setup.offload else None,
+        replicated=setup.sharding.replicas > 1,
+    )
+    redistribute = None
+    if setup.split is not None and setup.split.tensor > 1:
+        from vramplan.engines.torchtitan.tensor_parallel import Redistribution  # only these jobs pay for it
+
+        redistribute = Redistribution(tape)
+    # where gradients are summed in their own element type, they are those of the parameters
+    tape.gradients_resident = accumulated == WHOLE and policy.reduce is None and engine is FullyShard
+    return engine(tape, policy, root_weights(recipe, tape.trained, policy), redistribute)

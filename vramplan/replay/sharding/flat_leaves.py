@@ -1,0 +1,114 @@
+"""FSDP1 around a frozen model with LoRA, by PEFT's policy: a unit of each block, and one of each thin layer in it.
+
+A flat parameter needs a gradient or not as a whole, so that what is trained is wrapped apart from what is not: each
+module without children whose weight is trained is a unit inside the unit of its block. Source: peft 0.21.2,
+utils/other.py, fsdp_auto_wrap_policy (as the policy of accelerate's FullyShardedDataParallelPlugin); torch 2.13,
+torch/distributed/fsdp/wrap.py (_or_policy, _recursive_wrap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from vramplan.replay.operators.basic import linear
+from vramplan.replay.recorder import Tape
+from vramplan.replay.sharding.flat_parameter import FlatParameters
+from vramplan.replay.sharding.fully_shard import Policy, Unit, UnitBlock, Weight, is_packed
+from vramplan.replay.tensors import Parameter, Tensor
+
+
+class FlatLeaves(FlatParameters):
+    """Units inside units: what is frozen is gathered and goes, what is trained is reduced too."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        policy: Policy,
+        root: Sequence[Weight],
+        redistribute: Callable[[Parameter], None] | None = None,
+    ) -> None:
+        self.leaves: dict[Parameter, Unit] = {}
+        self.trained_units: set[Unit] = set()
+        super().__init__(tape, policy, [one for one in root if not one.trained], redistribute)
+        tape.thin = self.run_leaf
+        tape.after_accumulation = self._has_gradient
+
+    def is_trained(self, unit: Unit) -> bool:
+        """A thin layer is, and nothing else."""
+        return unit in self.trained_units
+
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Each block that `make` builds is a unit, and each weight in it that is trained."""
+
+        def build(number: int) -> UnitBlock:
+            start = len(self.tape.parameters)
+            block = make(number)
+            inside = self.tape.parameters[start:]
+            for one in inside:
+                if one.node is not None:
+                    self._leaf(one)
+            unit = Unit([one for one in inside if one.node is None])
+            self._accumulate(unit)
+            return UnitBlock(self, unit, block)
+
+        return build
+
+    def _leaf(self, weight: Parameter) -> Unit:
+        if weight not in self.leaves:
+            self.leaves[weight] = unit = Unit((weight,))
+            self.trained_units.add(unit)
+            self._accumulate(unit)
+        return self.leaves[weight]
+
+    def run_leaf(self, x: Tensor, weight: Parameter) -> Tensor:
+        """A thin layer with the hooks of its unit."""
+        unit = self._leaf(weight)
+        if not self.enter(unit):
+            result = linear(x, weight)
+            self.leave_again(unit)
+            return result
+        view = self.tape.record("split_with_sizes", (weight,), self._gather_gradient)
+        result = linear(x, weight.alias(weight.shape, weight.strides, view))
+        left: Tensor = self.leave(unit, result)
+        return left
+
+    def _gather_gradient(self, gradient: Tensor, _saved: Any) -> list[Tensor]:
+        """The gradient of the flat parameter is made of those of its weights, were there one alone."""
+        return [self.tape.new("cat", (prod(gradient.shape),), gradient.dtype, False)]
+
+    def _has_gradient(self, parameter: Parameter) -> None:
+        """The hook of a flat parameter's accumulator (_runtime_utils.py, _post_backward_hook)."""
+        assert parameter.grad is not None
+        complete, parameter.grad = [parameter.grad], None
+        self._reduce(complete, self.leaves[parameter])
+
+    def reduce(self, unit: Unit) -> None:
+        """Of what is frozen, or is reached by no gradient, the gathered parameter goes.
+
+        Source: _runtime_utils.py, _post_backward_reshard_only_hook and _catch_all_reshard.
+        """
+        unit.used_by_backward, unit.is_reduced = False, True
+        unit.gathered = None
+        self.here.discard(unit)
+        if self.policy.prefetches_after:
+            self._gather_next(unit)
+
+    def _flat_shard(self, unit: Unit) -> Parameter:
+        """What bits need beside them is no parameter: every device has it whole, and not on the host."""
+        shard = super()._flat_shard(unit)
+        if unit.parameters[0].idle:
+            shard.idle, shard.node = True, None
+        beside = [one.quantized[1:] for one in unit.parameters if is_packed(one)]
+        if beside:
+            own = shard.quantized[0] if shard.quantized else shard.stored_bytes
+            shard.quantized = (own, *(size for sizes in beside for size in sizes))
+        return shard
+
+    def drop(self) -> None:
+        """Nothing more will be asked."""
+        super().drop()
+        self.leaves.clear()
+        self.trained_units.clear()
+        self.tape.thin = self.tape.after_accumulation = None

@@ -1,0 +1,265 @@
+"""PyTorch's FSDP1, `FullyShardedDataParallel` around each block and the model: a unit is one flat parameter.
+
+All weights of a unit are laid into one tensor of one dimension, padded to a multiple of the devices. It is gathered
+into one tensor, which the weights are views of, and its gradient is one tensor too. Defaults of PyTorch:
+`use_orig_params` False, `backward_prefetch` BACKWARD_PRE, `forward_prefetch` False. Source: torch 2.13,
+torch/distributed/fsdp: _flat_param.py (FlatParamHandle), _runtime_utils.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from vramplan.replay.record import State
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.sharding.fully_shard import (
+    COMMUNICATION,
+    GATHERED,
+    SHARDS,
+    WHOLE,
+    FullyShard,
+    Policy,
+    Unit,
+    Weight,
+)
+from vramplan.replay.sharding.hosted import Shard
+from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
+
+
+class FlatParameters(FullyShard):
+    """The same walk over units, each of which is one tensor."""
+
+    keeps_root = True  # _runtime_utils.py, _post_forward_reshard: backward begins with it
+
+    def __init__(
+        self,
+        tape: Tape,
+        policy: Policy,
+        root: Sequence[Weight],
+        redistribute: Callable[[Parameter], None] | None = None,
+    ) -> None:
+        super().__init__(tape, policy, root, redistribute)
+        tape.weights_are_views = True
+        self.here: set[Unit] = set()  # units whose parameter is what was gathered, and not the shard
+
+    def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
+        """Of a flat parameter: all, and those of one device (_flat_param.py, FlatParamHandle._get_shard)."""
+        total = sum(prod(one.shape) for one in weights)
+        return total, -(-total // self.policy.shards)
+
+    def _dtype_of(self, weights: Sequence[Weight]) -> DType:
+        """Of the gathered parameter: one, which FSDP1 asks for (_validate_tensors_to_flatten)."""
+        return weights[0].dtype
+
+    def is_trained(self, unit: Unit) -> bool:
+        """Whether the flat parameter of a unit needs a gradient: one for all its weights."""
+        return True
+
+    def _gather(self, unit: Unit) -> None:
+        """Gather a unit, unless it is there: the shard is cast first, and that copy goes when all is gathered.
+
+        A shard on the host comes to the device, and the whole one is cast. It comes again for a unit that was kept
+        whole: between forward and backward, too, the parameter is its shard.
+        Source: _flat_param.py, FlatParamHandle.pre_unshard, _use_low_precision_shard, unshard and post_unshard;
+        _runtime_utils.py, _unshard and _reshard (which forgets that a unit was prefetched).
+        """
+        if unit in self.here:
+            return
+        self.here.add(unit)
+        hosted = self.policy.hosted is not None
+        if unit.gathered is not None and not hosted:
+            return
+        weights = self._weights(unit)
+        dtype, shards = self._dtype_of(weights), self.policy.shards
+        stored = self._stored(dtype, self.is_trained(unit))
+        _, own = self._elements_of(weights)
+        shard: Tensor | None = None
+        if stored is not dtype:
+            shard = self.tape.on_another_stream(self.tape.new("copy_", (own,), dtype, False, category=COMMUNICATION))
+        if hosted:
+            unit.moves += 1
+            arrived: Tensor | None = self.tape.new("to", (own,), stored, False, category=COMMUNICATION)
+            assert arrived is not None
+            self.tape.on_another_stream(arrived)
+            shard = shard or arrived
+            del arrived
+        if unit.gathered is None:
+            gathered = self.tape.new("all_gather", (own * shards,), dtype, False, category=GATHERED)
+            unit.gathered = [self.tape.on_another_stream(gathered)]
+        del shard
+
+    def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
+        """The collective writes to where the weights are."""
+
+    def leave(self, unit: Unit, result: Any) -> Any:
+        """A unit's first forward is over: its parameter is the shard again, whether what was gathered stays or not.
+
+        Source: _runtime_utils.py, _post_forward_reshard.
+        """
+        self.here.discard(unit)
+        return super().leave(unit, result)
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The root's forward is over."""
+        self.here.discard(self.root)
+        return super().after_model(loss)
+
+    def leave_again(self, unit: Unit) -> None:
+        """A unit that runs again before its own backward has begun goes again, gathered ahead or not.
+
+        Source: _runtime_utils.py, _pre_forward and _post_forward.
+        """
+        if unit.used_by_backward:
+            return
+        self.here.discard(unit)
+        if self.policy.reshards_after_forward:
+            unit.gathered = None
+
+    def _accumulate(self, unit: Unit) -> None:
+        """The whole gradient of earlier micro-steps, in the element type of the products, under no_sync.
+
+        What forward does not free, no micro-step under no_sync frees: it is there when the last one begins.
+        Source: _runtime_utils.py, _should_free_in_backward.
+        """
+        if self.policy.accumulated != WHOLE:
+            return
+        weights = self._weights(unit)
+        (total, own), dtype = self._elements_of(weights), self._dtype_of(weights)
+        if self.is_trained(unit):
+            unit.accumulated = [self.tape.new("add_", (total,), dtype, False, category="gradients")]
+        if not self.policy.reshards_after_forward:
+            gathered = self.tape.new("all_gather", (own * self.policy.shards,), dtype, False, category=GATHERED)
+            unit.gathered = [self.tape.on_another_stream(gathered)]
+
+    def reduce(self, unit: Unit) -> None:
+        """A unit's gradients are complete: they become one tensor, the weights go, and each device keeps its part.
+
+        Weights that the loss does not hang on have zeros in their place. A shard that goes to the host stays here until
+        backward is over, as it does where earlier micro-steps would be added to it.
+        Source: torch/csrc/autograd/FunctionsManual.cpp, split_with_sizes_backward; _runtime_utils.py,
+        _post_backward_hook, _reduce_grad, _cast_grad_to_param_dtype, _accumulate_sharded_grad and _offload_grad.
+        """
+        tape = self.tape
+        weights = self._weights(unit)
+        total, _ = self._elements_of(weights)
+        dtype = self._dtype_of(weights)
+        zeros: list[Tensor] = [tape.new("zeros", one.shape, dtype, False) for one in unit.parameters if one.idle]
+        whole: Tensor = tape.new("cat", (total,), dtype, False, category="gradients")
+        zeros.clear()
+        for one in unit.parameters:
+            one.grad = None
+        self._reduce([whole], unit)
+
+    def _reduce(self, complete: list[Tensor], unit: Unit) -> None:
+        """The gradient of a flat parameter is complete."""
+        tape, policy = self.tape, self.policy
+        unit.used_by_backward, unit.is_reduced = False, True
+        whole = complete.pop()
+        weights = self._weights(unit)
+        total, own = self._elements_of(weights)
+        dtype = self._dtype_of(weights)
+        _added: Tensor | None = None  # the engine holds what it gave to the accumulator until the hooks are over
+        if unit.accumulated:
+            _added, whole = whole, unit.accumulated.pop()
+        unit.gathered = None
+        self.here.discard(unit)
+        if policy.prefetches_after:  # _runtime_utils.py, _post_backward_reshard
+            self._gather_next(unit)
+        reduce, stored = policy.reduce or dtype, policy.stored or dtype
+        elsewhere = tape.on_another_stream  # _post_backward_stream
+        sent = whole if reduce is dtype else elsewhere(tape.new("to", (total,), reduce, False, category=COMMUNICATION))
+        padded: Tensor | None = None
+        if own * policy.shards != total:
+            padded = elsewhere(tape.new("pad", (own * policy.shards,), reduce, False, category=COMMUNICATION))
+        shard: Tensor = tape.new("reduce_scatter", (own,), reduce, False)
+        if reduce is not stored:
+            tape.on_another_stream(shard)
+            shard = tape.like("to", shard, stored)
+        tape.on_another_stream(shard)  # of what comes after backward
+        if policy.accumulated != SHARDS:
+            tape.relabel(shard, "gradients")
+            unit.gradient = shard
+        del whole, sent, padded
+
+    def after_backward(self) -> list[Parameter]:
+        """What is stepped is one flat shard of each unit; units that only frozen weights come before end here."""
+        for unit in (*self.order[:-1], self.root):
+            if not unit.is_reduced:
+                self.reduce(unit)
+        if self.policy.hosted is not None:  # _flat_param.py, FlatParamHandle.prepare_gradient_for_optim
+            for unit in self.order:
+                unit.gradient = None
+        found = [self._flat_shard(unit) for unit in (self.root, *self.order[:-1]) if unit.parameters]
+        self._tell_host()
+        return found
+
+    def before_step(self) -> None:
+        """Norms of gradients on the host are taken there; what they sum to comes to the device, to be summed over all.
+
+        Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_ and _get_grad_norm.
+        """
+        if self.policy.hosted is None or not self.policy.clips:
+            return
+        tape = self.tape
+        own = tape.new("to", (), FP32, False, category="temporaries")
+        squared = tape.new("pow", (), FP32, False, category="temporaries")
+        total = tape.new("pow", (), FP32, False, category="temporaries")
+        del own, squared, total
+
+    def _flat_shard(self, unit: Unit) -> Parameter:
+        first, weights = unit.parameters[0], self._weights(unit)
+        _, own = self._elements_of(weights)
+        is_trained = self.is_trained(unit)
+        dtype = self._stored(weights[0].dtype, is_trained)
+        hosted = self.policy.hosted is not None
+        shard = Parameter(self.tape, "flat_param", (own,), dtype, first.copies, trainable=is_trained and not hosted)
+        if hosted:
+            self.on_host.append(Shard(own, dtype, first.copies, is_trained, unit.moves, has_gradient=True))
+            shard.quantized = (0,)  # nothing of it is on the device
+        shard.path, shard.part = first.path, first.part[:-1]
+        return shard
+
+    def states(self) -> list[State]:
+        """The shards of the gradients of earlier micro-steps, and what clipping keeps."""
+        kept = [State("buffers", ALLOCATOR_BLOCK_BYTES, 0)] if self.policy.clips else []  # clip_flat_parameters
+        if self.policy.accumulated != SHARDS or self.policy.hosted is not None:
+            return kept
+        size = 0
+        for unit in filter(self.is_trained, self.order):
+            weights = self._weights(unit)
+            _, own = self._elements_of(weights)
+            dtype = self.policy.stored or self._dtype_of(weights)
+            size += rounded(own * dtype.itemsize) * unit.parameters[0].copies
+        return [State("gradients", size, 0), *kept]
+
+
+def clip_flat_parameters(tape: Tape) -> Tensor:
+    """`FullyShardedDataParallel.clip_grad_norm_`: a norm of each flat shard in fp32, and their total over the devices.
+
+    A zero that it would need without gradients is there from the first call on.
+    Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_ and _get_grad_norm.
+    """
+    tape.category = "temporaries"
+    trained = [one for one in tape.parameters if one.node is not None]
+    count, dtype = sum(one.copies for one in trained), trained[0].dtype
+    norms = [tape.several("linalg_vector_norm", (), FP32, one.copies) for one in trained]
+    stacked = tape.new("stack", (count,), FP32, False)
+    norms.clear()
+    own = tape.new("linalg_vector_norm", (), FP32, False)
+    del stacked
+    squared = tape.new("pow", (), FP32, False)
+    total = tape.new("pow", (), FP32, False)
+    del squared
+    increased = tape.new("add", (), FP32, False)
+    reciprocal = tape.new("reciprocal", (), FP32, False)
+    coefficient = tape.new("mul", (), FP32, False)
+    del increased, reciprocal
+    clamped = tape.new("clamp", (), FP32, False)
+    if dtype is not FP32:
+        scale = tape.new("to", (), dtype, False)
+        del scale
+        total = tape.new("to", (), dtype, False)
+    del own, coefficient, clamped
+    return total

@@ -1,0 +1,80 @@
+"""What FSDP keeps on the host where shards are offloaded: weights, gradients and the optimizer's states.
+
+Source: torch 2.13, torch/distributed/fsdp/_fully_shard: _fsdp_api.py (CPUOffloadPolicy), _fsdp_param.py
+(FSDPParam._init_sharded_param, all_gather_inputs), _fsdp_collectives.py (foreach_reduce).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from vramplan.replay.tensors import DType
+
+STATES = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "rmsprop": 1}
+"""Copies of each weight that an optimizer of PyTorch keeps beside it."""
+
+
+class HostStates(NamedTuple):
+    """What one device has on the host, and what crosses the link in a step."""
+
+    bytes: int  # of the tensors
+    pinned_bytes: int  # of the pinned blocks among them, each a power of two
+    pageable_bytes: int  # of those that are not pinned
+    to_host_bytes: int  # in the last micro-step, and in the step
+    to_device_bytes: int
+    each_to_host_bytes: int  # in each micro-step before
+    each_to_device_bytes: int
+    drive_bytes: int = 0  # of files on NVMe
+    to_drive_bytes: int = 0  # in a step
+    from_drive_bytes: int = 0
+    each_from_drive_bytes: int = 0  # in each micro-step before the last
+    stops: str = ""  # why the engine gives up, where it does for certain
+    doubts: str = ""  # why it may
+
+
+class Shard(NamedTuple):
+    """A tensor that lives on the host."""
+
+    elements: int
+    dtype: DType
+    copies: int
+    trained: bool
+    moves: int  # to the device, in a micro-step
+    has_gradient: bool = False  # a pinned one, trained or not: FSDP1 (_flat_param.py, init_flat_param_attributes)
+
+    @property
+    def bytes(self) -> int:
+        """Of one copy."""
+        return self.elements * self.dtype.itemsize
+
+
+def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> HostStates:
+    """What the shards of one device are on the host.
+
+    Weights and their gradients are pinned, each in a block of a power of two; the states of the optimizer are not.
+    `sums_each` says that gradients of every micro-step go there.
+    """
+    size = pinned = pageable = down = up = 0
+    for one in shards:
+        tensors = 2 if one.trained or one.has_gradient else 1
+        size += tensors * one.bytes * one.copies
+        pinned += tensors * pinned_block(one.bytes) * one.copies
+        up += one.moves * one.bytes * one.copies
+        if one.trained:
+            down += one.bytes * one.copies
+            pageable += STATES[optimizer] * one.bytes * one.copies
+    return HostStates(
+        bytes=size + pageable,
+        pinned_bytes=pinned,
+        pageable_bytes=pageable,
+        to_host_bytes=down,
+        to_device_bytes=up,
+        each_to_host_bytes=down if sums_each else 0,
+        each_to_device_bytes=up,
+    )
+
+
+def pinned_block(size: int) -> int:
+    """Pinned blocks are powers of two (aten/src/ATen/core/CachingHostAllocator.h, allocate)."""
+    return 1 << (size - 1).bit_length() if size else 0

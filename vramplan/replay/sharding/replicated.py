@@ -1,0 +1,130 @@
+"""PyTorch's DistributedDataParallel: every device has everything, and gradients are averaged in buckets.
+
+Source: torch 2.13, torch/nn/parallel/distributed.py; torch/csrc/distributed/c10d/reducer.cpp (Reducer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vramplan.replay.gradients import gradient_states
+from vramplan.replay.record import State
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.sharding import BUCKET_BYTES
+from vramplan.replay.tensors import Parameter, Tensor
+
+COMMUNICATION = "communication"  # component of the answer
+
+FIRST_BUCKET_BYTES = 2**20  # torch/csrc/distributed/c10d/reducer.hpp, kDefaultFirstBucketBytes
+
+
+class Replicated:
+    """Buckets as large as all gradients, for the whole run; gradients beside them, or views of them."""
+
+    every_block_of_a_checkpoint = False
+    clips = False
+    ends_in_backward = False
+
+    def __init__(self, tape: Tape, *, bucket_views: bool, resident: bool) -> None:
+        self.tape = tape
+        self.resident = resident and not bucket_views
+        self.accumulated: dict[Parameter, Tensor] | None = {} if resident and bucket_views else None
+        if bucket_views:
+            tape.after_accumulation = self.copy_into_bucket
+
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Blocks stay what they are."""
+        return make
+
+    def apart(self) -> list[int]:
+        """No block is unlike its neighbours."""
+        return []
+
+    def made(self, parameter: Parameter) -> None:
+        """Earlier micro-steps left a gradient of it, which is no view yet.
+
+        Source: reducer.cpp, Reducer::autograd_hook, which does nothing under no_sync.
+        """
+        if self.accumulated is not None and parameter.node is not None:
+            made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
+            self.accumulated[parameter] = made
+
+    def copy_into_bucket(self, parameter: Parameter) -> None:
+        """A gradient becomes a view of its bucket, and goes.
+
+        Source: reducer.cpp, Reducer::mark_variable_ready_dense.
+        """
+        parameter.grad = None
+        if self.accumulated is not None:
+            self.accumulated.pop(parameter, None)
+
+    def before_model(self) -> None:
+        """Some parameters are there already."""
+        for one in self.tape.parameters:
+            self.made(one)
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The loss itself."""
+        return loss
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """The loss itself."""
+        return loss
+
+    def before_step(self) -> None:
+        """Nothing."""
+
+    def after_backward(self) -> list[Parameter]:
+        """Every device steps every parameter; a gradient that never came is none."""
+        if self.accumulated:
+            self.accumulated.clear()
+        return self.tape.parameters
+
+    def states(self) -> list[State]:
+        """The buckets, and the gradients of earlier micro-steps beside them.
+
+        Buckets have room for what the loss does not depend on too, of which there never is a gradient.
+        Source: reducer.cpp, Reducer::initialize_buckets; Transformers' Trainer looks for unused parameters
+        (`ddp_find_unused_parameters`).
+        """
+        trained = [one for one in self.tape.parameters if one.node is not None or one.idle]
+        states = [State(COMMUNICATION, sum(rounded(size) for size in bucket_sizes(trained)), 0)]
+        if self.resident:
+            states += gradient_states([one for one in trained if not one.idle], False)
+        return states
+
+    def after_step(self) -> None:
+        """Nothing."""
+
+    def drop(self) -> None:
+        """Nothing more will be asked."""
+        self.accumulated = None
+
+
+def bucket_sizes(parameters: list[Parameter]) -> list[int]:
+    """Bytes of each bucket: gradients in the order in which backward makes them, of one element type.
+
+    Source: reducer.cpp, compute_bucket_assignment_by_size.
+    """
+    sizes: list[int] = []
+    limit = {one.dtype: FIRST_BUCKET_BYTES for one in parameters}
+    filling = {one.dtype: 0 for one in parameters}
+    for one in last_first(parameters):
+        filling[one.dtype] += one.elements * one.dtype.itemsize
+        if filling[one.dtype] >= limit[one.dtype]:
+            sizes.append(filling[one.dtype])
+            filling[one.dtype], limit[one.dtype] = 0, BUCKET_BYTES
+    return sizes + [size for size in filling.values() if size]
+
+
+def last_first(parameters: list[Parameter]) -> Iterator[Parameter]:
+    """Every parameter, those of repeated blocks block by block."""
+    run: list[Parameter] = []
+    for one in reversed(parameters):
+        if run and run[0].path != one.path:
+            yield from run * run[0].copies
+            run.clear()
+        run.append(one)
+    if run:
+        yield from run * run[0].copies

@@ -1,0 +1,143 @@
+"""What was traced with FSDP: the rest is refused and never recommended (tests/oracle/fully_shard*.json)."""
+
+from __future__ import annotations
+
+from vramplan.replay.models import compiles_blocks, prefetches_after, shards_by_blocks
+from vramplan.values.job import Job
+from vramplan.values.parallel import DDP, ZERO_STAGES
+
+ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
+
+SHARDED_LOSSES = ("standard", "fp32-logits", "fused", "vocab-parallel")
+OF_BITSANDBYTES = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion")  # which step flat shards, and no DTensors
+
+SHARDED_BITS = ("nf4", "nf4-double")
+WITHOUT_BIASES = (
+    "llama",
+    "mistral",
+    "qwen3",
+    "phi3",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "mixtral",
+)  # in quantized layers
+
+
+def steps_shards(version: int) -> tuple[str, ...]:
+    """Optimizers that step what a version of FSDP gives them."""
+    return (*ELEMENTWISE, *OF_BITSANDBYTES) if version == 1 else ELEMENTWISE
+
+
+def untraced_with_shards(job: Job) -> dict[str, str]:
+    """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
+    if job.sharding is None or job.sharding.kind == DDP or job.model.family in ("megatron", "llmc"):
+        return {}  # their own ways are looked at with their code
+    if job.sharding.kind in ZERO_STAGES:
+        from vramplan.engines.deepspeed.traced import untraced_with_zero  # only these jobs pay for it
+
+        return {key: word for key, word in untraced_with_zero(job).items() if word}
+    strategy = job.activation_checkpointing or ""
+    if strategy in ("selective", "selective-op") or (job.model.family == "titan" and strategy.startswith("selective")):
+        strategy = ""  # tests/oracle/sharded_more.json and titan.json
+    found = {
+        "sharding": "" if shards_by_blocks(job.model.family) else job.model.family,
+        "precision": job.precision if _is_untraced_precision(job) else "",
+        "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
+        "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
+        "quantization": _of_quantization(job),
+        "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
+        "grad_scaler": "true" if job.grad_scaler else "",
+        "ema": "true" if job.ema else "",
+        "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
+        "loss": "" if job.loss in SHARDED_LOSSES or job.loss.startswith("chunked:") else job.loss,
+        "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
+        "packing": "true" if job.packing else "",
+        "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
+        "weight_dtype": "half weights without an adapter" if job.half_weights and job.adapter is None else "",
+        "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",
+        "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
+        **_of_adapter(job),
+        **(_of_flat_parameters(job) if job.sharding.version == 1 else {}),
+    }
+    return {key: word for key, word in found.items() if word}
+
+
+def _of_flat_parameters(job: Job) -> dict[str, str]:
+    """FSDP1 wants a unit to be trained as a whole or not at all: LoRA has units of its own for that."""
+    found = {
+        "adapter": _of_leaves(job),
+        "frozen": ", ".join(job.frozen),
+        "sharding": "" if job.model.experts is None else f"{job.model.family} in FSDP1",
+        "loss": "" if job.loss in ("standard", "fp32-logits") else job.loss,
+        "activation_checkpointing": _of_checkpoints(job),
+        "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
+    }
+    return {key: word for key, word in found.items() if word}
+
+
+def _of_leaves(job: Job) -> str:
+    """LoRA is wrapped by PEFT's policy, where PEFT puts it on."""
+    adapter = job.adapter
+    if adapter is None:
+        return ""
+    if adapter.modules_to_save:
+        return f"{adapter.kind} with modules_to_save"
+    if job.model.published_family is not None:
+        return f"{adapter.kind} of {job.runtime.name}'s own code"
+    return "" if adapter.kind == "lora" else adapter.kind
+
+
+def _of_checkpoints(job: Job) -> str:
+    """Selective ones; and of several blocks where forward may be at its highest before its last block.
+
+    Gradients of earlier micro-steps are known block by block. What forward leaves hides that, unless it goes to the
+    host; and the second block of a checkpoint has one hidden state more beside it than the first of the last one.
+    """
+    strategy = job.activation_checkpointing or ""
+    away = bool(job.offload) and job.offload_activations and job.gradient_accumulation_steps != 1
+    if away and strategy not in ("none", "full"):
+        return f"{strategy or 'a choice of them'} beside activations on the host and accumulation"
+    return strategy if strategy.startswith("selective") or strategy == "optimal" else ""
+
+
+def _is_wrapped_otherwise(job: Job) -> bool:
+    """Blocks that are compiled, or gathered in another order, were not traced with states on the host."""
+    return job.compile or prefetches_after(job.model.family)
+
+
+def _of_quantization(job: Job) -> str:
+    """Weights of 4 bits beneath LoRA shard; a bias that the first forward pass casts in place does not."""
+    if job.quantization not in SHARDED_BITS:
+        return job.quantization or ""
+    if job.adapter is not None and job.adapter.kind != "lora":
+        return f"{job.adapter.kind} over {job.quantization}"
+    if job.sharding is not None and job.sharding.version == 1 and job.precision.startswith("fsdp-"):
+        # packed as what is gathered, beside norms as they are stored: _flat_param.py, _validate_tensors_to_flatten
+        return "" if job.half_weights else f"{job.quantization} beside fp32 weights"
+    casts = job.precision.startswith("amp-") and not job.half_weights
+    if casts and job.model.transformers_model_type not in WITHOUT_BIASES:
+        return f"{job.quantization} under {job.precision} with weight_dtype fp32"
+    return ""
+
+
+def _is_untraced_precision(job: Job) -> bool:
+    """A master copy, fp8, and images, which a policy of FSDP would cast."""
+    master = job.precision.startswith("mixed-") or job.precision == "fp8"
+    return master or (job.precision.startswith("fsdp-") and job.model.takes_images)
+
+
+def _of_adapter(job: Job) -> dict[str, str]:
+    adapter = job.adapter
+    if adapter is None:
+        return {}
+    if job.model.experts is not None:
+        from vramplan.replay.techniques.expert_adapters import is_over_experts  # only models with experts pay for it
+
+        if is_over_experts(adapter.kind, job.model.transformers_model_type, adapter.targets):
+            return {"adapter": f"{adapter.kind} over experts"}
+    half = job.precision.startswith("pure-") or (job.half_weights and job.precision.startswith("amp-"))
+    if adapter.modules_to_save and adapter.dtype == "fp32" and half:
+        # FSDP expects one element type of all that is trained in a unit: _fsdp_param_group.py, _init_mp_dtypes
+        return {"adapter": "an fp32 adapter beside modules_to_save in 16 bits"}
+    return {}

@@ -1,0 +1,383 @@
+"""Adapters as PEFT 0.21 has them, over the linear layers of any family: LoRA, DoRA and IA3.
+
+The model itself is frozen. A layer that is a target runs with the adapter in place of the layer alone; a module to save
+is a copy of the original, trained in full, while the original stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from vramplan.replay.models.modules import Linear
+from vramplan.replay.operators.adapters import div, eye, row_norms, sub
+from vramplan.replay.operators.basic import add, add_scalar, dropout, linear, mul, mul_scalar
+from vramplan.replay.operators.views import clone, to, transpose, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.frozen import path_of
+from vramplan.replay.tensors import BF16, FP16, FP32, DType, Parameter, Shape, Tensor
+from vramplan.values.job import Adapter
+
+ALL_LINEAR = "all-linear"
+GPTQ = "gptq-int4"
+LORA_PARTS = ("lora_A", "lora_B")  # of which one may be frozen: LoRA-FA trains the second alone (arXiv:2308.03303)
+OWN = "adapter"  # the part of a model that an adapter's weights belong to
+CLASSIFIERS = ("classifier",)  # heads that are linear layers: neither targets of all-linear nor quantized
+UNQUANTIZED = (*CLASSIFIERS, "wo")  # and what T5PreTrainedModel._keep_in_fp32_modules names, which is left alone too
+DTYPES = {"fp32": FP32, "fp16": FP16, "bf16": BF16}
+
+Adapting = Callable[[Linear, Tensor], Tensor]
+
+
+class Adapted:
+    """A frozen model with an adapter: what is trained, and what becomes of its linear layers.
+
+    Source: peft 0.21.2, tuners/tuners_utils.py, BaseTuner.inject_adapter and cast_adapter_dtype; utils/other.py,
+    ModulesToSaveWrapper.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        quantization: str | None,
+        weights: DType,
+        autocast: DType | None,
+        former: dict[str, str] | None = None,
+        frozen: Sequence[str] = (),
+        bitsandbytes: str | None = None,
+        quantized_from: str | None = None,
+    ) -> None:
+        self.adapter = adapter
+        self.frozen = tuple(frozen)  # of LORA_PARTS
+        self.quantization = quantization
+        self.bitsandbytes = bitsandbytes
+        self.quantized_from = None if quantized_from is None else DTYPES[quantized_from]
+        self.compute = autocast or weights
+        self.former = former or {}  # names of layers that stand for tensors of experts
+        self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
+
+    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+        """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
+        if tape.part and tape.part[-1] == OWN:
+            return not any(word in path_of(tape.part, name) for word in self.frozen)
+        if not self.is_saved(tape, name):
+            return False
+        tape.trained = None
+        tape.parameter(name, shape, dtype, trainable=False)  # the original, which stays beside the copy
+        tape.trained = self
+        return True
+
+    def is_saved(self, tape: Tape, name: str) -> bool:
+        """Whether a weight or a layer belongs to a module of which a copy is trained."""
+        path = ".".join(path_of(tape.part, name))
+        return any(is_saved_as(path, word) for word in self.adapter.modules_to_save)
+
+    def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
+        """The adapter over a layer, or what runs in place of a quantized one."""
+        if self.is_saved(tape, name):
+            return None
+        quantized = self.quantized(tape, module, name)
+        if leaf(name) in self.former or not is_target(name, self.targets):
+            return quantized
+        with tape.building(OWN):
+            if quantized is None or self.quantization is None:
+                return adapting(tape, module, name, self.adapter)
+            if self.quantization == GPTQ:
+                return LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], quantized)
+            from vramplan.replay.techniques.quantized_adapters import quantized_adapter
+
+            return quantized_adapter(tape, module, name, self.adapter, quantized, self.quantization, self.compute)
+
+    def quantized(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
+        """What runs in place of a layer whose weight is stored in few bits."""
+        if self.quantization is None or name in UNQUANTIZED:
+            return None
+        from vramplan.replay.techniques.quantized import quantize  # only its jobs pay for it
+
+        how = self.bitsandbytes, self.quantized_from
+        return quantize(module, self.quantization, self.compute, tape.part, *how)
+
+    def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """The adapter over a convolution that is a target by its name."""
+        if ALL_LINEAR in self.targets or not is_target(name, self.targets) or self.is_saved(tape, name):
+            return None
+        from vramplan.replay.techniques.convolution_adapters import LoraConvolution  # only models of them pay for it
+
+        with tape.building(OWN):
+            return LoraConvolution(tape, module, name, self.adapter, DTYPES[self.adapter.dtype])
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
+        """The adapter over weights of experts or of a router, of which some are targets."""
+        if not self.former:
+            return None
+        from vramplan.replay.techniques.expert_adapters import (  # only models with experts pay for it
+            LoraTensors,
+            tensors_of,
+        )
+
+        targets = tensors_of(self.adapter.targets, self.former, ALL_LINEAR)
+        if not any(name in targets for name in weights):
+            return None
+        with tape.building(OWN):
+            return LoraTensors(tape, weights, self.adapter, targets, DTYPES[self.adapter.dtype])
+
+    def block(self, number: int) -> object:
+        """Every block has the same adapters."""
+        return None
+
+    def shared_bytes(self) -> int:
+        """What all quantized layers share."""
+        if self.quantization is None:
+            return 0
+        from vramplan.replay.techniques.quantized import shared_bytes
+
+        return shared_bytes(self.quantization)
+
+
+class AdapterOff:
+    """The model with its adapter switched off: the layers themselves, and the originals of modules to save.
+
+    Source: peft 0.21.2, peft_model.py, PeftModel.disable_adapter.
+    """
+
+    def __init__(self, adapted: Adapted) -> None:
+        self.adapted = adapted
+
+    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+        """Nothing is trained."""
+        return False
+
+    def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
+        """The layer, or what runs in place of a quantized one."""
+        return None if self.adapted.is_saved(tape, name) else self.adapted.quantized(tape, module, name)
+
+    def convolution(self, tape: Tape, module: Any, name: str) -> None:
+        """The layer itself."""
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
+        """The weights themselves."""
+
+    def block(self, number: int) -> object:
+        """Every block is the same."""
+        return None
+
+    def shared_bytes(self) -> int:
+        """Nothing of its own."""
+        return 0
+
+
+def is_named(path: str, word: str) -> bool:
+    """Whether a module is the one that a word names: the end of its path, part by part."""
+    return path == word or path.endswith(f".{word}")
+
+
+def leaf(name: str) -> str:
+    """The last part of a name."""
+    return name.rpartition(".")[2]
+
+
+def is_saved_as(path: str, word: str) -> bool:
+    """Whether a module to save is the one that a word names: the end of its path, letter by letter, as in PEFT.
+
+    A classifier may be a module with layers inside.
+    """
+    return path.endswith(word) or (word in CLASSIFIERS and word in path.split("."))
+
+
+def is_target(name: str, targets: Sequence[str]) -> bool:
+    """Whether a linear layer is a target: the names are ends of its path, as in PEFT.
+
+    `all-linear` leaves out the heads of language models, which are no layers here, and what is trained in full, as the
+    classifier of a text is; that of an image is a layer like the others.
+    Source: peft 0.21.2, tuners/tuners_utils.py, _maybe_include_all_linear_layers.
+    """
+    return ALL_LINEAR in targets or any(is_named(name, word) for word in targets)
+
+
+def adapting(tape: Tape, module: Linear, name: str, adapter: Adapter) -> Adapting:
+    """The adapter of a kind over a layer."""
+    inputs, outputs = widths(module)
+    dtype = DTYPES[adapter.dtype]
+    if adapter.kind == "ia3":
+        feedforward = any(is_named(name, word) for word in adapter.feedforward_targets)
+        return IA3(tape, name, inputs if feedforward else outputs, dtype, feedforward=feedforward)
+    if adapter.kind == "dora":
+        return DoRA(tape, name, inputs, outputs, adapter, dtype)
+    return LoRA(tape, name, inputs, outputs, adapter, dtype)
+
+
+def widths(module: Linear) -> tuple[int, int]:
+    """Inputs and outputs of a linear layer."""
+    first, second = module.weight.shape
+    return (first, second) if module.transposed else (second, first)
+
+
+def project(x: Tensor, weight: Parameter) -> Tensor:
+    """A small linear layer of an adapter; as a module it holds its input until it returns."""
+    run = x.tape.thin
+    return linear(x, weight) if run is None else run(x, weight)
+
+
+class LowRank:
+    """The weights of two thin layers, one after the other, in place of a whole matrix (arXiv:2106.09685)."""
+
+    def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, adapter: Adapter, dtype: DType) -> None:
+        self.p = adapter.dropout
+        self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
+        self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
+
+
+class LoRA(LowRank):
+    """lora.Linear: the layer's own result, and a product of two thin matrices added to it (arXiv:2106.09685).
+
+    Over a GPTQ layer, which then runs in place of the layer's own code, it is the same.
+    Source: peft 0.21.2, tuners/lora/layer.py, Linear.forward; tuners/lora/gptq.py, GPTQLoraLinear.forward.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        name: str,
+        inputs: int,
+        outputs: int,
+        adapter: Adapter,
+        dtype: DType,
+        base: Adapting | None = None,
+    ) -> None:
+        super().__init__(tape, name, inputs, outputs, adapter, dtype)
+        self.base = base
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        result = module.base(x) if self.base is None else self.base(module, x)
+        dtype = result.dtype
+        x = to(x, self.lora_A.dtype)
+        result = add(result, mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B)))
+        result = to(result, dtype)
+        return result
+
+
+class QuantizedLoRA(LoRA):
+    """LoRA over a quantized layer; the result of one with 4-bit weights is cloned first.
+
+    Source: peft 0.21.2, tuners/lora/bnb.py, Linear4bit.forward and Linear8bitLt.forward.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        name: str,
+        inputs: int,
+        outputs: int,
+        adapter: Adapter,
+        dtype: DType,
+        *,
+        quantized: Adapting,
+        clones: bool,
+    ) -> None:
+        super().__init__(tape, name, inputs, outputs, adapter, dtype)
+        self.quantized, self.clones = quantized, clones
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        result = self.quantized(module, x)
+        if self.clones:
+            result = clone(result)
+        dtype = result.dtype
+        converts = result.tape.autocast is None
+        if converts:
+            x = to(x, self.lora_A.dtype)
+        output = mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B))
+        if converts:
+            output = to(output, dtype)
+        result = add(result, output)
+        return result
+
+
+class DoRA(LowRank):
+    """DoRA: LoRA whose result is scaled to a trained magnitude for each output (arXiv:2402.09353, section 4.3).
+
+    The norm of the whole weight is computed anew in every forward pass: a product of the size of the weight is made by
+    sending an identity matrix through the adapter, and its graph leads nowhere, as the norm counts as a constant.
+    Source: peft 0.21.2, tuners/lora/dora.py, DoraLinearLayer.forward; tuners/lora/variants.py, DoraLinearVariant.
+    """
+
+    def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, adapter: Adapter, dtype: DType) -> None:
+        super().__init__(tape, name, inputs, outputs, adapter, dtype)
+        self.inputs = inputs
+        self.magnitude = tape.parameter(f"{name}.lora_magnitude_vector.weight", (outputs,), dtype)
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        result = module.base(x)
+        dtype = result.dtype
+        x = to(x, self.lora_A.dtype)
+        if self.p:
+            result = add(result, self.scaled(module, dropout(x, self.p), None))
+        else:
+            result = add(result, self.scaled(module, x, result))
+        result = to(result, dtype)
+        return result
+
+    def scaled(self, module: Linear, x: Tensor, base: Tensor | None) -> Tensor:
+        """DoraLinearLayer.forward."""
+        with x.tape.dropped() as _graph:
+            _lora_weight = self.lora_weight(x)
+            _lora_weight = to(_lora_weight, x.dtype)
+        _weight = self.weight(module, x.dtype)
+        norm = self.norm(_weight, _lora_weight, transposed=module.transposed)
+        scale = view(div(self.magnitude, norm), (1, self.magnitude.shape[0]))
+        lora_result = project(project(x, self.lora_A), self.lora_B)
+        if base is None:
+            base = linear(x, _weight, transposed=module.transposed)
+        else:
+            bias = self.bias(module, base)
+            if bias is not None:
+                base = sub(base, bias)
+        return add(mul(add_scalar(scale), base), mul_scalar(mul(scale, lora_result)))
+
+    def weight(self, module: Linear, dtype: DType) -> Tensor:
+        """The whole weight of the layer."""
+        return to(module.weight, dtype)
+
+    def bias(self, module: Linear, result: Tensor) -> Tensor | None:
+        """The bias of the layer that gave a result."""
+        return module.bias
+
+    def lora_weight(self, x: Tensor) -> Tensor:
+        """DoraLinearLayer.get_lora_weight: [out, in], a transposed view."""
+        identity = eye(x.tape, self.inputs, self.lora_A.dtype)
+        wide = project(project(identity, self.lora_A), self.lora_B)
+        return wide.alias(wide.shape[::-1], (1, wide.shape[1]), wide.node)
+
+    def norm(self, weight: Tensor, lora_weight: Tensor, *, transposed: bool) -> Tensor:
+        """DoraLinearLayer.get_weight_norm, without gradients."""
+        if transposed:
+            weight = transpose(weight, 0, 1)
+        weight = add(weight, mul_scalar(lora_weight.alias(lora_weight.shape, lora_weight.strides, None)))
+        return row_norms(weight)
+
+
+class IA3:
+    """IA3: a trained factor for each output of the layer, or for each input where it is a feedforward one.
+
+    Source: peft 0.21.2, tuners/ia3/layer.py, Linear.forward; arXiv:2205.05638, section 3.3.
+    """
+
+    def __init__(self, tape: Tape, name: str, width: int, dtype: DType, *, feedforward: bool) -> None:
+        self.feedforward = feedforward
+        self.ia3_l = tape.parameter(f"{name}.ia3_l", (1, width) if feedforward else (width, 1), dtype)
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        dtype = x.dtype
+        scaling = self.scaling()
+        if self.feedforward:
+            x = to(x, self.ia3_l.dtype)
+            scaled = to(mul(x, scaling), dtype)
+            result = module.base(scaled)
+        else:
+            result = module.base(x)
+            result = to(mul(result, scaling), result.dtype)
+        return result
+
+    def scaling(self) -> Tensor:
+        """The factors, of which one adapter's is multiplied by 1."""
+        return view(mul_scalar(self.ia3_l), (prod(self.ia3_l.shape),))

@@ -1,0 +1,127 @@
+"""LoRA over weights that are no layers: the stacked weights of experts and their routers, as PEFT 0.21 has it.
+
+Transformers 5 keeps the weights of all experts in two tensors, and the router's in one. PEFT takes the names of the
+layers that they once were for these tensors, and folds a low-rank change into the whole of each before it is used.
+Source: peft 0.21.2, utils/transformers_weight_conversion.py, _convert_peft_config_moe; tuners/lora/layer.py,
+ParamWrapper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vramplan.replay.operators.basic import add, mul_scalar
+from vramplan.replay.operators.folded import factors_product, fold
+from vramplan.replay.operators.indexing import permute
+from vramplan.replay.operators.views import to, view
+from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.adapters import ALL_LINEAR, leaf
+from vramplan.replay.tensors import DType, Parameter, Tensor
+from vramplan.values.job import Adapter
+from vramplan.values.model import ModelShape
+
+GATE_UP, DOWN, ROUTER = "experts.gate_up_proj", "experts.down_proj", "gate.weight"
+OUTER_TO_INNER = (DOWN, GATE_UP)  # a wrapper for each tensor, the one around the other
+
+DEFAULT_ALPHA = 8  # tuners/lora/config.py, LoraConfig.lora_alpha
+
+MIXTRAL = {"gate": ROUTER, "w1": GATE_UP, "w3": GATE_UP, "w2": DOWN}
+OTHERS = {"gate": ROUTER, "gate_proj": GATE_UP, "up_proj": GATE_UP, "down_proj": DOWN}
+FORMER_NAMES = {"mixtral": MIXTRAL, **dict.fromkeys(("qwen3_moe", "deepseek_v2", "deepseek_v3"), OTHERS)}
+"""What PEFT takes for a tensor, by model type: LoRA's alone. It has none for qwen2_moe, whose name stands for the rule
+that the others follow, and so adapts its linear layers and leaves its experts out (_MOE_TARGET_MODULE_MAPPING, and
+Transformers' conversion_mapping.py, _MODEL_TO_CONVERSION_PATTERN)."""
+
+Look = Callable[[str], Tensor]  # a weight of a module by its name
+
+
+def former_names(kind: str, model_type: str) -> dict[str, str]:
+    """The names of layers that stand for tensors of experts, for an adapter of a kind."""
+    return {} if kind == "ia3" else FORMER_NAMES.get(model_type, {})
+
+
+def is_over_experts(kind: str, model_type: str, targets: Sequence[str]) -> bool:
+    """Whether an adapter with these targets changes tensors of experts or of their routers."""
+    return bool(tensors_of(targets, former_names(kind, model_type), ALL_LINEAR))
+
+
+def tensors_of(targets: Sequence[str], names: dict[str, str], everything: str) -> tuple[str, ...]:
+    """The tensors that are targets."""
+    return tuple(
+        dict.fromkeys(names[name] for name in names if everything in targets or any(leaf(t) == name for t in targets))
+    )
+
+
+def inactive_parameters(adapter: Adapter, shape: ModelShape) -> int:
+    """The adapter's own weights in one expert, which a token that is not sent there does not pass."""
+    names = former_names(adapter.kind, shape.transformers_model_type)
+    tensors = tensors_of(adapter.targets, names, ALL_LINEAR)
+    assert shape.experts is not None
+    hidden, inner = shape.hidden_size, shape.experts.intermediate_size
+    sizes = {GATE_UP: 2 * (hidden + 2 * inner), DOWN: hidden + inner}
+    return adapter.rank * sum(sizes.get(name, 0) for name in tensors)
+
+
+class LoraTensors:
+    """ParamWrapper around a module: LoRA over some of its tensors.
+
+    Each of them is folded twice in a forward pass: `register_parametrization` tries it out, and the first time that the
+    module looks at the weight it is made again, and kept until the module has returned.
+    Source: peft 0.21.2, tuners/lora/layer.py, ParamWrapper.forward; torch/nn/utils/parametrize.py,
+    ParametrizationList.__init__ and cached.
+    """
+
+    def __init__(
+        self, tape: Tape, weights: dict[str, Parameter], adapter: Adapter, tensors: Sequence[str], dtype: DType
+    ) -> None:
+        self.weights = weights
+        self.scaled = (DEFAULT_ALPHA if adapter.alpha is None else adapter.alpha) != adapter.rank
+        self.factors: dict[str, tuple[Parameter, Parameter]] = {}
+        for name in reversed(OUTER_TO_INNER) if ROUTER not in weights else (ROUTER,):
+            if name in tensors:
+                rank = adapter.rank * (2 if name == GATE_UP else 1)  # two projections, fused
+                self.factors[name] = self.make(tape, name, rank, dtype)
+
+    def make(self, tape: Tape, name: str, rank: int, dtype: DType) -> tuple[Parameter, Parameter]:
+        """lora_A and lora_B: of all experts together."""
+        shape = self.weights[name].shape
+        outputs, inputs = shape[-2:]
+        wide = rank * (shape[0] if len(shape) == 3 else 1)
+        lora_a = tape.parameter(f"{name}.lora_A.weight", (wide, inputs), dtype)
+        return lora_a, tape.parameter(f"{name}.lora_B.weight", (outputs, wide), dtype)
+
+    def __call__(self, run: Callable[..., Any], *arguments: Tensor) -> Any:
+        """The module with its weights looked up through the adapter."""
+        outer = [name for name in (*OUTER_TO_INNER, ROUTER) if name in self.factors]
+        changes: dict[str, Callable[[], Tensor]] = {}
+        for name in outer:
+            changes[name] = self.change(name)
+            with arguments[0].tape.dropped() as _graph:
+                _tried = changes[name]()
+            del _graph, _tried
+        kept: dict[str, Tensor] = {}
+
+        def look(name: str) -> Tensor:
+            if name not in changes:
+                return self.weights[name]
+            if name not in kept:
+                kept[name] = changes[name]()
+            return kept[name]
+
+        return run(*arguments, look)
+
+    def change(self, name: str) -> Callable[[], Tensor]:
+        """What gives the weight with its change; what it needs is made now, and lives as long as it does."""
+        weight, (lora_a, lora_b) = self.weights[name], self.factors[name]
+        if len(weight.shape) == 2:
+            delta = to(mul_scalar(factors_product(lora_b, lora_a)), weight.dtype)
+            return lambda: add(weight, delta)
+        experts, outputs, inputs = weight.shape
+        rank = lora_a.shape[0] // experts
+        rows = view(lora_a, (experts, rank, inputs))
+        columns = permute(view(lora_b, (outputs, rank, experts)), (2, 0, 1))
+        left = to(columns, weight.dtype)
+        right = to(rows, weight.dtype)
+        del rows, columns
+        return lambda: fold(weight, left, right, scaled=self.scaled)

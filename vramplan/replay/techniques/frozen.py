@@ -1,0 +1,111 @@
+"""Training less than every weight: frozen parts, and what it means for the walk over the blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vramplan.replay.models.modules import LAYERS, Segment
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
+
+
+class Frozen:
+    """Some parts of a model are not trained: `requires_grad_(False)` on them.
+
+    A frozen weight has no gradient and no optimizer state. What its operators save for backward follows from
+    autograd's rule, tensor by tensor: see the rules of the operators.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+
+    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+        """Whether a weight that is made now is trained."""
+        path = path_of(tape.part, name)
+        return not any(matches(word, path) for word in self.words)
+
+    def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """Layers stay what they are."""
+        return None
+
+    def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """So do convolutions."""
+        return None
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
+        """And other weights."""
+        return None
+
+    def block(self, number: int) -> object:
+        """Which words say something about the block."""
+        return tuple(word for word in self.words if matches(_of_layers(word), (LAYERS, str(number))))
+
+    def shared_bytes(self) -> int:
+        """Nothing."""
+        return 0
+
+
+def _of_layers(word: str) -> str:
+    """The blocks that a word names: `layers.3-5.mlp` -> `layers.3-5`; another word says the same of every block."""
+    parts = word.split(".")
+    after = parts.index(LAYERS) + 1 if LAYERS in parts else len(parts)
+    return f"{LAYERS}.{parts[after]}" if after < len(parts) else LAYERS
+
+
+def path_of(part: Sequence[str], name: str) -> tuple[str, ...]:
+    """The parts of a weight's name, from the outer to the inner; that it is a weight or a bias is no part of it."""
+    path = ".".join((*part, name)).split(".")
+    return tuple(path[:-1] if path[-1] in ("weight", "bias") else path)
+
+
+def matches(word: str, path: Sequence[str]) -> bool:
+    """Whether a word names a part: neighbouring parts of the path, where a number may be a range of blocks."""
+    wanted = word.split(".")
+    return any(
+        all(_is(one, part) for one, part in zip(wanted, path[start:], strict=False))
+        for start in range(len(path) - len(wanted) + 1)
+    )
+
+
+def _is(wanted: str, part: str) -> bool:
+    first, dash, last = wanted.partition("-")
+    if dash and first.isdecimal() and last.isdecimal() and part.isdecimal():
+        return int(first) <= int(part) <= int(last)
+    return wanted == part
+
+
+def in_its_part(tape: Tape, make: Callable[[int], Any], first: int = 0) -> Callable[[int], Any]:
+    """A block is made as a part of the model that has its number; `first` is that of the first one."""
+
+    def made(number: int) -> Any:
+        with tape.building(f"{LAYERS}.{first + number}"):
+            return make(number)
+
+    return made
+
+
+def blocks_apart(
+    segments: Sequence[Segment], trained: Callable[[int], object], kind: Callable[[int], object] | None
+) -> list[int]:
+    """Blocks that are played on their own, because they are not like their neighbours.
+
+    Blocks in a row that are trained alike form a run. The first block of a run may get an input that needs no gradient,
+    and the second be the first that keeps what all of a kind share; the last hands its output to another run.
+    """
+    found: dict[tuple[int, object, bool], int] = {}
+    apart: list[int] = []
+    run, before, at = 0, None, 0
+    for times, size, checkpointed, _ in segments:
+        for i in range(at, at + times * size):
+            now = trained(i)
+            if i and now != before:
+                run += 1
+                apart.append(i - 1)
+            before = now
+            key = (run, None if kind is None else kind(i), checkpointed)
+            found[key] = found.get(key, 0) + 1
+            if found[key] <= 2:
+                apart.append(i)
+        at += times * size
+    return apart

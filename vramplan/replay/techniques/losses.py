@@ -1,0 +1,131 @@
+"""Losses that a job asks for beside those of the model's own code.
+
+Names that start with an underscore are locals of the original which outlive their use.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.modules import (
+    ALL_SCORES,
+    CAUSAL_LM,
+    FP32_LOGITS,
+    HALF_LOGITS,
+    LOGITS,
+    SCORES,
+    SMOOTHED,
+    Output,
+    Recipe,
+    causal_lm_loss,
+    next_tokens,
+    project,
+)
+from vramplan.replay.operators.basic import add_in_place, add_scalar, cross_entropy, div_by
+from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
+from vramplan.replay.operators.views import after, contiguous, narrow, split, to, view
+from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
+from vramplan.values.machine import Gpu
+
+CHUNKED, FUSED = "chunked:", "fused"
+FUSED_BEFORE_AMPERE = "fused-before-ampere"  # Liger's way on GPUs before compute capability 8.0
+AMD_ARCHITECTURES = ("cdna", "rdna")
+
+
+def fused_on(gpu: Gpu) -> str | None:
+    """Which way Liger's fused loss takes on a GPU; what is unknown counts as a recent one. None: on AMD, not modelled.
+
+    Source: liger-kernel 0.8.5, ops/fused_linear_cross_entropy.py, which asks for get_device_capability and is_hip.
+    """
+    if (gpu.architecture or "").startswith(AMD_ARCHITECTURES):
+        return None
+    major = (gpu.compute_capability or "").partition(".")[0]
+    return FUSED_BEFORE_AMPERE if major.isdigit() and int(major) < 8 else FUSED
+
+
+def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
+    """The head of a causal language model with another loss than its own."""
+    loss = recipe.loss
+    if loss == CAUSAL_LM:
+        logits = project(hidden, weight, bias, recipe)
+        return Output(causal_lm_loss(logits, labels, recipe), logits)
+    if loss == LOGITS:
+        return Output(None, project(hidden, weight, bias, recipe))
+    if loss in (SCORES, ALL_SCORES):
+        from vramplan.replay.techniques.preference import fused_lm_head  # only who asks for it pays for it
+
+        return fused_lm_head(hidden, weight, bias, labels, with_others=loss == ALL_SCORES)
+    if loss == SMOOTHED:
+        from vramplan.replay.techniques.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
+
+        logits = project(hidden, weight, bias, recipe)
+        return Output(causal_lm_loss(logits, labels, recipe, smoothed_cross_entropy), logits)
+    if loss in (FUSED, FUSED_BEFORE_AMPERE):
+        assert bias is None  # FUSED_NEEDS_NO_BIAS
+        return fused_loss(hidden, weight, labels, accumulates=loss == FUSED)
+    if loss in (FP32_LOGITS, HALF_LOGITS):
+        return shifted_loss(hidden, weight, bias, labels, recipe)
+    return chunked_loss(hidden, weight, bias, labels, recipe)
+
+
+def shifted_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
+    """The head and loss of Transformers before 4.45: forward casts the logits, returns them so, and shifts a copy.
+
+    Models that bring their code with them do the same, some without the cast: Qwen is one.
+    Source: transformers 4.38, models/llama/modeling_llama.py, LlamaForCausalLM.forward; Qwen/Qwen-7B,
+    modeling_qwen.py, QWenLMHeadModel.forward.
+    """
+    batch, length = labels.shape
+    vocabulary = recipe.shape.vocabulary_size
+    logits = project(hidden, weight, bias, recipe)
+    if recipe.loss == FP32_LOGITS:
+        logits = to(logits, FP32)
+    shifted = contiguous(narrow(logits, 1, length - 1))
+    targets = contiguous(after(labels, 1, 1))
+    shifted = view(shifted, (batch * (length - 1), vocabulary))
+    targets = view(targets, (batch * (length - 1),))
+    return Output(cross_entropy(shifted, targets), logits)
+
+
+def chunked_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:
+    """torchtune's head in chunks of the sequence (torchtune/modules/transformer.py, chunked_output), and its loss.
+
+    `x.chunk(n)` is a split into parts of the rounded-up length, and so into fewer than n where that does not divide.
+    """
+    size = -(-hidden.shape[1] // int(recipe.loss.removeprefix(CHUNKED)))
+    logits = [project(chunk, weight, bias, recipe) for chunk in split(hidden, size, 1)]
+    return Output(chunked_cross_entropy(logits, contiguous(next_tokens(labels)), size), logits)
+
+
+def fused_loss(hidden: Tensor, weight: Parameter, labels: Tensor, *, accumulates: bool) -> Output:
+    """LigerForCausalLMLoss (liger-kernel 0.8.5, transformers/model/loss_utils.py): there are no logits to return.
+
+    A bound on the logits is applied inside its kernel, and costs nothing.
+    """
+    batch, length, width = hidden.shape
+    _labels = next_tokens(labels)
+    _targets = contiguous(_labels)
+    hidden = view(hidden, (batch * length, width))
+    return Output(fused_linear_cross_entropy(hidden, weight, accumulates=accumulates), None)
+
+
+def chunked_cross_entropy(logits: list[Tensor], labels: Tensor, size: int) -> Tensor:
+    """torchtune 0.6.1's CEWithChunkedOutputLoss (torchtune/modules/loss/ce_chunked_output_loss.py), not compiled.
+
+    The logits of all chunks are alive together, in their own dtype; only one chunk at a time is cast to fp32, and what
+    log_softmax saves of each in fp32 stays.
+    """
+    tape = labels.tape
+    mask = tape.new("ne", labels.shape, BOOL, True)
+    total_elements = tape.new("sum", (), INT64, False)
+    del mask
+    targets = [view(chunk, (chunk.shape[0] * chunk.shape[1],)) for chunk in split(labels, size, 1)]
+    rows = [view(chunk, (chunk.shape[0] * chunk.shape[1], chunk.shape[2])) for chunk in logits]
+    total: Tensor | None = None
+    for chunk, target in zip(rows, targets, strict=True):
+        total = _added(total, cross_entropy(to(chunk, FP32), target))
+    assert total is not None
+    return div_by(total, total_elements)
+
+
+def _added(total: Tensor | None, loss: Tensor) -> Tensor:
+    """`total += loss`, where the total began as the number 0."""
+    return add_scalar(loss) if total is None else add_in_place(total, loss)

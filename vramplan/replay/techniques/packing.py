@@ -1,0 +1,84 @@
+"""Packed sequences: several short ones in a row of tokens, told apart by position ids that begin anew.
+
+Transformers finds them in the position ids and makes a mask that keeps them apart (masking_utils.py). Names that start
+with an underscore are locals of the original which outlive their use.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.operators.views import to
+from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.padding import index_tensors
+from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
+
+
+def packed_mask(hidden: Tensor, *, additive: bool, windowed: bool = False) -> Tensor:
+    """The mask of packed sequences: [B, 1, S, S], boolean, or with `additive` in the dtype of the embeddings.
+
+    `windowed` says that it is made within a sliding window, which the sequence does not reach.
+    Source: masking_utils.py, find_packed_sequence_indices, packed_sequence_compatibility_function, sdpa_mask.
+    """
+    tape = hidden.tape
+    batch, length, _ = hidden.shape
+    _packed = _sequence_numbers(tape, batch, length)
+    _indices = index_tensors(tape, batch, length, heads=True)
+    shape = (batch, 1, length, length)
+    ones = tape.new("new_ones", (), BOOL, False)
+    same = _compared(tape, "eq", batch, length)
+    mask = tape.new("bitwise_and", shape, BOOL, True)
+    del ones, same
+    earlier = _within_window(tape, batch, length) if windowed else _compared(tape, "le", batch, length)
+    mask = tape.new("bitwise_and", shape, BOOL, True)
+    del earlier
+    return tape.new("where", shape, hidden.dtype, True) if additive else mask
+
+
+def packed_rotary(position_ids: Tensor, head_size: int, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """LlamaRotaryEmbedding.forward over positions of each sequence: cosines and sines [B, S, d], without gradients."""
+    tape, dtype = hidden.tape, hidden.dtype
+    batch, length = position_ids.shape
+    wide, half = (batch, length, head_size), (batch, length, head_size // 2)
+    positions = tape.new("to", (batch, length, 1), FP32, True)
+    frequencies = tape.new("mul", half, FP32, True)
+    del positions
+    angles = tape.new("cat", wide, FP32, True)
+    cos = tape.new("cos", wide, FP32, True)
+    cos = tape.new("mul", wide, FP32, True)
+    sin = tape.new("sin", wide, FP32, True)
+    sin = tape.new("mul", wide, FP32, True)
+    del frequencies, angles
+    return to(cos, dtype), to(sin, dtype)
+
+
+def _sequence_numbers(tape: Tape, batch: int, length: int) -> Tensor:
+    """find_packed_sequence_indices: which of its sequences each token belongs to."""
+    _first = tape.new("sub", (batch, 1), INT64, True)
+    longer = tape.new("cat", (batch, length + 1), INT64, True)
+    _difference = tape.new("sub", (batch, length), INT64, True)
+    del longer
+    begins = tape.new("ne", (batch, length), BOOL, True)
+    numbers = tape.new("cumsum", (batch, length), INT64, True)
+    del begins
+    return numbers
+
+
+def _compared(tape: Tape, operator: str, batch: int, length: int) -> Tensor:
+    """A comparison of what two lists of indices give for queries and for keys."""
+    _queries = tape.new("index", (batch, 1, length, 1), INT64, True)
+    _keys = tape.new("index", (batch, 1, 1, length), INT64, True)
+    return tape.new(operator, (batch, 1, length, length), BOOL, True)
+
+
+def _within_window(tape: Tape, batch: int, length: int) -> Tensor:
+    """sliding_window_causal_mask_function of the remapped positions."""
+    shape = (batch, 1, length, length)
+    _queries = tape.new("index", (batch, 1, length, 1), INT64, True)
+    _keys = tape.new("index", (batch, 1, 1, length), INT64, True)
+    mask = tape.new("new_ones", (), BOOL, False)
+    for comparison in ("gt", "le"):
+        shifted = tape.new("sub", (batch, 1, length, 1), INT64, True) if comparison == "gt" else None
+        other = tape.new(comparison, shape, BOOL, True)
+        del shifted
+        mask = tape.new("bitwise_and", shape, BOOL, True)
+        del other
+    return mask

@@ -1,0 +1,47 @@
+"""The masks that transformers 5.23 makes of padded sequences (masking_utils.py), where one token or more is padding.
+
+Names that start with an underscore are locals of the original which outlive their use.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import BOOL, INT64, Shape, Tensor
+
+
+def padded_mask(hidden: Tensor, *, causal: bool, additive: bool, windowed: bool = False) -> Tensor:
+    """The mask of a padded batch: [B, 1, S, S], boolean, or with `additive` in the dtype of the embeddings.
+
+    `windowed` says that it is a causal one within a sliding window.
+
+    Source: masking_utils.py, create_causal_mask, create_bidirectional_mask, sdpa_mask and eager_mask.
+    """
+    tape = hidden.tape
+    batch, length, _ = hidden.shape
+    seen_shape = (1, 1, length, length if causal else 1)
+    _padding = tape.new("to", (batch, length), BOOL, True)
+    _indices = index_tensors(tape, batch, length)
+    seen = _within(tape, seen_shape) if windowed else tape.new("le", seen_shape, BOOL, False)
+    both = tape.new("bitwise_and", seen_shape, BOOL, False)
+    del seen
+    tokens = tape.new("index", (batch, 1, 1, length), BOOL, True)
+    mask = tape.new("bitwise_and", (batch, 1, length, length), BOOL, True)
+    del both, tokens
+    return tape.new("where", mask.shape, hidden.dtype, True) if additive else mask
+
+
+def _within(tape: Tape, shape: Shape) -> Tensor:
+    """sliding_window_causal_mask_function: and_masks of the window and the causal mask."""
+    mask = tape.new("ones", (), BOOL, False)
+    for comparison in ("gt", "le"):
+        other = tape.new(comparison, shape, BOOL, False)
+        mask = tape.new("bitwise_and", shape, BOOL, False)
+        del other
+    return mask
+
+
+def index_tensors(tape: Tape, batch: int, length: int, *, heads: bool = False) -> tuple[Tensor, ...]:
+    """The indices of sequences, queries and keys (masking_utils.py, sdpa_mask); with `heads`, that of the head too."""
+    sequences = tape.new("arange", (batch,), INT64, True)
+    one = (tape.new("arange", (1,), INT64, False),) if heads else ()
+    return sequences, *one, *(tape.new("add", (length,), INT64, False) for _ in range(2))

@@ -1,0 +1,70 @@
+"""TRL's head for preference training, and direct preference optimization (arXiv:2305.18290, equation 7) over it.
+
+Names that start with an underscore are locals of the original which outlive their use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from vramplan.replay.models.modules import Output
+from vramplan.replay.operators.basic import add, add_scalar, div_by, mean_last, mul_scalar, neg
+from vramplan.replay.operators.log_probabilities import chunked_log_probabilities, masked_rows, masked_scatter
+from vramplan.replay.operators.loss_parts import log_sigmoid, shifted, sum_all, sum_last
+from vramplan.replay.operators.views import narrow, split
+from vramplan.replay.tensors import BOOL, INT64, Parameter, Tensor
+
+
+class Scored(NamedTuple):
+    """FusedCausalLMOutput of trl 1.16.0."""
+
+    log_probabilities: Tensor
+    others: tuple[Tensor, ...]  # entropy, mean of the logits, whether the label is the likeliest
+    mask: Tensor
+    loss: Tensor
+    positions: Tensor  # their number, which the graph of the loss keeps
+
+
+def fused_lm_head(
+    hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, *, with_others: bool
+) -> Output:
+    """add_fused_lm_head of trl 1.16.0 (trainer/utils.py): scores of the labels instead of logits."""
+    tape = hidden.tape
+    batch, length = labels.shape
+    hidden = narrow(hidden, 1, length - 1)
+    labels = shifted(labels, (batch, length - 1))
+    mask = tape.new("ne", (batch, length - 1), BOOL, True)
+    results = chunked_log_probabilities(
+        masked_rows(hidden, mask), weight, bias, masked_rows(labels, mask), with_others=with_others
+    )
+    log_probs = masked_scatter(results.log_probabilities, mask)
+    others = tuple(masked_scatter(one, mask) for one in results.others)
+    del results
+    total = neg(sum_all(log_probs.alias(log_probs.shape, None, None)))  # its graph goes with it
+    count = tape.new("sum", (), INT64, False)
+    count = tape.new("clamp", (), INT64, False)
+    return Output(None, Scored(log_probs, others, mask, div_by(total, count), count))
+
+
+def preference_loss(
+    pairs: int, policy: Callable[[Tensor], Any], reference: Callable[[Tensor], Any] | None, ids: Tensor
+) -> Tensor:
+    """DPOTrainer._compute_loss of trl 1.16.0 (trainer/dpo_trainer.py) with its default sigmoid, up to the metrics.
+
+    `policy` and `reference` give what a forward pass over the labels gives; without a reference its scores are inputs.
+    """
+    tape = ids.tape
+    unfinished = tape.new("eq", ids.shape, BOOL, True)
+    labels = tape.new("masked_fill", ids.shape, INT64, True)
+    del unfinished
+    _outputs = policy(labels)
+    _logps = sum_last(_outputs.log_probabilities)
+    chosen, rejected = split(_logps, pairs, 0)
+    if reference is not None:
+        _reference_outputs = reference(labels)
+        _reference_logps = sum_last(_reference_outputs.log_probabilities)
+    _chosen_logratios, _rejected_logratios = add_scalar(chosen), add_scalar(rejected)  # less those of the reference
+    _delta_score = add(_chosen_logratios, neg(_rejected_logratios))
+    _per_sequence_loss = neg(log_sigmoid(mul_scalar(_delta_score)))
+    return add_scalar(mul_scalar(mean_last(_per_sequence_loss)))

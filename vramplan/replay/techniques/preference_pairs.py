@@ -1,0 +1,90 @@
+"""Preference training: pairs of a chosen and a rejected sequence, and the reference beside the model that trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vramplan.replay.models import family
+from vramplan.replay.models.modules import ALL_SCORES, DPO_ADAPTER_OFF, DPO_PRECOMPUTED, SCORES, Output, Recipe, Segment
+from vramplan.replay.precision import PRECISIONS
+from vramplan.replay.record import State
+from vramplan.replay.recorder import Tape, Trained, rounded
+from vramplan.replay.techniques.preference import Scored, preference_loss
+from vramplan.replay.tensors import FP32, INT64, Tensor
+
+if TYPE_CHECKING:
+    from vramplan.replay.step import Setup
+
+SEQUENCES = 2  # of a pair
+
+
+def make_pairs(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor], list[State]]:
+    """Token ids, attention mask and completion mask of a micro-batch of pairs, chosen before rejected.
+
+    With `scored` the log-probabilities of the reference model come with them.
+    Source: trl 1.16.0, trainer/dpo_trainer.py, DataCollatorForPreference.
+    """
+    shape, batch = (SEQUENCES * tape.batch, recipe.sequence_length), tape.batch
+    names = ("input_ids", "attention_mask", "completion_mask")
+    tensors = [tape.constant(shape, INT64, True, name) for name in names]
+    sizes = [SEQUENCES * recipe.sequence_length * INT64.itemsize] * len(names)
+    if scored:
+        for name in ("ref_chosen_logps", "ref_rejected_logps"):
+            tensors.append(tape.constant((batch,), FP32, True, name))
+            sizes.append(FP32.itemsize)
+    return tensors, [State("inputs", size * batch, 0) if tape.direct else State("inputs", 0, size) for size in sizes]
+
+
+def forward_and_preferences(
+    setup: Setup, tape: Tape, model: Any, recipe: Recipe, arguments: list[Tensor], states: list[State]
+) -> Output:
+    """Both forward passes and the loss; the weights and buffers of a reference model are added to the states.
+
+    The reference runs after the model that trains, without gradients, with its own autocast context, and stores no
+    checkpoints. It has the weights' dtype, and dropout is off in both. Where it is the model itself with its adapter
+    switched off, it has no weights of its own, and its head gives all that the head of the one that trains gives.
+    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__ and _compute_loss; trainer/utils.py, use_adapter.
+    """
+    ids, shares = arguments[0], setup.loss == DPO_ADAPTER_OFF
+
+    def policy(labels: Tensor) -> Scored:
+        return _scores(tape, model(ids, labels))
+
+    def reference(labels: Tensor) -> Scored:
+        alone = (Segment(1, recipe.shape.layers, False),)
+        frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
+        trained = len(tape.parameters)
+        before = tape.trained, tape.asks_inputs, tape.reentrant
+        tape.trained, tape.asks_inputs, tape.reentrant = _switched_off(tape) if shares else None, False, False
+        other = family(setup.model.family)(tape, frozen)
+        tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
+        found = _scores(tape, other(ids, labels))
+        tape.no_grad = False
+        tape.trained, tape.asks_inputs, tape.reentrant = before
+        weights = tape.parameters[trained:]
+        del tape.parameters[trained:]
+        if not shares:
+            size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights)
+            states.append(State("reference", size + sum(rounded(buffer) for buffer in other.buffers()), 0))
+        for one in weights:
+            one.node = None  # it was its own accumulator: a cycle
+        return found
+
+    loss = preference_loss(tape.batch, policy, None if setup.loss == DPO_PRECOMPUTED else reference, ids)
+    return Output(loss, None)
+
+
+def _switched_off(tape: Tape) -> Trained:
+    from vramplan.replay.techniques.adapters import Adapted, AdapterOff
+
+    assert isinstance(tape.trained, Adapted)
+    return AdapterOff(tape.trained)
+
+
+def _scores(tape: Tape, output: Output) -> Scored:
+    """The end of the autocast context around a forward pass; its results are in fp32 already."""
+    tape.autocast = None
+    tape.casts.clear()
+    scored = output.logits
+    assert isinstance(scored, Scored)
+    return scored

@@ -1,0 +1,134 @@
+"""What is trained of a model: everything, all but frozen parts, or an adapter beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vramplan.replay.inputs import inputs_of, make_inputs
+from vramplan.replay.models import family, no_eager_attention
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, LAYERS, Recipe, Segment
+from vramplan.replay.precision import Precision
+from vramplan.replay.recorder import Tape, Trained
+from vramplan.replay.techniques.frozen import Frozen, path_of
+from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
+from vramplan.values.job import Adapter
+from vramplan.values.model import ModelShape
+
+if TYPE_CHECKING:
+    from vramplan.replay.step import Setup
+
+SHORTEST = 3  # tokens of the shortest sequence that every model takes
+ANY_IMAGE = 64  # pixels of an edge, for models that take images of all sizes
+
+
+def trained_of(setup: Setup, precision: Precision) -> Trained:
+    """The policy of an iteration that trains less than every weight."""
+    if setup.adapter is None:
+        return Frozen(setup.frozen)
+    from vramplan.replay.techniques.adapters import DTYPES, Adapted
+
+    adapter, former = setup.adapter, _former(setup.model, setup.adapter)
+    if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
+        adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
+    parts = setup.frozen, setup.bitsandbytes, setup.quantized_from
+    return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
+
+
+def _former(model: ModelShape, adapter: Adapter) -> dict[str, str]:
+    """The names of layers that stand for tensors of experts."""
+    if model.experts is None:
+        return {}
+    from vramplan.replay.techniques.expert_adapters import former_names  # only models with experts pay for it
+
+    return former_names(adapter.kind, model.transformers_model_type)
+
+
+class Names(NamedTuple):
+    """What the weights and the linear layers of a model are called."""
+
+    paths: tuple[tuple[str, ...], ...]  # of each weight, from the outer part to the inner, without repetitions
+    linears: tuple[str, ...]
+    table: tuple[str, ...]  # the first weight: the table of the token embeddings
+    widths: frozenset[int]  # inputs and outputs of the linear layers in blocks
+    stacked: tuple[str, ...] = ()  # weights of experts and their routers, which are no layers
+
+    def parts(self, layers: int) -> tuple[str, ...]:
+        """Words that name a part: parts of every family, ranges of blocks, and single modules."""
+        outer = [path[0] for path in self.paths if path[0] != LAYERS]
+        inner = [part for path in self.paths for part in path[1:] if not part.isdecimal()]
+        blocks = [LAYERS, f"{LAYERS}.0-{layers - 1}"] if any(path[0] == LAYERS for path in self.paths) else []
+        return tuple(dict.fromkeys((*outer, *blocks, *inner)))
+
+
+class _Collector:
+    """Trains nothing, and notes what the model makes."""
+
+    def __init__(self) -> None:
+        self.paths: dict[tuple[str, ...], None] = {}
+        self.linears: dict[str, None] = {}
+        self.widths: set[int] = set()
+        self.stacked: dict[str, None] = {}
+
+    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+        self.paths[path_of(tape.part, name)] = None
+        return False
+
+    def linear(self, tape: Tape, module: Any, name: str) -> None:
+        self.linears[name] = None
+        if LAYERS in path_of(tape.part, name):
+            self.widths.update(module.weight.shape)
+
+    def convolution(self, tape: Tape, module: Any, name: str) -> None:
+        self.linears[name] = None
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
+        self.stacked.update(dict.fromkeys(weights))
+
+    def block(self, number: int) -> object:
+        return None
+
+    def shared_bytes(self) -> int:
+        return 0
+
+
+def names_of(model: ModelShape) -> Names:
+    """Build the model once, on the smallest sample that it takes, to learn how its parts are called."""
+    collector = _Collector()
+    _forward(model, Tape(1, direct=True), collector)  # every block, as each has a name of its own
+    paths = tuple(collector.paths)
+    return Names(paths, tuple(collector.linears), paths[0], frozenset(collector.widths), tuple(collector.stacked))
+
+
+def is_reached(model: ModelShape, frozen: Sequence[str]) -> bool:
+    """Whether the loss depends on a weight that is left to train: on that of LLaVA's last vision block it does not."""
+    return _forward(model, Tape(1), Frozen(frozen)).node is not None
+
+
+def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: Sequence[str] = ()) -> bool:
+    """The same of an adapter: whether one of its weights is where the loss comes by."""
+    from vramplan.replay.techniques.adapters import Adapted
+
+    trained = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
+    return _forward(model, Tape(1), trained).node is not None
+
+
+def _forward(model: ModelShape, tape: Tape, trained: Trained) -> Tensor:
+    """The loss of one small sample."""
+    tape.trained = trained
+    recipe = Recipe(
+        shape=model,
+        weight_dtype=FP32,
+        sequence_length=model.image_tokens + SHORTEST,
+        attention="eager" if no_eager_attention(model.family) is None else "efficient",
+        segments=tuple(Segment(1, layers, False) for layers in model.stacks),
+        loss=CAUSAL_LM_FP32,
+        embedding_dropout=0.0,
+        attention_dropout=0.0,
+        hidden_dropout=0.0,
+        image_size=(model.image_size or ANY_IMAGE) if model.takes_images else None,
+    )
+    network = family(model.family)(tape, recipe)
+    arguments, _ = make_inputs(tape, inputs_of(network, recipe))
+    loss: Tensor = network(*arguments).loss
+    return loss

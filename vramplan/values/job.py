@@ -1,0 +1,129 @@
+"""One training run with every default explicit, as frozen values. Sizes are integer bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vramplan.values.machine import Gpu, Runtime
+from vramplan.values.model import ModelShape
+from vramplan.values.parallel import DDP, Sharded, Split
+
+if TYPE_CHECKING:
+    from vramplan.values.allocator import Settings
+
+
+FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
+
+
+DEFAULT_GLOBAL_BATCH_SIZE = 512  # docs/job-format.md, "Defaults"; it moves to the nearest that can be reached
+
+
+class Assumption(NamedTuple):
+    """A default that was taken, and why."""
+
+    key: str
+    value: Any
+    why: str
+
+
+class Adapter(NamedTuple):
+    """Small weights that are trained beside a frozen model, as PEFT has them."""
+
+    kind: str  # lora | dora | ia3
+    rank: int  # of lora and dora; 0 of ia3, which has vectors
+    targets: tuple[str, ...]  # linear layers by the ends of their names, or all-linear
+    feedforward_targets: tuple[str, ...] = ()  # ia3: those of them whose input is scaled, not their output
+    modules_to_save: tuple[str, ...] = ()  # modules of which a copy is trained in full
+    alpha: float | None = None  # a factor, which costs nothing, or over experts little
+    dropout: float = 0.0
+    dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
+
+
+class Job(NamedTuple):
+    """One training run with every default explicit, except the three things the planner chooses.
+
+    `None` in micro_batch_size, gradient_accumulation_steps or activation_checkpointing means "not pinned: recommend".
+    """
+
+    name: str
+    model: ModelShape
+    gpu: Gpu
+    sequence_length: int  # tokens; 0: the model takes images alone
+    micro_batch_size: int | None
+    global_batch_size: int
+    global_batch_given: bool  # False: the default of 512, which may move to the nearest reachable one
+    gradient_accumulation_steps: int | None
+    precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16 | fp8
+    optimizer: str  # a word of vramplan/job/vocabulary.py, OPTIMIZERS
+    optimizer_implementation: str  # foreach | fused | for-loop
+    # none | full | sqrt | every:K | layers:[[0,6],[7,13]] | optimal | selective | selective-op | selective-layer:K
+    activation_checkpointing: str | None
+    attention: str  # eager | flash | efficient  (sdpa is resolved)
+    dropout: float | None  # None: the model's own
+    hold_outputs: bool
+    data_parallel_size: int
+    runtime: Runtime
+    reserve_bytes: int
+    assumptions: tuple[Assumption, ...] = ()
+    warnings: tuple[str, ...] = ()
+    expect: str = "fits"  # gates only
+    max_utilization: float = 0.95  # gates only
+    case: Mapping[str, Any] = MappingProxyType({})  # validation cases only: measured, use, source, trace, ...
+    base_batch_size: int | None = None  # batch advice only: the batch that the base learning rate was found for
+    base_learning_rate: float | None = None
+    optimizer_in_backward: bool = False
+    max_gradient_norm: float | None = None  # None: no clipping
+    grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step
+    ema: bool = False  # an exponential moving average of the weights
+    half_weights: bool = False  # amp-* and fsdp-*: the weights have the element type of the matrix products already
+    fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
+    fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
+    every_second_matmul: bool = False  # selective-op only
+    offload_activations: bool = False  # what forward saves is in pinned memory of the host
+    checkpoint_reentrant: bool = False  # torch.utils.checkpoint with use_reentrant=True
+    expert_imbalance: float | None = None  # tokens of the most loaded expert over the mean; None: there are no experts
+    expert_capacity_factor: float | None = None  # tokens that an expert takes over the mean; None: all
+    expert_pad_to_capacity: bool = False  # each expert gets as many as it takes
+    loss: str = "standard"  # standard (what the runtime does) | fp32-logits | half-logits | chunked:N | fused | dpo
+    compile: bool = False  # torch.compile around the model, its loss included
+    label_smoothing: float = 0.0  # the figure itself costs nothing
+    dpo_reference: str | None = None  # of the loss dpo: model | precomputed | adapter-off
+    padding: str = "none"  # none | right: every token counts, or some are padding and a mask says so
+    packing: bool = False  # several sequences in each, told apart by position ids that begin anew
+    eval_batch_size: int | None = None  # None: no evaluation is looked at
+    generation_batch_size: int | None = None  # both or neither
+    generation_length: int | None = None  # tokens of prompt and answer
+    image_size: int | None = None  # pixels of an edge; None: the model takes no images
+    target_length: int | None = None  # seq2seq only: tokens of the decoder; None: sequence_length
+    frozen: tuple[str, ...] = ()  # parts of the model that are not trained
+    adapter: Adapter | None = None
+    quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8 | gptq-int4
+    bitsandbytes: str | None = None  # the release that multiplies them; None: the one that was read
+    sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
+    split: Split | None = None  # None: each device has a whole replica
+    offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
+    devices_per_node: int = 1  # that share a host
+    host_memory_bytes: int | None = None  # of a node; None: not checked
+    allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
+    gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
+    pytorch_version: str | None = None  # 2.1; None: the context is the runtime profile's
+    cuda_module_loading: str | None = None  # lazy | eager; None: what that version does
+
+    @property
+    def usable_bytes(self) -> int:
+        """What the run may take of the device."""
+        capacity = self.gpu.capacity_bytes
+        free = capacity if self.gpu_free_bytes is None else min(self.gpu_free_bytes, capacity)
+        return free - self.reserve_bytes
+
+
+def trains_all(job: Job) -> bool:
+    """Whether every weight is trained: then all blocks of a run are alike."""
+    return not job.frozen and job.adapter is None
+
+
+def shares_weights(job: Job) -> bool:
+    """Whether each device holds a part of the weights, or of their states, alone."""
+    return job.sharding is not None and job.sharding.kind != DDP

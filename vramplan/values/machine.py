@@ -1,0 +1,68 @@
+"""A GPU and a training program's policy, as frozen values. Sizes are integer bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+
+class Gpu(NamedTuple):
+    """One accelerator. None means unknown: it never refuses a kernel, and is listed as an assumption."""
+
+    name: str
+    capacity_bytes: int  # what the framework sees, rounded down
+    capacity_basis: str  # "visible" (a source says so) | "nominal" (data sheet) | "given" (by the user)
+    title: str | None = None
+    architecture: str | None = None  # volta, turing, ampere, ...
+    compute_capability: str | None = None  # "7.0"
+    bf16: bool | None = None
+    flash_attention: bool | None = None
+    memory_bandwidth_bytes_per_s: float | None = None
+    note: str | None = None  # said with the answer: "v100 is the 32 GiB part; the other is v100-16gb"
+    free_bytes: int | None = None  # now, of a card of this machine; a resolved job has it as `gpu_free_bytes`
+
+
+class ContextFigure(NamedTuple):
+    """A CUDA context that somebody measured: on which architecture, of which PyTorch, and how its kernels come."""
+
+    architecture: str
+    version: str  # 2.1
+    loading: str  # lazy | eager
+    context_bytes: int
+
+
+class Runtime(NamedTuple):
+    """A training framework as a policy: what it does where the model and the job leave it open.
+
+    Its figures are read from `profiles/runtimes/`, each with a source.
+    """
+
+    name: str
+    title: str
+    optimizer_implementation: str  # of Adam and AdamW, where the job leaves it open
+    loss: str  # "causal-lm-fp32": the causal loss upcasts the logits | "causal-lm": it does not
+    gradients: str  # "set-to-none": made in backward, gone after the step | "persistent": buffers that stay
+    context_bytes: int  # CUDA context and modules, outside the allocator
+    context_by_architecture: Mapping[str, int] = MappingProxyType({})
+    context_basis: str = ""  # what it is a figure of; empty: the profile's own, of no version
+    contexts: tuple[ContextFigure, ...] = ()  # where a job names a version
+    context_kernels_bytes: int = 0  # what a lazy context loads after the first tensor
+    blas_workspace_bytes: int | None = None  # of each thread that multiplies, in the allocator; None: not known
+    blas_workspace_by_architecture: Mapping[str, int | None] = MappingProxyType({})
+    process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
+    embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
+    quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own
+    caches: bool = True  # whether an allocator keeps what is freed; else everything is allocated once
+    model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
+    defaults: Mapping[str, Any] = MappingProxyType({})  # what a job has where it says nothing (job/runtime.py)
+    only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True
+    notes: Mapping[str, str] = MappingProxyType({})  # what its profile says of a field
+
+    def context_on(self, architecture: str | None) -> int:
+        """Bytes of the CUDA context on a GPU of this architecture."""
+        return self.context_by_architecture.get(architecture or "", self.context_bytes)
+
+    def blas_workspace_on(self, architecture: str | None) -> int | None:
+        """Bytes of the workspace that PyTorch gives a handle of cuBLAS; None: not known."""
+        return self.blas_workspace_by_architecture.get(architecture or "", self.blas_workspace_bytes)

@@ -1,0 +1,154 @@
+"""The architecture of one network, as frozen values. Sizes are integer bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DEFAULT_IMAGE_SIZE = 224  # docs/job-format.md, "Defaults", where the model has no size of its own
+
+
+class Experts(NamedTuple):
+    """The mixture of experts in the blocks of a model."""
+
+    routed: int  # experts of a block among which tokens are spread; `count` in the job format
+    active: int  # of them, for each token
+    shared: int  # experts that every token passes
+    intermediate_size: int  # of each routed expert
+    shared_intermediate_size: int | None  # of all shared ones together
+    normalized: bool  # whether the weights of a token's experts are divided by their sum
+    dense_layers: tuple[int, ...]  # blocks with a plain feed-forward layer instead, from 0
+    groups: int | None = None  # DeepSeek: experts are chosen within so many groups of them,
+    active_groups: int | None = None  # of which each token sees so many
+
+
+class LatentAttention(NamedTuple):
+    """Attention whose keys and values pass a narrow latent: the sizes of its parts, for each head but the ranks."""
+
+    query_rank: int | None  # of the queries' own latent; None: they have none
+    key_value_rank: int  # of the latent of keys and values
+    plain_size: int  # elements of queries and keys without positions
+    rotary_size: int  # and with; the keys' are shared by all heads
+    value_size: int
+    interleaved: bool  # rotary positions turn neighbours, not halves
+
+
+class UNet(NamedTuple):
+    """What modded-nanogpt's models have beside a plain transformer, record by record (job format, `model.unet`)."""
+
+    value_embeddings: int  # tables whose rows are added to the values of the first and of the last so many blocks
+    mirrored: bool  # the last block takes the first table; else the first of the last so many blocks does
+    embedding_rows: int  # of the tables; the head may be padded to more
+    fp32_rotary: bool  # queries and keys are turned in fp32, by buffers of all positions; else by a cache in 16 bits
+    attention_free: tuple[int, ...] = ()  # blocks without attention, from 0
+
+    def table_of(self, block: int, layers: int) -> int | None:
+        """The table whose rows are added to the values of a block; None: it has none."""
+        count = self.value_embeddings
+        if block < count:
+            return block
+        if block < layers - count:
+            return None
+        return layers - 1 - block if self.mirrored else block - (layers - count)
+
+
+class ModelShape(NamedTuple):
+    """The architecture of one network: what decides the shapes of its tensors."""
+
+    name: str
+    family: str  # which forward pass: a file of vramplan/models
+    transformers_model_type: str  # gpt2, llama, mistral, qwen2, bert, ...
+    task: str  # lm | mlm | cls | seq2seq | image | contrastive: which head and loss
+    layers: int
+    hidden_size: int
+    attention_heads: int
+    key_value_heads: int
+    head_size: int
+    intermediate_size: int
+    vocabulary_size: int
+    max_positions: int
+    tied_embeddings: bool
+    positions: str  # learned | rope | alibi | relative
+    activation: str  # gelu_new | gelu | gelu_pytorch_tanh | relu | silu | quick_gelu
+    gated_mlp: bool
+    qkv_bias: bool  # bias of the query, key and value projections
+    output_bias: bool  # bias of the attention's output projection
+    mlp_bias: bool
+    embedding_dropout: float
+    attention_dropout: float
+    hidden_dropout: float  # residual dropout
+    token_types: int = 0  # BERT's segment embeddings
+    classes: int = 2  # classification only
+    sliding_window: int | None = None  # Mistral: no effect while longer than the sequence
+    declared_parameters: int | None = None
+    qk_norm: bool = False  # Qwen3: queries and keys are normalised, head by head
+    partial_rotary_factor: float = 1.0  # GPT-NeoX, Phi: the share of each head that rotary positions turn
+    parallel_residual: bool = False  # GPT-NeoX: attention and feed-forward layer beside each other
+    pre_norm: bool = True  # OPT-350m normalises after each residual sum instead of before attention and MLP
+    embedding_size: int | None = None  # OPT-350m: width of the token embedding, projected to the hidden size
+    attention_softcap: bool = False  # Gemma 2: a tanh bounds the attention scores
+    logit_softcap: bool = False  # Gemma 2: a tanh bounds the logits
+    sliding_window_pattern: int | None = None  # Gemma 3: every so many blocks one has no window
+    image_size: int | None = None  # pixels of an edge, of the images that it was made for
+    patch_size: int | None = None  # pixels of an edge of a patch; None: no vision transformer in it
+    channels: int | None = None  # of an image; None: it takes none
+    depths: tuple[int, ...] | None = None  # ResNet: layers of each stage
+    widths: tuple[int, ...] | None = None  # ResNet: channels of each stage
+    bottleneck: bool = False  # ResNet-50 and above: layers of three convolutions, the middle one narrow
+    downsample_in_first_stage: bool = False
+    downsample_in_bottleneck: bool = False
+    vision_layers: int | None = None  # CLIP, LLaVA: blocks of a vision encoder beside the text's; None: there is none
+    vision_hidden_size: int | None = None
+    vision_attention_heads: int | None = None
+    vision_intermediate_size: int | None = None
+    vision_activation: str | None = None
+    vision_attention_dropout: float = 0.0
+    projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
+    decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
+    activation_dropout: float = 0.0  # BART: inside the feed-forward layer
+
+    @property
+    def stacks(self) -> tuple[int, ...]:
+        """Blocks of each stack, in the order in which forward runs them; of most models it is one stack."""
+        if self.decoder_layers is not None:
+            return (self.layers, self.decoder_layers)
+        if self.vision_layers is None:
+            return (self.layers,)
+        if self.image_tokens:  # the block after the one that is used is apart: nobody asks for its result
+            return (self.vision_layers - 1, 1, self.layers)
+        return (self.vision_layers, self.layers)
+
+    @property
+    def vision_head_size(self) -> int:
+        """Elements of a head of the vision encoder; 0 without one."""
+        return (self.vision_hidden_size or 0) // (self.vision_attention_heads or 1)
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of a text that stand for an image, one for each patch; 0 where images are not among the tokens."""
+        if self.task != "lm" or self.image_size is None or self.patch_size is None:
+            return 0
+        return int((self.image_size // self.patch_size) ** 2)
+
+    @property
+    def blocks(self) -> int:
+        """All blocks, numbered through the stacks."""
+        return sum(self.stacks)
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether a sample has an image."""
+        return self.channels is not None
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether a sample has tokens, and so a sequence length."""
+        return self.task != "image"
+
+    experts: Experts | None = None  # mixtures of experts
+    latent_attention: LatentAttention | None = None  # DeepSeek
+    sliding_window_start: int | None = None  # Qwen2, Qwen3: the first block with a window
+    new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
+    rope_scaling: str | None = None  # dynamic | longrope; the other kinds are made of the same tensors as none
+    parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other
+    unet: UNet | None = None  # modded-nanogpt
+    published_family: str | None = None  # where a runtime's own code replaced the family: what it was
