@@ -11,10 +11,25 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
-from vramplan.replay.rules import ROOMS, function_of, is_rule, name_of
+from vramplan.replay.rules import ROOMS, function_of, is_rule, name_of, public_name
 
 MODELS = "vramplan.replay.models."
+TECHNIQUES = "vramplan.replay.techniques."
+AROUND_THE_MODEL = frozenset(
+    f"{TECHNIQUES}{name}"
+    for name in ("averaging", "clipping", "compiling", "objectives", "preference_pairs", "scaling", "trained")
+)
+"""Techniques of the training loop: a frame of theirs is no frame of the model."""
+ENGINES, OF_THE_MODEL = "vramplan.engines.", ("model", "moe")  # files of an engine that are its model's code
 OUTERMOST = "vramplan.replay.step"  # what calls it is none of the step
+
+
+@lru_cache(maxsize=1024)
+def is_model_code(module: str) -> bool:
+    """Whether a module has code of a model: of a family, of an engine's own model, or of a technique inside of it."""
+    if module.startswith(ENGINES):
+        return module.rpartition(".")[2] in OF_THE_MODEL
+    return module.startswith(MODELS) or (module.startswith(TECHNIQUES) and module not in AROUND_THE_MODEL)
 
 
 def running() -> list[FrameType]:
@@ -25,7 +40,7 @@ def running() -> list[FrameType]:
         name = frame.f_globals.get("__name__", "")
         if name == OUTERMOST:
             break
-        if name in ROOMS or name.startswith(MODELS):
+        if name in ROOMS or is_model_code(name):
             found.append(frame)
         frame = frame.f_back
     return found
@@ -58,8 +73,9 @@ def code_of_the_model(frames: list[FrameType]) -> tuple[str, ...]:
     """The function of a model that allocates by itself, such as a mask: its own rule."""
     for frame in frames:
         name = frame.f_code.co_qualname
-        if frame.f_globals["__name__"].startswith(MODELS) and "<" not in name:
-            return (f"{frame.f_globals['__name__'].rpartition('.')[2]}.{name}",)
+        module = frame.f_globals["__name__"]
+        if is_model_code(module) and "<" not in name:
+            return (f"{public_name(module)}.{name}",)
     return ()
 
 

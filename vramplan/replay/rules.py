@@ -12,6 +12,7 @@ Everything else is description. A label goes on until the next one, or until an 
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from types import CodeType
 from typing import Any
 
@@ -66,6 +67,7 @@ ROOMS = (
 )
 FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
 LIBRARIES = ("torch/", "torchtune/")  # files that are named with theirs
+PUBLIC = {"basic": "operators", "autograd": "engine"}  # files whose rules have the name of what they are about
 LABELS = ("Saves `", "Backward:", "Source:")
 
 
@@ -123,7 +125,7 @@ def read_model(module: Any, path: str) -> Rule:
         raise RuntimeError(f"{module.__name__}.{path} does not say where its original is")
     library = "trl" if " of trl " in document else "transformers"
     return Rule(
-        name=f"{module.__name__.rpartition('.')[2]}.{path}",
+        name=f"{public_name(module.__name__)}.{path}",
         where=f"{module.__name__}.{path}",
         summary=document,
         details=(),
@@ -134,8 +136,22 @@ def read_model(module: Any, path: str) -> Rule:
 
 
 def name_of(module: str, function: str) -> str:
-    """`operators.linear`."""
-    return f"{module.rpartition('.')[2]}.{function.lstrip('_')}"
+    """`operators.linear`; of an engine's own code its name and the function's: `litgpt.chunked_loss`."""
+    return f"{public_name(module)}.{function.lstrip('_')}"
+
+
+def public_name(module: str) -> str:
+    """What rules and code of models are called after: their file, or the engine whose own code it is."""
+    folder, _, file = module.removeprefix("vramplan.").rpartition(".")
+    if folder.startswith("engines.") and file in ("operators", "model"):
+        return folder.removeprefix("engines.")
+    return PUBLIC.get(file, file)
+
+
+def home_of(name: str) -> str:
+    """The module of the model's code that has a public name."""
+    homes = (f"vramplan.replay.models.{name}", f"vramplan.replay.techniques.{name}", f"vramplan.engines.{name}.model")
+    return next(home for home in (*homes, f"vramplan.engines.megatron.{name}") if find_spec(home) is not None)
 
 
 def rules_of(room: Any) -> list[Any]:

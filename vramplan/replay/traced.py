@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from vramplan.replay.frames import MODELS, code_of_the_model, local, names_of, rule_at, running
+from vramplan.replay.frames import code_of_the_model, is_model_code, local, names_of, rule_at, running
 from vramplan.replay.notes import BUFFERS, KEPT, Birth, Keep, Ref, Step, Weight
 from vramplan.replay.recorder import RECOMPUTED, Backward, Frame, Path, Saved, Tape
 from vramplan.replay.rules import ROOMS
@@ -321,7 +321,7 @@ class TracedTape(Tape):
             weight = next((one for one in weights if type(one) is Parameter), None)
             parts = [weight.name.removesuffix(".weight")] if weight is not None else []
             modules = {frame.f_globals["__name__"] for frame in frames}
-            if not any(module.startswith(MODELS) for module in modules):
+            if not any(is_model_code(module) for module in modules):
                 # the training loop: it clips, or divides the loss by the accumulation steps
                 parts = ["clip"] if CLIPPING in modules else ["loss"]
         return tuple(rules), tuple(parts), inner
@@ -332,7 +332,7 @@ class TracedTape(Tape):
         block_next = False
         for frame in reversed(frames):
             room = frame.f_globals["__name__"]
-            if not room.startswith(MODELS) or room in CORES:
+            if not is_model_code(room) or room in CORES:
                 continue
             name = frame.f_code.co_qualname
             if name.partition(".")[0] in WALKS:

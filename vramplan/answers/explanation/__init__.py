@@ -17,7 +17,7 @@ from vramplan.answers.explanation.trace import Trace
 from vramplan.answers.fit import describe
 from vramplan.errors import UsageError
 from vramplan.planner.decision import decide
-from vramplan.replay.rules import ROOMS, name_of, read, read_model, rules_of
+from vramplan.replay.rules import ROOMS, home_of, name_of, read, read_model, rules_of
 from vramplan.results import FitResult
 from vramplan.results.explain import Alive, Explanation, Rule, Section, State, Top, Totals
 from vramplan.values.job import Job, shares_weights
@@ -150,7 +150,7 @@ def rule_of(name: str) -> Rule:
     if known is not None:
         return known
     module, _, path = name.partition(".")
-    return read_model(import_module(f"vramplan.replay.models.{module}"), path)
+    return read_model(import_module(home_of(module)), path)
 
 
 def _rules(parts: tuple[Section, ...], held: tuple[State, ...]) -> tuple[Rule, ...]:

@@ -1,0 +1,5 @@
+"""DeepSpeed, with the models of Transformers."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(name="deepspeed")

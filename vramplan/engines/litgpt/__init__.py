@@ -1,0 +1,8 @@
+"""LitGPT."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(
+    name="litgpt",
+    families=dict.fromkeys(("llama", "neox", "phi", "falcon"), "vramplan.engines.litgpt.model"),
+)

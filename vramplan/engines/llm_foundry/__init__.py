@@ -1,0 +1,8 @@
+"""llm-foundry."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(
+    name="llm-foundry",
+    families={"mpt": "vramplan.engines.llm_foundry.model"},
+)

@@ -1,0 +1,9 @@
+"""modded-nanogpt."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(
+    name="modded-nanogpt",
+    families={"modded_nanogpt": "vramplan.engines.modded_nanogpt.model"},
+    only_own_code=True,
+)

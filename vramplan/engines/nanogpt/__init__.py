@@ -1,0 +1,8 @@
+"""nanoGPT."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(
+    name="nanogpt",
+    families={"gpt2": "vramplan.engines.nanogpt.model"},
+)

@@ -1,0 +1,8 @@
+"""torchtune."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(
+    name="torchtune",
+    families={"llama": "vramplan.engines.torchtune.model"},
+)

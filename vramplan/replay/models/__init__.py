@@ -25,12 +25,30 @@ SHARDED = (
 )
 
 
+OF_ENGINES = {
+    "fms": "vramplan.engines.fms_fsdp.model",
+    "foundry": "vramplan.engines.llm_foundry.model",
+    "litgpt": "vramplan.engines.litgpt.model",
+    "llmc": "vramplan.engines.llmc.model",
+    "megatron": "vramplan.engines.megatron.model",
+    "modded_nanogpt": "vramplan.engines.modded_nanogpt.model",
+    "nanogpt": "vramplan.engines.nanogpt.model",
+    "titan": "vramplan.engines.torchtitan.model",
+    "torchtune": "vramplan.engines.torchtune.model",
+}
+
+
 def family(name: str) -> Any:
-    """The class that builds and runs a family's forward pass: `FORWARD` of `vramplan/models/<name>.py`.
+    """The class that builds and runs a family's forward pass: `FORWARD` of its module.
 
     It is imported when asked for, so that one family does not cost the start-up of the others.
     """
-    return import_module(f"vramplan.replay.models.{name}").FORWARD
+    return import_module(module_of(name)).FORWARD
+
+
+def module_of(name: str) -> str:
+    """The module of a family's forward pass: a file of this folder, or of the engine that has code of its own."""
+    return OF_ENGINES.get(name) or f"vramplan.replay.models.{name}"
 
 
 def _own(name: str, attribute: str, otherwise: Any) -> Any:

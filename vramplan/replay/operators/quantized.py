@@ -18,7 +18,7 @@ BLOCK = 64  # weights that share one maximum (functional.py, quantize_4bit, bloc
 
 
 class FourBits(NamedTuple):
-    """How 4-bit weights are multiplied; `vramplan/replay/techniques/quantized.py` says what a release of bitsandbytes does."""
+    """How 4-bit weights are multiplied; what a release of bitsandbytes does is in replay/techniques."""
 
     compute: DType  # of the products
     stored: DType  # that the weights had when they were quantized, and that they are given back in

@@ -1,0 +1,5 @@
+"""A training loop in plain PyTorch, around the models of Transformers."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(name="pytorch")

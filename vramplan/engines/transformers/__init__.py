@@ -1,0 +1,5 @@
+"""The Trainer of Transformers."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(name="transformers")

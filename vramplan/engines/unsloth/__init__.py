@@ -1,0 +1,5 @@
+"""Unsloth."""
+
+from vramplan.values.engine import Engine
+
+ENGINE = Engine(name="unsloth")

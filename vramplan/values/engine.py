@@ -1,0 +1,23 @@
+"""What a training program registers: the code of its own, and what it does differently in each room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Engine(NamedTuple):
+    """A training program: one folder under `vramplan/engines`, or a package that an entry point names.
+
+    Names of modules and of values stand as text, `package.module` and `package.module:VALUE`: they are imported when a
+    job asks for them, so that a program costs nothing in the answers that do not run it.
+    """
+
+    name: str  # as `engine` of a runtime profile, or the name of the profile itself
+    families: Mapping[str, str] = NOTHING  # family of a model -> module with the program's own forward pass, `FORWARD`
+    only_own_code: bool = False  # it never runs the models of Transformers
+    behaviour: Mapping[str, str] = NOTHING  # room -> the value that says what the program does differently there
+    profile: str | None = None  # of an entry point: the path of its runtime profile
