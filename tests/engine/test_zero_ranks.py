@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from tests.engine.test_zero import partitioned, partly_trained
 from tests.oracle.compare import jobs, setup_of
-from vramplan.engines.deepspeed.zero import MOST_GRADIENTS
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
 from vramplan.replay.step import Setup, replay
 from vramplan.values.job import Job
+from vramplan.values.parallel import MOST_GRADIENTS
 
 ROWS = json.loads((Path(__file__).parent / "zero_rank_rows.json").read_text())
 COUNT = 35

@@ -6,11 +6,11 @@ import os
 from functools import cache, cached_property
 from pathlib import Path
 
-from vramplan.engines.deepspeed.zero import MOST_GRADIENTS
 from vramplan.job import read_job_file
 from vramplan.planner import judge
 from vramplan.replay.step import Setup, replay
 from vramplan.values.job import Job
+from vramplan.values.parallel import MOST_GRADIENTS
 
 HERE = Path(__file__).parent
 FIGURES = ("peak", "forward", "backward", "step", "saved")

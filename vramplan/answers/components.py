@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.answers.behaviour import Device, wording_of, wording_of_sharding
 from vramplan.planner.budget import MULTIPLYING_THREADS, RESERVED_PERCENT, Footprint
 from vramplan.planner.choose import Rung
 from vramplan.planner.judge import Judge
@@ -66,20 +67,11 @@ def components_of(
     }
     if not trains_all(job):
         basis |= _basis_of_less(record, job, width, resident)
-    if job.model.family == "megatron":
-        from vramplan.replay.pipeline.basis import basis_of_split  # only its jobs pay for it
 
-        basis |= basis_of_split(record, job, stage)
-    elif job.model.family == "modded_nanogpt":
-        from vramplan.engines.modded_nanogpt.muon import basis_of_modded  # only its jobs pay for it
+    def shared() -> dict[str, str]:
+        return {} if job.sharding is None else _basis_of_shared(record, job, basis, resident)
 
-        basis |= basis_of_modded(total) | _basis_of_shared(record, job, basis, resident)
-    elif job.model.family == "llmc":
-        from vramplan.engines.llmc.iteration import basis_of_llmc  # only its jobs pay for it
-
-        basis |= basis_of_llmc(record, job)
-    elif job.sharding is not None:
-        basis |= _basis_of_shared(record, job, basis, resident)
+    basis |= wording_of(job).basis(Device(record, job, stage, total, shared))
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
 
 
@@ -150,10 +142,9 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
         views = ", which the gradients are views of" if job.sharding.bucket_views else ""
         buckets = f"buckets of {BUCKET_BYTES // 2**20} MiB for"
         return {"communication": f"{buckets} {record.reached_parameters:,} gradients{views}"}
-    if job.sharding.zero is not None:
-        from vramplan.engines.deepspeed.basis import basis_of_zero
-
-        return basis_of_zero(record, job, alone)
+    own = wording_of_sharding(job.sharding.kind)
+    if own is not None:
+        return own.basis_of_shards(record, job, alone)
     precision, devices = precision_of(job.precision, half_weights=job.half_weights), job.sharding.shards
     width = (precision.stored or precision.weights).itemsize
     if job.sharding.no_sync:
@@ -187,10 +178,7 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
     parts, what = [], "allocated"
     if peak.stranded:
         what = "that"
-        why = "blocks of streams that no other stream can use"
-        if judge.job.model.family == "megatron":
-            why = "blocks of their own, as what was freed is too small"
-        parts.append(Component("streams", peak.stranded, why))
+        parts.append(Component("streams", peak.stranded, wording_of(judge.job).stranded))
     basis, unused = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}", peak.reserved - peak.allocated - peak.stranded
     libraries = min(judge.workspace_bytes, unused)  # within the factor, which is of runs that had them
     if judge.simulates:

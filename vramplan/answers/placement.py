@@ -7,6 +7,7 @@ from math import ceil, sqrt
 from vramplan.errors import UsageError
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
+from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import (
     OPTIMAL,
     SELECTIVE,
@@ -49,12 +50,9 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         what = "dpo" if job.loss == "dpo" else "smoothed labels of the Trainer"
         message = f"placements are not modelled with {what}, whose loss is made outside of the model"
         raise UsageError(message, key="loss", hint="vramplan fit answers with none, sqrt, full and every:K")
-    if job.model.family == "megatron":
-        message = "placements are not modelled under megatron, which recomputes none, the core, or blocks in equal runs"
-        raise UsageError(message, key="runtime", hint="vramplan fit answers with none, selective, full and every:K")
-    if job.model.family == "llmc":
-        message = "llm.c has no checkpoints to place: it computes gelus and norms again in every block, or in none"
-        raise UsageError(message, key="runtime", hint="vramplan fit answers with none, gelu and more")
+    unplaced = planning_of(job).unplaced
+    if unplaced is not None:
+        raise UsageError(unplaced[0], key="runtime", hint=unplaced[1])
     if job.compile:
         message = "true is not modelled with placements: the pieces of a compiled step do not add up"
         raise UsageError(message, key="compile", hint="fit --compile takes a placement as it is given")

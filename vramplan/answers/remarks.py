@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.answers.behaviour import wording_of
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import Choice, Rung, strategies_of
 from vramplan.planner.decision import Decision
@@ -26,7 +27,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
         *_warnings(job, rung, judge.usable_bytes, own_parameters),
         *_narrower(judge, rung),
         *_managed(record),
-        *_falls_back(decision),
+        *wording_of(job).remarks(decision),
         *_uncounted(record, rung.schedule.micro_batch_size),
         *_beside(decision),
         *_by_the_allocator(decision),
@@ -99,7 +100,7 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
 
 def _has_a_part(job: Job) -> bool:
     """Whether the parameters that are counted are those of a part of the model."""
-    return job.model.family == "megatron" or (job.split is not None and job.split.pipeline > 1)
+    return wording_of(job).counts_a_part or (job.split is not None and job.split.pipeline > 1)
 
 
 def _narrower(judge: Judge, rung: Rung) -> list[str]:
@@ -121,16 +122,6 @@ def _managed(record: Record) -> list[str]:
         f"{size / 2**30:.2f} GiB of optimizer states lie in managed memory and are in none of these figures: they stay "
         "on the GPU while there is room, and move to the host when there is not"
     ]
-
-
-def _falls_back(decision: Decision) -> tuple[str, ...]:
-    """What llm.c does where a device cannot hold all states."""
-    if decision.job.model.family != "llmc" or decision.choice.rung.verdict != DOES_NOT_FIT:
-        return ()
-    from vramplan.engines.llmc.iteration import falls_back  # only its jobs pay for it
-
-    rung, judge = decision.choice.rung, decision.judge
-    return falls_back(decision.record, rung.peak.device, judge.usable_bytes)
 
 
 def _uncounted(record: Record, micro: int) -> list[str]:

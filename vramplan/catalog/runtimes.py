@@ -11,6 +11,7 @@ from vramplan.catalog import document, locate, profile
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
+from vramplan.engines import FOLDERS
 from vramplan.errors import InputError
 from vramplan.units import parse_size_bytes
 from vramplan.values.job import Assumption
@@ -219,6 +220,7 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         process_group_bytes=found.value("process_group"),
         embedding_states=found.value("embedding_states") or "as-others",
         caches=found.value("caching_allocator") is not False,
+        engine=_engine_of(found),
         model_code=found.value("model_code") or "transformers",
         quantized_from=found.value("quantized_from"),
         defaults=_given(found, DEFAULTS),
@@ -226,6 +228,12 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         notes={key: field.note for key, field in found.fields.items() if field.note is not None},
     )
     return runtime, locate.shadow_told("runtimes", found)
+
+
+def _engine_of(found: Profile) -> str:
+    """The training program of a profile: whose code it names, or that of its own name, else Transformers."""
+    named: str | None = found.value("model_code")
+    return named or (found.name if found.name in FOLDERS else "transformers")
 
 
 def _workspaces_of(found: Profile) -> dict[str, int | None]:

@@ -30,6 +30,9 @@ FOLDERS = {
 }
 """The programs that come with vramplan, and their folders."""
 
+SHARDED_BY = {"zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
+"""Ways to share states among devices that one program brings and others use."""
+
 ENTRY_POINTS = "vramplan.engines"  # the group in which another package names its own: NAME = "package:ENGINE"
 
 Behaviour = TypeVar("Behaviour")

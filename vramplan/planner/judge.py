@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import estimated, is_measured, simulated
+from vramplan.planner.behaviour import planning_of
 from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
@@ -18,11 +19,12 @@ from vramplan.planner.budget import (
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.models import compiles_blocks, no_checkpointing, takes_one
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, Segment
 from vramplan.replay.record import Record
 from vramplan.replay.step import Setup, replay
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.values.job import Job, shares_weights, trains_all
+from vramplan.values.parallel import MOST_GRADIENTS
 
 if TYPE_CHECKING:
     from vramplan.replay.caching.run import Reservation
@@ -281,8 +283,6 @@ class Judge:
         record = self.record_at(strategy, micro, accumulates)
         if not record.looked_at:
             return setup
-        from vramplan.engines.deepspeed.zero import MOST_GRADIENTS  # only its jobs pay for it
-
         device = record.device_at(micro)
         return setup._replace(rank=MOST_GRADIENTS if device is None else device)
 
@@ -313,7 +313,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         sequence_length=job.sequence_length,
         attention=job.attention,
         segments=segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul),
-        optimizer=optimizer_of(job),
+        optimizer=planning_of(job).optimizer_of(job),
         optimizer_implementation=job.optimizer_implementation,
         accumulating=accumulates,
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
@@ -349,15 +349,6 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
     )
 
 
-def optimizer_of(job: Job) -> str:
-    """The optimizer by the name that its rules have: with 32-bit states, or shared among devices."""
-    if job.fp32_states:
-        return f"{job.optimizer}-32bit"
-    if job.model.family == "modded_nanogpt":
-        return f"modded-{job.optimizer}:{job.data_parallel_size}"
-    return job.optimizer
-
-
 def release_of(job: Job) -> tuple[int, int] | None:
     """The release of PyTorch that the job names."""
     if job.pytorch_version is None:
@@ -378,7 +369,7 @@ def keeps_zeroed_gradients(job: Job) -> bool:
 def loss_of(job: Job) -> str:
     """The loss that the job's iteration computes."""
     if job.label_smoothing:
-        return LABEL_SMOOTHER if job.runtime.name == "transformers" else SMOOTHED
+        return planning_of(job).smoothed_loss
     if job.loss == "dpo":
         return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"
     if job.loss == "standard":
@@ -395,6 +386,5 @@ def loss_of(job: Job) -> str:
 
 def can_be_placed(job: Job) -> bool:
     """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
-    able = no_checkpointing(job.model.family) is None
-    able = able and job.model.family not in ("megatron", "llmc")
+    able = no_checkpointing(job.model.family) is None and planning_of(job).unplaced is None
     return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

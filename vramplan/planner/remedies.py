@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vramplan.planner.accumulation import Schedule
+from vramplan.planner.behaviour import is_replicated, planning_of
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import Choice, strategies_of
@@ -15,7 +16,6 @@ from vramplan.replay.precision import PRECISIONS
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
 from vramplan.values.job import Job
 from vramplan.values.machine import Gpu
-from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP, ZERO1, Sharded
 
 SHORTEST_SEQUENCE = 128  # below, nobody trains the same thing
 SEQUENCE_STEP = 128
@@ -178,27 +178,9 @@ def _other_kernels(base: Job, schedule: Schedule) -> Iterator[Change]:
 
 def _shared_states(base: Job, schedule: Schedule) -> Iterator[Change]:
     """Of replicas: gradients that are views of what is summed, or a part of the states on each device."""
-    if base.sharding is None or base.sharding.kind != DDP:
-        return
-    if base.model.family == "megatron":
-        own = base._replace(sharding=base.sharding._replace(kind=DISTRIBUTED_OPTIMIZER))
-        change: dict[str, Any] = {"sharding": DISTRIBUTED_OPTIMIZER}
-        yield {"parallel": change}, "fp32 copies and moments are shared, and gathered weights", own, schedule
-        return
-    if base.model.family == "llmc":
-        own = base._replace(sharding=base.sharding._replace(kind=ZERO1))
-        yield {"parallel": {"sharding": ZERO1}}, "weights are gathered after each step", own, schedule
-        return
-    if not base.sharding.bucket_views:
-        views = base._replace(sharding=base.sharding._replace(bucket_views=True))
-        cost = "none: gradients are views of the buckets that are summed"
-        yield {"parallel": {"gradient_as_bucket_view": True}}, cost, views, schedule
-    no_sync = base.runtime.name == "transformers"
-    sharded = base._replace(sharding=Sharded(FSDP, base.data_parallel_size, no_sync=no_sync))
-    change = {"sharding": FSDP}
-    if base.sharding.bucket_views:
-        change["gradient_as_bucket_view"] = False
-    yield {"parallel": change}, "each block's weights are gathered when they are used", sharded, schedule
+    if is_replicated(base):
+        for change, cost, job in planning_of(base).shared_states(base):
+            yield change, cost, job, schedule
 
 
 def _other_optimizer(base: Job, schedule: Schedule) -> Iterator[Change]:

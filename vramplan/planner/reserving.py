@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.replay.caching.run import Reservation, reserve
+from vramplan.replay.models import makes_gradients_in_backward
 from vramplan.replay.step import Setup, replay
 from vramplan.values.allocator import Settings
 
@@ -41,7 +42,7 @@ def makes_gradients(setup: Setup) -> bool:
     Elsewhere they are buffers that an engine has from the start, or parts of what devices share, which are taken to be
     there from the start.
     """
-    owns_all = setup.sharding is None and setup.split is None and setup.model.family != "megatron"
+    owns_all = setup.sharding is None and setup.split is None and makes_gradients_in_backward(setup.model.family)
     return owns_all and not setup.persistent_gradients and not setup.fp32_gradients
 
 

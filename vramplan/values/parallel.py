@@ -16,6 +16,9 @@ DISTRIBUTED_OPTIMIZER = "distributed-optimizer"  # Megatron's: fp32 states are s
 ZERO_STAGES = (ZERO1, "zero2", "zero3")  # of DeepSpeed
 
 
+MOST_GRADIENTS = -1  # as a device of ZeRO 1 or 2: the one whose parameters, whole, are most
+
+
 class ParameterDrive(NamedTuple):
     """How the parameters of ZeRO-3 pass between NVMe and the host; sizes are in elements."""
 

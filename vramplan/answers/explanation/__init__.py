@@ -10,6 +10,7 @@ import sys
 from functools import lru_cache
 from importlib import import_module
 
+from vramplan.answers.behaviour import wording_of
 from vramplan.answers.explanation.life import life
 from vramplan.answers.explanation.sections import sections
 from vramplan.answers.explanation.states import states
@@ -40,12 +41,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if job.checkpoint_reentrant:
         message = "the graph that a reentrant checkpoint walks in backward is not explained"
         raise UsageError(message, key="checkpoint_reentrant", hint="timeline shows it; or leave it out")
-    if job.model.family == "megatron":
-        message = "the layers of Megatron-LM, which are split over devices, are not derived"
-        raise UsageError(message, key="runtime", hint="fit and timeline answer it; or explain another --runtime")
-    if job.model.family == "llmc":
-        message = "llm.c has no operator that allocates: its tensors are there before the first step"
-        raise UsageError(message, key="runtime", hint="fit and timeline answer it; or explain another --runtime")
+    underived = wording_of(job).underived
+    if underived is not None:
+        raise UsageError(underived[0], key="runtime", hint=underived[1])
     if shares_weights(job):
         message = "what devices gather and reduce round each block is not derived"
         raise UsageError(message, key="parallel.sharding", hint="timeline shows it; or explain one device")

@@ -2,4 +2,4 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="deepspeed")
+ENGINE = Engine(name="deepspeed", behaviour={"answers": "vramplan.engines.deepspeed.answers:BEHAVIOUR"})

@@ -24,15 +24,12 @@ from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.tensors import BYTE, FP32, FP64, DType, Parameter, Tensor
+from vramplan.values.parallel import MOST_GRADIENTS
 
 COMMUNICATION = "communication"  # component of the answer
 
 OVERFLOW_BUFFER_BYTES = rounded(4)  # of FusedAdam: one int32 (_dummy_overflow_buf)
 NORM_BYTES = rounded(4)  # the total norm of the last step, which the engine keeps (_global_grad_norm)
-
-
-MOST_GRADIENTS = -1
-"""As a device: the one whose parameters, whole, are most."""
 
 
 class Policy(NamedTuple):

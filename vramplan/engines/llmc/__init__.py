@@ -6,4 +6,8 @@ ENGINE = Engine(
     name="llm.c",
     families={"gpt2": "vramplan.engines.llmc.model"},
     only_own_code=True,
+    behaviour={
+        "answers": "vramplan.engines.llmc.answers:BEHAVIOUR",
+        "planner": "vramplan.engines.llmc.planner:BEHAVIOUR",
+    },
 )

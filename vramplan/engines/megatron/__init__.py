@@ -6,4 +6,8 @@ ENGINE = Engine(
     name="megatron",
     families=dict.fromkeys(("gpt2", "llama", "bloom", "mixtral"), "vramplan.engines.megatron.model"),
     only_own_code=True,
+    behaviour={
+        "answers": "vramplan.engines.megatron.answers:BEHAVIOUR",
+        "planner": "vramplan.engines.megatron.planner:BEHAVIOUR",
+    },
 )

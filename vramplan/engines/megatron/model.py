@@ -274,6 +274,7 @@ class Megatron:
     sequence_first = True
     splits = ("tensor", "sequence_parallel", "pipeline", "context", "expert")
     selective = ("selective",)
+    gradient_buffers = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype

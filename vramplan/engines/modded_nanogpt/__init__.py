@@ -6,4 +6,8 @@ ENGINE = Engine(
     name="modded-nanogpt",
     families={"modded_nanogpt": "vramplan.engines.modded_nanogpt.model"},
     only_own_code=True,
+    behaviour={
+        "answers": "vramplan.engines.modded_nanogpt.answers:BEHAVIOUR",
+        "planner": "vramplan.engines.modded_nanogpt.planner:BEHAVIOUR",
+    },
 )

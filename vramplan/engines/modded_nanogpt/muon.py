@@ -16,8 +16,6 @@ from vramplan.replay.optimizers.muon import is_hidden_matrix
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.tensors import BF16, Parameter, Tensor
 
-NAME = "modded-muon"
-
 
 def states(parameter: Parameter, optimizer: str, implementation: str, wide_embeddings: bool) -> int:
     """What Adam has of all that Muon does not step; the momenta are in `shared_bytes`, as not every matrix has one."""

@@ -2,4 +2,7 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="transformers")
+ENGINE = Engine(
+    name="transformers",
+    behaviour={"planner": "vramplan.engines.transformers.planner:BEHAVIOUR"},
+)

@@ -214,6 +214,11 @@ def returns_logits(name: str) -> bool:
     return _own(name, "returns_logits", True) is True
 
 
+def makes_gradients_in_backward(name: str) -> bool:
+    """Whether backward makes the gradients: without `gradient_buffers = True`, which are there from the start."""
+    return getattr(family(name), "gradient_buffers", False) is not True
+
+
 def gives_views(name: str) -> bool:
     """Whether what a block of the family gives is a view of its result: `gives_views = True`."""
     return getattr(family(name), "gives_views", False) is True

@@ -1,0 +1,19 @@
+"""What is said of states that DeepSpeed's ZeRO shares."""
+
+from __future__ import annotations
+
+from vramplan.answers.behaviour import AnswersBehaviour
+from vramplan.engines.deepspeed.basis import basis_of_zero
+from vramplan.replay.record import Record
+from vramplan.values.job import Job
+
+
+class DeepSpeedAnswers(AnswersBehaviour):
+    """Partitions of flat buffers."""
+
+    def basis_of_shards(self, record: Record, job: Job, alone: dict[str, str]) -> dict[str, str]:
+        """The words for a device's part of each stage of ZeRO."""
+        return basis_of_zero(record, job, alone)
+
+
+BEHAVIOUR = DeepSpeedAnswers()

@@ -1,0 +1,27 @@
+"""How runs of llm.c are planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramplan.planner.behaviour import PlannerBehaviour, Sharing
+from vramplan.values.job import Job
+from vramplan.values.parallel import ZERO1
+
+
+class LlmcPlanner(PlannerBehaviour):
+    """llm.c computes some operators again in every block or in none, and has stage 1 of ZeRO."""
+
+    unplaced = (
+        "llm.c has no checkpoints to place: it computes gelus and norms again in every block, or in none",
+        "vramplan fit answers with none, gelu and more",
+    )
+
+    def shared_states(self, base: Job) -> Iterator[Sharing]:
+        """Its option `-z 1`."""
+        assert base.sharding is not None
+        job = base._replace(sharding=base.sharding._replace(kind=ZERO1))
+        yield {"parallel": {"sharding": ZERO1}}, "weights are gathered after each step", job
+
+
+BEHAVIOUR = LlmcPlanner()

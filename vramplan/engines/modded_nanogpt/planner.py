@@ -1,0 +1,19 @@
+"""How runs of modded-nanogpt are planned."""
+
+from __future__ import annotations
+
+from vramplan.planner.behaviour import PlannerBehaviour
+from vramplan.values.job import Job
+
+MUON = "vramplan.engines.modded_nanogpt.muon"  # the module of its optimizer
+
+
+class ModdedPlanner(PlannerBehaviour):
+    """Its Muon shares the matrices among all devices."""
+
+    def optimizer_of(self, job: Job) -> str:
+        """The script's own Muon, with the number of devices."""
+        return f"{MUON}:{job.data_parallel_size}"
+
+
+BEHAVIOUR = ModdedPlanner()
