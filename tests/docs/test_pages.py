@@ -417,3 +417,39 @@ def test_one_sentence_per_line(page: Path) -> None:
     for line in BLOCK.sub("", page.read_text("utf-8")).splitlines():
         if not line.startswith(("|", "#")):
             assert not re.search(r"[a-z`)][.?!] [A-Z`]", line), line
+
+
+def repeated_lines(text: str) -> list[str]:
+    """Lines of prose that stand again within six lines, by their first sixty characters: the scar of a merge."""
+    found, fenced = [], False
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        fenced ^= line.startswith("```")
+        if not fenced and len(line) >= 60 and not set(line) <= set("|-: "):
+            found += [line for other in lines[number + 1 : number + 7] if other[:60] == line[:60] and line[0] != "|"]
+            found += [line for other in lines[number + 1 : number + 7] if other == line and line[0] == "|"]
+    return found
+
+
+@pytest.mark.parametrize("page", sorted([*DOCS.glob("*.md"), ROOT / "README.md"]), ids=lambda page: page.name)
+def test_no_line_of_a_page_stands_twice(page: Path) -> None:
+    assert repeated_lines(page.read_text("utf-8")) == []
+
+
+def test_a_line_that_stands_twice_is_found() -> None:
+    line = "The fields are the keys of a model in the job format, in the order of the format: `family`"
+    assert repeated_lines(f"{line}, one\n\n{line}, two\n") == [f"{line}, one"]
+
+
+FILE = re.compile(r"`((?:vramplan|tests|docs|profiles)/[\w./-]*\w/?)`")
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = set(FILE.findall(page.read_text("utf-8")))
+    assert not {name for name in named if not (ROOT / name).exists()}
+
+
+def test_the_page_about_profiles_names_every_field_of_a_model() -> None:
+    line = next(one for one in (DOCS / "profiles.md").read_text("utf-8").splitlines() if "#models): `family`" in one)
+    assert CODE.findall(line) == list(models.FIELDS)
