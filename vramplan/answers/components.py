@@ -188,7 +188,7 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
     if peak.stranded:
         what = "that"
         why = "blocks of streams that no other stream can use"
-        if judge.job.model.family == "megatron":
+        if peak.returnable:
             why = "blocks of their own, as what was freed is too small"
         parts.append(Component("streams", peak.stranded, why))
     basis, unused = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}", peak.reserved - peak.allocated - peak.stranded
