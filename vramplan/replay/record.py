@@ -159,13 +159,14 @@ class Record:
         """The storages for which no freed block is large enough, of those that are marked as such."""
         if not self.unjoined:
             return frozenset()
-        sizes = self.sizes(batch)
-        kept = [0 if self._is_beside(index) else size for index, size in enumerate(sizes)]
-        return frozenset(index for index in self.unjoined if sizes[index] > max(kept[:index], default=0))
-
-    def _is_beside(self, index: int) -> bool:
-        """Whether a storage leaves no block to others: it has one of its own, or stands for tensors in flight."""
-        return index in self.unjoined or self.categories[index] == "in_flight"
+        found, largest = set(), 0
+        for index, size in enumerate(self.sizes(batch)):
+            if index in self.unjoined:
+                if size > largest:
+                    found.add(index)
+            elif size > largest and self.categories[index] != "in_flight":  # which stands for several tensors
+                largest = size
+        return frozenset(found)
 
     def _stranded_beside(self, batch: int, others: frozenset[int]) -> int:
         if not others:
