@@ -23,6 +23,9 @@ def peak(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 ESTIMATED = ("--allocator", "estimate")  # whose figures can be computed by hand
 
 
+APART = {"per_runtime": "transformers", "per_devices": "one", "per_source": "one source"}
+
+
 def validate(folder: Path, *measured: dict[str, Any], **keys: Any) -> Any:
     jobs = [{**JOB, "measured": one, **keys} for one in measured]
     ran = run("validate", write_jobs(folder / "cases.yaml", *jobs), *ESTIMATED, "--format", "json")
@@ -42,12 +45,30 @@ def test_each_metric_is_compared_with_its_own_figure(metric: str, peak: dict[str
 def test_unspecified_is_right_anywhere_between_allocated_and_device(peak: dict[str, int], tmp_path: Path) -> None:
     low, high = peak["allocated_bytes"], peak["device_bytes"]
     sizes = (low // 2, low - 1, low, (low + high) // 2, high, high + 1, 2 * high)
-    results = validate(tmp_path, *({"metric": "unspecified", "peak_bytes": size} for size in sizes))["results"]
+    answer = validate(tmp_path, *({"metric": "unspecified", "peak_bytes": size} for size in sizes))
+    results = answer["results"]
     nearest = [low, low, *sizes[2:5], high, high]
     assert [result["predicted_bytes"] for result in results] == nearest
     for result, size, near in zip(results, sizes, nearest, strict=True):
         assert result["relative_error"] == pytest.approx((near - size) / size)
     assert [result["relative_error"] for result in results[2:5]] == [0, 0, 0]
+    apart = answer["summary"]["unspecified"]
+    assert (apart["count"], apart["inside"], apart["outside"]["count"]) == (7, 3, 4)
+    assert apart["outside"]["worst"] == pytest.approx((low - low // 2) / (low // 2))
+
+
+def test_no_other_error_counts_a_peak_without_a_metric(peak: dict[str, int], tmp_path: Path) -> None:
+    """A peak that is met by whatever is predicted moves no median."""
+    device = {"metric": "device", "peak_bytes": 2 * peak["device_bytes"]}
+    inside = {"metric": "unspecified", "peak_bytes": peak["device_bytes"]}
+    source = {"title": "one source"}
+    summary = validate(tmp_path, device, inside, inside, source=source)["summary"]
+    groups = (summary["peaks"], *(summary[key][name] for key, name in APART.items()))
+    assert [(group["count"], group["median"]) for group in groups] == [(1, 0.5)] * 4
+    assert summary["per_metric"]["unspecified"] == {"count": 2, "median": 0, "p90": 0, "worst": 0, "bias": 0}
+    text = run("validate", write_jobs(tmp_path / "cases.yaml", {**JOB, "measured": inside}), *ESTIMATED).out
+    assert "1 of 1 measured peak whose source does not say what it measured" in " ".join(text.split())
+    assert "0.0%" not in text
 
 
 @pytest.mark.closed_form

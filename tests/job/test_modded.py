@@ -60,16 +60,13 @@ def test_the_resolved_job_fed_back_is_the_same() -> None:
     assert again.model == one.model
 
 
-def test_a_described_model_is_completed_by_the_record_that_it_is_named_after() -> None:
+@pytest.mark.parametrize("name", ["mine", RECORD, "modded-nanogpt (2024-12-17)"])
+def test_the_name_of_a_described_model_stands_for_no_record(name: str) -> None:
+    """The sizes of a Llama do not say which tables and skips a record has, whatever the model is called."""
     sizes = {"family": "llama", "layers": 12, "vocabulary_size": 50304, "qk_norm": True, "activation": "relu2"}
-    named = job(model={"name": "modded-nanogpt (2024-12-17)", **sizes}, weight_dtype="fp32")
-    assert named.model.unet == models.find_model(RECORD)[0].unet
-    assert named.model.unet != models.find_model(EARLIER)[0].unet
-    assert "model.family" in {assumption.key for assumption in named.assumptions}
-
-
-def test_a_described_model_wins_over_its_record() -> None:
-    assert job(model={"name": RECORD, "layers": 16}).model.layers == 16
+    message = refused(model={"name": name, **sizes}, weight_dtype="fp32")
+    assert "model: each record of modded-nanogpt has an architecture of its own, which llama is not" in message
+    assert f"(model: {RECORD} or {EARLIER}, or family: modded_nanogpt with the keys of unet)" in message
 
 
 @pytest.mark.closed_form
@@ -110,7 +107,7 @@ def test_every_device_more_takes_a_turn_less() -> None:
         ({"model": "gpt2"}, "model: gpt2 is not modelled as modded-nanogpt computes it"),
         (
             {"model": {"name": "mine", "family": "llama"}},
-            "each record of modded-nanogpt has an architecture of its own",
+            "model: each record of modded-nanogpt has an architecture of its own, which llama is not (model: modded-",
         ),
         ({"model": {"family": "modded_nanogpt"}}, "unet.value_embeddings: required key is missing"),
         ({"model": {**SMALL, "unet": {**UNET, "value_embeddings": 3}}}, "3 tables for each end of 4 blocks"),

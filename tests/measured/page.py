@@ -10,8 +10,9 @@ from tests.measured import margins
 from tests.measured.compare import DIED, PEAKS, all_rows, rows, summary
 from tests.measured.misses import FAR, MISSES, UNSEEN
 from vramplan.planner import bands
+from vramplan.report.validated import unspecified_text
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.results.listings import ErrorStats, ValidateRow, ValidateSummary
+from vramplan.results.listings import UNSPECIFIED, ErrorStats, ValidateRow, ValidateSummary
 
 PAGE = Path(__file__).parents[2] / "docs" / "measured.md"
 TITLES = {"one_device": "One device", "several_devices": "Several devices"}
@@ -24,7 +25,7 @@ INTRODUCTION = (
     "The cases are in `tests/measured/` with their sources, and `vramplan validate` prints the same figures for any "
     "such file.\n"
     "*allocated* is compared with `max_memory_allocated()`, *reserved* with `max_memory_reserved()`, *device* with "
-    "nvidia-smi; *unspecified* counts as right anywhere between allocated and device.\n"
+    "nvidia-smi; of *unspecified* peaks it is only said whether they are inside, between allocated and device.\n"
     "The [caching allocator is simulated](allocator.md), as `validate` does.\n"
     "[How good they are](accuracy.md#published-runs) together, and why some are not met, is on the page about "
     "accuracy.\n"
@@ -87,11 +88,12 @@ def family(row: ValidateRow) -> str:
 
 
 def _errors() -> Iterator[str]:
-    found = all_rows()
+    found = [row for row in all_rows() if row.names_metric]
     yield "## Published runs\n"
     yield (
-        "Errors of the peaks of 97 runs that others published, on one device and on several; "
-        "[each of them](measured.md) is on a page of its own.\n"
+        f"Errors of the peaks of {len(found)} runs that others published, on one device and on several; "
+        "[each of them](measured.md) is on a page of its own. "
+        f"{unspecified_text(ValidateSummary.of(all_rows()))}.\n"
     )
     keys: dict[str, Callable[[ValidateRow], str]] = {
         "devices": lambda row: str(row.devices),
@@ -122,7 +124,7 @@ def _estimates() -> Iterator[str]:
     )
     yield "| Metric | Count | Median, simulated | 90th percentile | Median, estimated | 90th percentile |"
     yield "|---|---|---|---|---|---|"
-    for metric in ("allocated", "reserved", "device", "unspecified"):
+    for metric in ("allocated", "reserved", "device"):
         pair = []
         for simulated in (True, False):
             errors = [
@@ -295,8 +297,13 @@ def _cases(file: str) -> Iterator[str]:
     yield "| Case | Runtime | Metric | Predicted GiB | Measured GiB | Error |"
     yield "|---|---|---|---|---|---|"
     for row in rows(file):
-        yield _row(row.name, str(row.runtime), str(row.metric), *_sizes(row), _percent(row.relative_error, signed=True))
+        yield _row(row.name, str(row.runtime), str(row.metric), *_sizes(row), _error(row))
     yield ""
+
+
+def _error(row: ValidateRow) -> str:
+    inside = row.metric == UNSPECIFIED and row.relative_error == 0
+    return "inside" if inside else _percent(row.relative_error, signed=True)
 
 
 def _sizes(row: ValidateRow) -> Iterator[str]:

@@ -6,6 +6,8 @@ of the day and fragmentation are in every error (docs/measured.md has each).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from tests.measured import margins
@@ -14,18 +16,28 @@ from tests.measured.misses import MISSES, UNSEEN
 from tests.measured.page import PAGE, accuracy, bounded, far_off, page, reason
 from vramplan.planner import bands
 from vramplan.results import DOES_NOT_FIT, FITS
-from vramplan.results.listings import ErrorStats, ValidateSummary
+from vramplan.results.listings import ErrorStats, ValidateRow, ValidateSummary
 
 LIMITS = {"one_device": (0.03, 0.08), "several_devices": (0.05, 0.12)}  # median and 90th percentile
 ALL = (0.04, 0.12)
+# An estimated band has both ends of what Megatron-DeepSpeed's large blocks leave unused: all of it, and none of it
+# where the allocator was short of memory and gave it back.
+WIDTHS = {True: 0.16, False: 0.20}
 STEP_MEDIAN = 0.25  # a step is a difference of two figures, and has the errors of both
+
+
+def errors_of(found: Iterable[ValidateRow]) -> ErrorStats:
+    """Of the peaks whose source says what they are of; the others are near whatever is predicted."""
+    return ErrorStats.of([row.relative_error for row in found if row.names_metric and row.relative_error is not None])
 
 
 @pytest.mark.truth
 @pytest.mark.parametrize("file", LIMITS)
 def test_every_run_is_computed_and_near(file: str) -> None:
-    stats = ErrorStats.of([row.relative_error for row in rows(file) if row.relative_error is not None])
-    assert stats.count == len(rows(file)) == COUNTS[file]
+    found = [row.relative_error for row in rows(file) if row.relative_error is not None]
+    assert len(found) == len(rows(file)) == COUNTS[file]
+    stats = errors_of(rows(file))
+    assert 0 < stats.count < COUNTS[file]
     assert stats.median is not None
     assert stats.p90 is not None
     assert (stats.median, stats.p90) <= LIMITS[file]
@@ -34,7 +46,7 @@ def test_every_run_is_computed_and_near(file: str) -> None:
 
 @pytest.mark.truth
 def test_all_runs_together_are_near() -> None:
-    stats = ErrorStats.of([row.relative_error for row in all_rows() if row.relative_error is not None])
+    stats = errors_of(all_rows())
     assert stats.median is not None
     assert stats.p90 is not None
     assert stats.median <= ALL[0]
@@ -48,7 +60,7 @@ def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(simulat
     assert bands is not None
     assert bands.median_width is not None
     assert bands.covered >= 0.9 * bands.count
-    assert bands.median_width <= 0.16
+    assert bands.median_width <= WIDTHS[simulated]
 
 
 @pytest.mark.truth

@@ -31,7 +31,6 @@ class AnswersBehaviour:
 
     underived: tuple[str, str] | None = None  # why `explain` does not derive its step, and what to do instead
     counts_a_part: bool = False  # whether a device's parameters are those of a part of the model
-    stranded: str = "blocks of streams that no other stream can use"  # what the allocator holds beside the peak
 
     def basis(self, device: Device) -> dict[str, str]:
         """What components of a device are, in words, where they differ from one device alone."""

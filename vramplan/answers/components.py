@@ -178,7 +178,10 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
     parts, what = [], "allocated"
     if peak.stranded:
         what = "that"
-        parts.append(Component("streams", peak.stranded, wording_of(judge.job).stranded))
+        why = "blocks of streams that no other stream can use"
+        if peak.returnable:
+            why = "blocks of their own, as what was freed is too small"
+        parts.append(Component("streams", peak.stranded, why))
     basis, unused = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}", peak.reserved - peak.allocated - peak.stranded
     libraries = min(judge.workspace_bytes, unused)  # within the factor, which is of runs that had them
     if judge.simulates:

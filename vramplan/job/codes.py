@@ -31,6 +31,12 @@ CHECKED_APART = ("megatron", "torchtitan")  # engines/megatron/job.py, engines/t
 BINDING: tuple[str, ...] = ("megatron", "llm.c", "modded-nanogpt")
 """Of them those that never run the models of Transformers."""
 
+RECORDS = {
+    "modded-nanogpt": "model: modded-nanogpt-2024-12-17 or modded-nanogpt-2024-12-10, "
+    "or family: modded_nanogpt with the keys of unet",
+}
+"""What to write as the model where the family of a general architecture does not say what such code computes."""
+
 
 def as_written(own: str, model: ModelShape) -> ModelShape:
     """The model in the code of a file of vramplan/models, which may have no dropout at all."""
@@ -89,8 +95,8 @@ def in_its_own_code(resolver: Resolver, model: ModelShape, runtime: Runtime) -> 
         return as_written(own, model)
     if code in BINDING:
         message = f"{model.family} is not modelled as {runtime.name} computes it"
-        known = ", ".join(families)
-        resolver.fields.refuse("model", message, hint=f"modelled: {known}; or another --runtime")
+        known = RECORDS.get(code) or f"modelled: {', '.join(families)}"
+        resolver.fields.refuse("model", message, hint=f"{known}; or another --runtime")
         return model
     why = f"the operators of Transformers: {runtime.name}'s own code of {model.family} is not modelled"
     resolver.assume("model.code", "transformers", why)

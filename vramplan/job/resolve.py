@@ -160,10 +160,6 @@ class _ReplayResolver(Resolver):
         if model is not None and model.family == "mpt" and model.positions == "learned":
             hint = "runtime: llm-foundry, as an option --runtime llm-foundry"
             self.fields.refuse("model.positions", "learned is not modelled as Transformers computes it", hint=hint)
-        if raw.case.get("measured") and runtime is not None and runtime.caches:
-            from vramplan.job.releases import take_releases  # only measured cases pay for it
-
-            take_releases(self, gpu)
         several = raw.data_parallel_size > 1 or raw.shares_states or raw.split is not None
         if runtime is not None and (runtime.defaults if several else runtime.defaults.keys() - words.OF_SEVERAL):
             from vramplan.job.runtime import take_defaults  # only runtimes that say more than the first two pay for it

@@ -75,12 +75,11 @@ class Resolver:
             if isinstance(given, str):
                 shape, taken = self._for_classes(*self.catalog.model(given))
             else:
-                values = dict(given)
                 if self.raw.runtime == "modded-nanogpt":
-                    from vramplan.engines.modded_nanogpt.job import with_record  # only its jobs pay for it
+                    from vramplan.engines.modded_nanogpt.job import check_family  # only its jobs pay for it
 
-                    values = with_record(self, values)
-                shape, taken = self._inline(values)
+                    check_family(given)
+                shape, taken = self._inline(dict(given))
         except InputError as error:
             if isinstance(given, str) and self._is_count(given):
                 return None

@@ -32,7 +32,8 @@ class Footprint(NamedTuple):
     device: int
     low: int
     high: int
-    stranded: int = 0  # in blocks of other streams
+    stranded: int = 0  # in blocks that cannot be used: of other streams, or too small
+    returnable: int = 0  # of `stranded`: given back to the device where memory is short
 
 
 def footprint(
@@ -41,26 +42,31 @@ def footprint(
     margin: Margin = PLAIN,
     stranded_bytes: int = 0,
     simulated_bytes: int | None = None,
+    returnable_bytes: int = 0,
 ) -> Footprint:
     """What the allocator reserves, what the device shows, and the band, for a peak of allocated bytes.
 
     `outside_bytes` are on the device and not in the allocator: the CUDA context and communicators.
-    `stranded_bytes` are in the allocator beside the peak: what streams keep for themselves.
+    `stranded_bytes` are in the allocator beside the peak: what cannot be used, as it is another stream's or too small.
+    `returnable_bytes` of them are given back where memory is short, so the lower end has none of them.
     `simulated_bytes` is what a simulation of the allocator says that it reserves, where there is one. `margin` is a
     share of that, else of what the allocator has to hold.
     """
     held = allocated_bytes + stranded_bytes
     reserved = -(-held * RESERVED_PERCENT // 100)
-    base = held
-    if simulated_bytes is not None:
-        base = reserved = max(simulated_bytes, held)
+    lower = held - returnable_bytes
+    upper = held
+    if simulated_bytes is not None:  # which knows what was given back
+        lower = upper = reserved = max(simulated_bytes, held - returnable_bytes)
+        stranded_bytes = min(stranded_bytes, reserved - allocated_bytes)
     return Footprint(
         allocated=allocated_bytes,
         reserved=reserved,
         device=reserved + outside_bytes,
-        low=-(-base * (100 - margin.below) // 100) + -(-outside_bytes * margin.outside // 100),
-        high=-(-base * (100 + margin.above) // 100) + outside_bytes,
+        low=-(-lower * (100 - margin.below) // 100) + -(-outside_bytes * margin.outside // 100),
+        high=-(-upper * (100 + margin.above) // 100) + outside_bytes,
         stranded=stranded_bytes,
+        returnable=min(returnable_bytes, stranded_bytes),
     )
 
 

@@ -105,7 +105,7 @@ def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
         return _placed_rung(judge, accumulation)
     schedule = (
         largest_schedule_within(judge, accumulation, strategy, judge.limits.high)
-        or largest_schedule_within(judge, accumulation, strategy, judge.limits.low)
+        or largest_schedule_within(judge, accumulation, strategy, judge.limits.low, short=True)
         or accumulation.smallest()
     )
     peak = judge.footprint(strategy, schedule)
@@ -132,7 +132,7 @@ def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung
 
 def _piped_figure(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int:
     own = judge.at_steps(schedule.gradient_accumulation_steps)
-    held = own.held_bytes(strategy, schedule.micro_batch_size, schedule.accumulates)
+    held = own.held_bytes(strategy, schedule.micro_batch_size, schedule.accumulates, short=figure == "low")
     if held > judge.usable_bytes:  # no need to look closer
         return held
     size: int = getattr(own.footprint(strategy, schedule), figure)
@@ -166,18 +166,21 @@ def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
 
 
 def largest_schedule_within(
-    judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int
+    judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int, *, short: bool = False
 ) -> Schedule | None:
-    """The exact schedule with the largest micro-batch with which the allocator holds no more than the limit."""
+    """The exact schedule with the largest micro-batch with which the allocator holds no more than the limit.
+
+    `short` is that of `Judge.held_bytes`.
+    """
     if accumulation.free:
         assert accumulation.steps is not None
-        micro = judge.largest_micro_batch(strategy, accumulation.steps > 1, limit_bytes)
+        micro = judge.largest_micro_batch(strategy, accumulation.steps > 1, limit_bytes, short=short)
         return accumulation.for_micro(micro) if micro else None
     for schedule in accumulation.schedules():
         micro = schedule.micro_batch_size
         if _certainly_above(judge, strategy, schedule, limit_bytes):
             continue
-        within = judge.held_bytes(strategy, micro, schedule.accumulates) <= limit_bytes
+        within = judge.held_bytes(strategy, micro, schedule.accumulates, short=short) <= limit_bytes
         if within and judge.is_on_host(strategy, micro, schedule.accumulates):
             return schedule
     return None

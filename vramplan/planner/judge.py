@@ -141,22 +141,14 @@ class Judge:
         """Exact peak of allocated bytes."""
         return self.record_at(strategy, micro, accumulates).peak_bytes(micro)
 
-    def held_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
-        """The same with what the streams keep for themselves: what the allocator has to hold."""
-        record = self.record_at(strategy, micro, accumulates)
-        return record.peak_bytes(micro) + self.stranded_bytes(record, micro)
+    def held_bytes(self, strategy: str, micro: int, accumulates: bool, *, short: bool = False) -> int:
+        """The same with blocks that cannot be used: what the allocator holds.
 
-    def stranded_bytes(self, record: Record, micro: int) -> int:
-        """Of a record what the allocator holds beside the peak.
-
-        Under Megatron that is what was freed in pieces that are too small: it goes back to the device before an
-        allocation fails, so it is no more than there is room for.
-        Source: c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks, which malloc calls when memory is short.
+        `short`: where memory is short, and it has given back what it can.
         """
-        found = record.stranded_bytes(micro)
-        if found and self.job.model.family == "megatron":
-            return min(found, max(0, self.limits.high - record.peak_bytes(micro)))
-        return found
+        record = self.record_at(strategy, micro, accumulates)
+        returned = record.returnable_bytes(micro) if short else 0
+        return record.peak_bytes(micro) + record.stranded_bytes(micro) - returned
 
     def record_at(self, strategy: str, micro: int, accumulates: bool) -> Record:
         """The record that is valid at a micro-batch, of the most loaded stage."""
@@ -166,13 +158,14 @@ class Judge:
         """The peak of a schedule on its way to the device; `simulated`: with what the simulated allocator reserves."""
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         record = self.record_at(strategy, micro, accumulates)
-        allocated, stranded = record.peak_bytes(micro), self.stranded_bytes(record, micro)
+        allocated, stranded = record.peak_bytes(micro), record.stranded_bytes(micro)
         if not self.job.runtime.caches:
             return static_footprint(allocated, self.outside_bytes)
         reservation = self.reservation(strategy, schedule) if simulated else None
         reserved = None if reservation is None else reservation.reserved_bytes
         margin = self.margin if reserved is None else self.simulated_margin
-        return footprint(allocated, self.outside_bytes, margin, stranded, reserved)
+        returnable = record.returnable_bytes(micro)
+        return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable)
 
     @property
     def waits_for_steps(self) -> bool:
@@ -230,14 +223,16 @@ class Judge:
 
         return is_within(self, strategy, micro, accumulates)
 
-    def largest_micro_batch(self, strategy: str, accumulates: bool, limit_bytes: int) -> int:
+    def largest_micro_batch(self, strategy: str, accumulates: bool, limit_bytes: int, *, short: bool = False) -> int:
         """The largest micro-batch with which the allocator holds no more than the limit, and the host all; 0 if none.
+
+        `short` is that of `held_bytes`.
 
         The envelope leaves out the rounding of sizes per sample, so exact replays settle its answer.
         """
 
         def within(micro: int) -> bool:
-            return self.held_bytes(strategy, micro, accumulates) <= limit_bytes
+            return self.held_bytes(strategy, micro, accumulates, short=short) <= limit_bytes
 
         if takes_one(self.job.model.family):
             return 1 if within(1) else 0

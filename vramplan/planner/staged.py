@@ -29,7 +29,7 @@ def rows_of_stages(judge: Judge, strategy: str, schedule: Schedule) -> tuple[Sta
     found = []
     for stage in judge.stages:
         record = judge.record(strategy, accumulates, micro == 1, stage.number)
-        allocated, stranded = record.peak_bytes(micro), judge.stranded_bytes(record, micro)
+        allocated, stranded = record.peak_bytes(micro), record.stranded_bytes(micro)
         device = footprint(allocated, judge.outside_bytes, stranded_bytes=stranded).device
         found.append(StageRow(stage.number, stage.blocks, stage.first, stage.last, stage.in_flight, allocated, device))
     return tuple(found)

@@ -77,6 +77,7 @@ class Record:
         self.numbers = list(tape.numbers)
         self.relabelled = frozenset(tape.relabelled)
         self.elsewhere = frozenset(tape.elsewhere)
+        self.unjoined = frozenset(tape.unjoined)
         self.looked_at = tuple(tape.looked_at)
         self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
         self.state_bytes: tuple[tuple[int, ...], ...] = ()  # of each one's states, which the first step makes
@@ -136,14 +137,42 @@ class Record:
         return max(self.peaks(batch).values())
 
     def stranded_bytes(self, batch: int) -> int:
-        """How much more than the peak the streams need, as none can use what another one has freed.
+        """How much more than the peak the allocator needs, as some tensors cannot use what others have freed.
 
-        Each has its own worst moment, and the allocator keeps the blocks of each for itself.
+        Those of another stream, and those that are larger than every block before them. Each group has its own worst
+        moment, and the allocator keeps the blocks of each.
         """
-        if not self.elsewhere:
+        return self._stranded_beside(batch, self.elsewhere | self.without_a_block(batch))
+
+    def returnable_bytes(self, batch: int) -> int:
+        """Of `stranded_bytes` what the allocator gives back to the device before an allocation fails.
+
+        That is of blocks of the model's own stream that are too small. What streams keep is not in it: published runs
+        with FSDP need it.
+        Source: c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks, which malloc calls when memory is short.
+        """
+        if not self.unjoined:
+            return 0
+        return self.stranded_bytes(batch) - self._stranded_beside(batch, self.elsewhere)
+
+    def without_a_block(self, batch: int) -> frozenset[int]:
+        """The storages for which no freed block is large enough, of those that are marked as such."""
+        if not self.unjoined:
+            return frozenset()
+        found, largest = set(), 0
+        for index, size in enumerate(self.sizes(batch)):
+            if index in self.unjoined:
+                if size > largest:
+                    found.add(index)
+            elif size > largest and self.categories[index] != "in_flight":  # which stands for several tensors
+                largest = size
+        return frozenset(found)
+
+    def _stranded_beside(self, batch: int, others: frozenset[int]) -> int:
+        if not others:
             return 0
         sizes = self.sizes(batch)
-        apart = [size if index in self.elsewhere else 0 for index, size in enumerate(sizes)]
+        apart = [size if index in others else 0 for index, size in enumerate(sizes)]
         own = [size - other for size, other in zip(sizes, apart, strict=True)]
         tops = []
         for some in (own, apart):

@@ -162,6 +162,7 @@ class Tape:
         self.units = 0
         self.numbers: list[tuple[int, int]] = [(0, 1)]  # of each unit: its first item's number, items' distance
         self.elsewhere: set[int] = set()  # storages that were allocated on another stream than the model runs on
+        self.unjoined: set[int] = set()  # storages that take no freed block, where none before them was as large
         self.relabelled: set[int] = set()  # storages that were born by changing their component, not by allocation
         self.nodes: list[Node] = []
         self.category = "activations"

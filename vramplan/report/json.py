@@ -67,7 +67,7 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
     """The answer of `vramplan validate`; the summary is computed from the rows if it is not given."""
     from dataclasses import asdict
 
-    from vramplan.results.listings import BandStats, ErrorStats, LabelStats, ValidateSummary
+    from vramplan.results.listings import BandStats, ErrorStats, LabelStats, UnspecifiedStats, ValidateSummary
 
     rows = tuple(rows)
     summary = summary or ValidateSummary.of(rows)
@@ -94,6 +94,7 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
             "per_devices": {name: _stats(stats) for name, stats in summary.per_devices.items()},
             "per_source": {name: _stats(stats) for name, stats in summary.per_source.items()},
             "peaks": _stats(summary.peaks or ErrorStats.of([])),
+            "unspecified": asdict(summary.unspecified or UnspecifiedStats.of([])),
             "labels": _labels(summary.labels or LabelStats.of([])),
             "bands": asdict(summary.bands or BandStats.of([])),
             "outcomes": {"right": summary.outcomes_right, "total": summary.outcomes_total},

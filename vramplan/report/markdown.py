@@ -14,6 +14,7 @@ from vramplan.report.lists import problems_text, yes
 from vramplan.report.memory import Figures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.text import judged_words, margin_words, notes, strategy, subject, value_text, verdict_words
+from vramplan.report.validated import error_text, named_metrics, unspecified_text
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
 from vramplan.results.listings import (
     CheckRow,
@@ -101,11 +102,13 @@ def render_validate(rows: Iterable[ValidateRow]) -> str:
     if summary.outcomes_total:
         right = f"{summary.outcomes_right} of {count(summary.outcomes_total, 'case')}"
         heading += f"; {right} fit or run out of memory as predicted"
-    sections = [[heading], _stats("metric", summary.per_metric), _stats("runtime", summary.per_runtime)]
+    sections = [[heading], _stats("metric", named_metrics(summary)), _stats("runtime", summary.per_runtime)]
+    if unspecified_text(summary):
+        sections.append([text(f"{unspecified_text(summary)}.")])
     cells = []
     for row in rows:
         sizes = ["-" if size is None else text_of(gib_up(size)) for size in (row.predicted_bytes, row.measured_bytes)]
-        error = share_text(row.relative_error, signed=True)
+        error = error_text(row)
         words = [text(word or "-") for word in (row.metric, row.runtime)]
         outcomes = [text(word or "-") for word in (row.outcome, row.measured_outcome)]
         note = text(problems_text(row.problems)) if row.result is None else ""

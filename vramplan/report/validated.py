@@ -8,7 +8,7 @@ from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.lists import ENDLESS, problems_text
 from vramplan.report.numbers import count, gib_up, share_text, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.results.listings import ErrorStats, ValidateRow, ValidateSummary
+from vramplan.results.listings import UNSPECIFIED, ErrorStats, ValidateRow, ValidateSummary
 
 
 def render_validate(
@@ -22,7 +22,7 @@ def render_validate(
     if summary.peaks is not None and summary.peaks.count and len(per_devices) > 1:
         per_devices["all"] = summary.peaks
     by = (
-        ("metric", summary.per_metric),
+        ("metric", named_metrics(summary)),
         ("runtime", summary.per_runtime),
         ("source", summary.per_source),
         ("devices", per_devices),
@@ -30,6 +30,9 @@ def render_validate(
     for title, groups in by:
         if groups:
             lines += [*_stats(title, groups, width), ()]
+    if unspecified_text(summary):
+        heading = Span("Without a metric", "heading")
+        lines += [*wrap([heading, Span(f"  {unspecified_text(summary)}")], width or ENDLESS, rest=2), ()]
     lines += _bands(summary, width)
     lines += _labels(summary, width)
     if summary.steps:
@@ -68,6 +71,25 @@ def render_validate(
     total = summary.computed + summary.errors
     words = f"{count(total, 'case')}: {summary.computed} computed, {count(summary.errors, 'error')}"
     return lines + wrap([Span(words)], width or ENDLESS)
+
+
+def named_metrics(summary: ValidateSummary) -> dict[str, ErrorStats]:
+    """Errors by the metrics that sources name."""
+    return {name: stats for name, stats in summary.per_metric.items() if name != UNSPECIFIED}
+
+
+def unspecified_text(summary: ValidateSummary) -> str:
+    """What is known of peaks whose source does not say what they are of; empty where there are none."""
+    found = summary.unspecified
+    if found is None or not found.count:
+        return ""
+    outside = found.outside
+    words = f"{found.inside} of {count(found.count, 'measured peak')} whose source does not say what it measured "
+    words += "lie between the allocated and the device figure"
+    if outside.count:
+        words += f"; the other {outside.count} are {share_text(outside.median)} away from them in the median, "
+        words += f"at most {share_text(outside.worst)}"
+    return f"{words}. No other error counts them"
 
 
 def _bands(summary: ValidateSummary, width: int | None) -> list[Line]:
@@ -163,7 +185,16 @@ def _stats(title: str, groups: Mapping[str, ErrorStats], width: int | None) -> l
 
 
 def _error(row: ValidateRow) -> str:
-    return share_text(row.relative_error, signed=True)
+    return error_text(row)
+
+
+def error_text(row: ValidateRow) -> str:
+    """The error of a peak; of one without a metric only whether it is between the two figures, or how far outside."""
+    return (
+        "inside"
+        if row.metric == UNSPECIFIED and row.relative_error == 0
+        else share_text(row.relative_error, signed=True)
+    )
 
 
 def _gib(size: int | None) -> str:

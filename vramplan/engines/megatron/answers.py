@@ -14,7 +14,6 @@ class MegatronAnswers(AnswersBehaviour):
         "fit and timeline answer it; or explain another --runtime",
     )
     counts_a_part = True
-    stranded = "blocks of their own, as what was freed is too small"
 
     def basis(self, device: Device) -> dict[str, str]:
         """The words for a device of Megatron-LM."""

@@ -59,29 +59,21 @@ def states_of(
 def add_to_fp32(tape: Tape) -> None:
     """BF16_Optimizer adds each gradient to its fp32 buffer, through a copy in fp32: one at a time."""
     copied: Tensor | None = None
-    largest = largest_block(tape)
     for one in tape.parameters:
         copied = None
         copied = tape.new("to", one.shape, FP32, False)
-        apart_if_largest(tape, copied, largest)
+        not_joined(tape, copied)
     del copied
 
 
-def largest_block(tape: Tape) -> int:
-    """Bytes of the largest single tensor that forward and backward have made, at the representative micro-batch."""
-    made = zip(tape.fixed, tape.per_sample, tape.categories, strict=True)
-    return max(fixed + each * tape.batch for fixed, each, category in made if category != "in_flight")
-
-
-def apart_if_largest(tape: Tape, tensor: Tensor, largest: int) -> None:
-    """A tensor that is larger than every block that was freed gets one of its own: freed ones cannot be joined.
+def not_joined(tape: Tape, tensor: Tensor) -> None:
+    """Mark a tensor that gets a block of its own where it is larger than each freed one: those cannot be joined.
 
     Source: c10/cuda/CUDACachingAllocator.cpp, get_free_block and try_merge_blocks: segments are never merged.
     """
     storage = tensor.storage
     assert storage is not None
-    if tape.fixed[storage.index] > largest:
-        tape.elsewhere.add(storage.index)
+    tape.unjoined.add(storage.index)
 
 
 def reduce_and_step(tape: Tape, precision: Precision, shards: int) -> None:
@@ -94,9 +86,8 @@ def reduce_and_step(tape: Tape, precision: Precision, shards: int) -> None:
     part = -(-elements // shards)
     bucket = tape.new("reduce", (BUCKET_ELEMENTS,), precision.weights, False, category=COMMUNICATION)
     del bucket
-    largest = largest_block(tape)
     flat = tape.new("flatten", (part,), precision.weights, False)
     wide = tape.new("to", (part,), FP32, False)
-    apart_if_largest(tape, flat, largest)
-    apart_if_largest(tape, wide, largest)
+    not_joined(tape, flat)
+    not_joined(tape, wide)
     del flat, wide

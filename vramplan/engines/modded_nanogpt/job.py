@@ -1,12 +1,12 @@
-"""A job under modded-nanogpt: which record it is of, and what its script has not got."""
+"""A job under modded-nanogpt: which runtimes run its models, and what its script has not got."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vramplan.catalog import models
 from vramplan.errors import InputError, Problem
 from vramplan.job.cells import Cells
+from vramplan.job.codes import RECORDS
 from vramplan.replay.operators.flex_attention import BLOCK, is_whole
 from vramplan.values.job import Job
 from vramplan.values.machine import Runtime
@@ -17,37 +17,17 @@ if TYPE_CHECKING:
 NAME = "modded-nanogpt"  # the runtime
 FAMILY = "modded_nanogpt"
 LEAVE = "leave it out"
-RECORDS = (
-    "name: modded-nanogpt-2024-12-17 or modded-nanogpt-2024-12-10, or family: modded_nanogpt with the keys of unet"
-)
-NO_BRACKETS = str.maketrans("", "", "()")  # a record may be written as `modded-nanogpt (2024-12-17)`
-OF_A_RECORD = ("family", "transformers_model_type")
 CELLS = {"weight_dtype": ("fp32",), "compute_dtype": ("bf16",), "master_dtype": ("none",)}
 """Element types that mean what its script does: linear weights in fp32, all others in bf16, products in bf16."""
 
 
-def with_record(resolver: Resolver, values: dict[str, Any]) -> dict[str, Any]:
-    """A model that is described: what it does not say it has of the record that it is named after.
-
-    Its own values win, but for the family, which a description of the sizes alone has to call something.
-    """
+def check_family(values: dict[str, Any]) -> None:
+    """Refuse a described model of another family: its keys do not say which tables and skips a record has."""
     if FAMILY in (values.get("family"), values.get("transformers_model_type")):
-        return values
-    name = values.get("name")
-    record = None
-    if name is not None:
-        try:
-            record = models.find_model_profile(name.translate(NO_BRACKETS), resolver.catalog.dirs)
-        except InputError as error:
-            if error.problems[0].file is not None:  # a profile that is broken
-                raise
-    if record is None or record.value("family") != FAMILY:
-        message = f"each record of {NAME} has an architecture of its own, and {name or 'the model'} names none"
-        raise InputError([Problem(message, "model", RECORDS)])
-    known = {key: field.value for key, field in record.fields.items() if key != "parameters"}
-    own = {key: value for key, value in values.items() if value is not None and key not in OF_A_RECORD}
-    resolver.assume("model.family", FAMILY, f"the architecture of {record.name}, after which the model is named")
-    return {**known, **own}
+        return
+    other = values.get("family") or "a model without a family"
+    message = f"each record of {NAME} has an architecture of its own, which {other} is not"
+    raise InputError([Problem(message, "model", RECORDS[NAME])])
 
 
 def check_model(resolver: Resolver, runtime: Runtime) -> None:

@@ -83,7 +83,8 @@ class _Run:
         self.iteration = 0
         self.phase = "start"
         self.operator = "weights"
-        self.streams = {index: _stream_of(record, index) for index in record.elsewhere}
+        apart = record.elsewhere | record.without_a_block(micro_batch_size)
+        self.streams = {index: _stream_of(record, index) for index in apart}
         self.names, self.renamed = _names(record)
 
     def reservation(self) -> Reservation:

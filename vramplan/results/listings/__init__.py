@@ -5,11 +5,12 @@ Sizes are integer bytes. Errors are `vramplan.errors.Problem`s of a job that cou
 
 from vramplan.results.listings.gates import CheckRow, CheckSummary
 from vramplan.results.listings.ladders import LadderStep, ladder_steps
-from vramplan.results.listings.measured import ErrorStats, ValidateRow
+from vramplan.results.listings.measured import UNSPECIFIED, ErrorStats, ValidateRow
 from vramplan.results.listings.profiles import FieldRow, GpuRow, ModelRow, ProfileView, RuntimeRow, SourceRow
-from vramplan.results.listings.summary import BandStats, LabelStats, ValidateSummary
+from vramplan.results.listings.summary import BandStats, LabelStats, UnspecifiedStats, ValidateSummary
 
 __all__ = [
+    "UNSPECIFIED",
     "BandStats",
     "CheckRow",
     "CheckSummary",
@@ -22,6 +23,7 @@ __all__ = [
     "ProfileView",
     "RuntimeRow",
     "SourceRow",
+    "UnspecifiedStats",
     "ValidateRow",
     "ValidateSummary",
     "ladder_steps",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from vramplan.errors import Problem
 from vramplan.results import FitResult
 
+UNSPECIFIED = "unspecified"  # the metric of a peak of which the source does not say what it measured
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateRow:
@@ -30,6 +32,11 @@ class ValidateRow:
     in_band: bool | None = None  # whether the measured figure lies in the predicted band
     band_width: float | None = None  # the band's, against the device figure
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def names_metric(self) -> bool:
+        """Whether the source says what its peak is a figure of; only then its error is one of the prediction."""
+        return self.metric is not None and self.metric != UNSPECIFIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

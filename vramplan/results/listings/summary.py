@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.results.listings.ladders import LadderStep, ladder_steps
-from vramplan.results.listings.measured import ErrorStats, ValidateRow
+from vramplan.results.listings.measured import UNSPECIFIED, ErrorStats, ValidateRow
 
 RAN, DIED = "fits", "oom"  # what a source says of a run
 JUDGED = ("high", "medium")  # the confidence of cases that a total counts; a case that names none counts too
@@ -79,8 +79,31 @@ class BandStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnspecifiedStats:
+    """Peaks of which the source does not say whether they are allocated, reserved or of the device.
+
+    Inside is a peak between the predicted allocated and device figures, which says little: no error is known of it.
+    `outside` are errors of the others, against the nearer of the two figures.
+    """
+
+    count: int
+    inside: int
+    outside: ErrorStats
+
+    @classmethod
+    def of(cls, rows: Iterable[ValidateRow]) -> UnspecifiedStats:
+        """Count the rows with such a peak."""
+        errors = [row.relative_error for row in rows if row.metric == UNSPECIFIED and row.relative_error is not None]
+        outside = [error for error in errors if error]
+        return cls(count=len(errors), inside=len(errors) - len(outside), outside=ErrorStats.of(outside))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateSummary:
-    """How good the predictions are. `outcomes_*`: cases whose source says whether the run fitted."""
+    """How good the predictions are. `outcomes_*`: cases whose source says whether the run fitted.
+
+    Errors are of peaks whose metric the source names. The others are in `unspecified`, and a group of `per_metric`.
+    """
 
     computed: int
     errors: int
@@ -89,6 +112,7 @@ class ValidateSummary:
     per_devices: Mapping[str, ErrorStats] = field(default_factory=dict)  # one | several
     per_source: Mapping[str, ErrorStats] = field(default_factory=dict)  # by the titles of the sources
     peaks: ErrorStats | None = None  # of all cases of high or medium confidence
+    unspecified: UnspecifiedStats | None = None
     labels: LabelStats | None = None
     bands: BandStats | None = None
     steps: tuple[LadderStep, ...] = ()
@@ -114,6 +138,8 @@ class ValidateSummary:
         rows = tuple(rows)
         computed = [row for row in rows if row.result is not None]
         trusted = [row for row in computed if row.confidence in (None, *JUDGED) and row.relative_error is not None]
+        named = [row for row in computed if row.names_metric]
+        judged = [row for row in trusted if row.names_metric]
 
         def grouped(key: str, among: Sequence[ValidateRow]) -> dict[str, ErrorStats]:
             groups: dict[str, list[float]] = {}
@@ -127,10 +153,11 @@ class ValidateSummary:
             computed=len(computed),
             errors=len(rows) - len(computed),
             per_metric=grouped("metric", computed),
-            per_runtime=grouped("runtime", computed),
-            per_devices=grouped("devices", trusted),
-            per_source=grouped("source", computed),
-            peaks=ErrorStats.of([row.relative_error for row in trusted if row.relative_error is not None]),
+            per_runtime=grouped("runtime", named),
+            per_devices=grouped("devices", judged),
+            per_source=grouped("source", named),
+            peaks=ErrorStats.of([row.relative_error for row in judged if row.relative_error is not None]),
+            unspecified=UnspecifiedStats.of(computed),
             labels=LabelStats.of(computed),
             bands=BandStats.of(trusted),
             steps=tuple(ladder_steps(rows)),
