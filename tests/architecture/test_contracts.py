@@ -131,13 +131,14 @@ def test_help_loads_neither_yaml_nor_pint_nor_rich_nor_the_engine(words: list[st
 
 
 @pytest.mark.parametrize("output", [[], ["--format", "json"]], ids=["text", "json"])
-def test_a_fit_opens_one_gpu_one_model_and_one_runtime_file(output: list[str]) -> None:
+def test_a_fit_opens_one_gpu_one_model_one_runtime_and_one_stack_file(output: list[str]) -> None:
     opened = probe("fit", "--model", "gpt2-xl", "--gpu", "v100", *output)["opened"]
     profiles = [Path(name) for name in opened if name.endswith((".yaml", ".yml"))]
     assert sorted(f"{file.parent.name}/{file.name}" for file in profiles) == [
         "gpus/v100.yaml",
         "models/gpt2-xl.yaml",
         "runtimes/transformers.yaml",
+        "stacks/pytorch.yaml",
     ]
 
 

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from tests.cli.running import refused, run, valid
-from vramplan.catalog import gpus, lint, locate, models, runtimes, skeleton
+from vramplan.catalog import gpus, lint, locate, models, runtimes, skeleton, stacks
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.lint import files_of
 from vramplan.report.profiles import lint as report
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = {"gpu": "a100-80gb", "model": "llama-3.2-1b", "runtime": "transformers"}
-FIELDS = {"gpu": gpus.FIELDS, "model": models.FIELDS, "runtime": runtimes.FIELDS}
+KINDS = {"gpu": "a100-80gb", "model": "llama-3.2-1b", "runtime": "transformers", "stack": "cuda-c"}
+FIELDS = {"gpu": gpus.FIELDS, "model": models.FIELDS, "runtime": runtimes.FIELDS, "stack": stacks.FIELDS}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def changed(tmp_path: Path, source: str, *changes: tuple[str, str], folder: str 
 
 
 def test_the_shipped_profiles_have_neither_errors_nor_warnings() -> None:
-    count = sum(len(list((ROOT / "profiles" / kind).iterdir())) for kind in ("gpus", "models", "runtimes"))
+    count = sum(len(list((ROOT / "profiles" / kind).iterdir())) for kind in lint.KIND_OF)
     ran = run("profiles", "lint", "--strict")
     assert (ran.code, ran.out) == (0, f"{count} profiles: 0 errors, 0 warnings\n")
 
@@ -306,7 +306,12 @@ def test_a_name_alone_is_compared_with_what_it_shadows(home: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_can_be_compared(kind: str) -> None:
-    names = {"gpu": ("t4", "v100"), "model": ("gpt2", "gpt2-xl"), "runtime": ("pytorch", "transformers")}[kind]
+    names = {
+        "gpu": ("t4", "v100"),
+        "model": ("gpt2", "gpt2-xl"),
+        "runtime": ("pytorch", "transformers"),
+        "stack": ("pytorch", "cuda-c"),  # the name of a runtime too
+    }[kind]
     document = valid("profile-diff", run("profiles", "diff", *names, "--format", "json").document)
     assert document["kind"] == kind
     assert document["summary"]["different"] > 0

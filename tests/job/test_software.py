@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramplan.answers.fit import answer
-from vramplan.catalog.runtimes import list_runtimes
+from vramplan.catalog.runtimes import find_runtime_profile, list_runtimes
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.job.software import nearest_figure, version_of
@@ -184,7 +184,7 @@ def test_a_card_whose_libraries_nobody_has_measured_has_no_such_line() -> None:
 
 
 def test_every_runtime_says_where_its_workspaces_come_from() -> None:
-    for profile in list_runtimes():
+    for profile in (find_runtime_profile(one.name) for one in list_runtimes()):
         if profile.value("caching_allocator") is False:
             continue  # they are among what it allocates
         for key in ("blas_workspace", "blas_workspace_hopper", "blas_workspace_blackwell"):

@@ -12,6 +12,7 @@ import pytest
 
 from tests.measured import margins
 from tests.measured.compare import COUNTS, DIED, all_rows, rows, summary
+from tests.measured.fitted import counted, counted_bands, every_pattern, is_band_fitted, is_fitted, matches
 from tests.measured.misses import MISSES, UNSEEN
 from tests.measured.page import PAGE, accuracy, bounded, far_off, page, reason
 from vramplan.planner import bands
@@ -34,23 +35,51 @@ def errors_of(found: Iterable[ValidateRow]) -> ErrorStats:
 @pytest.mark.truth
 @pytest.mark.parametrize("file", LIMITS)
 def test_every_run_is_computed_and_near(file: str) -> None:
-    found = [row.relative_error for row in rows(file) if row.relative_error is not None]
-    assert len(found) == len(rows(file)) == COUNTS[file]
-    stats = errors_of(rows(file))
-    assert 0 < stats.count < COUNTS[file]
-    assert stats.median is not None
-    assert stats.p90 is not None
-    assert (stats.median, stats.p90) <= LIMITS[file]
-    assert stats.p90 <= LIMITS[file][1]
+    found = rows(file)
+    assert len([row for row in found if row.relative_error is not None]) == len(found) == COUNTS[file]
+    for group in (found, counted(found)):
+        stats = errors_of(group)
+        assert 0 < stats.count < COUNTS[file]
+        assert stats.median is not None
+        assert stats.p90 is not None
+        assert stats.median <= LIMITS[file][0]
+        assert stats.p90 <= LIMITS[file][1]
 
 
 @pytest.mark.truth
 def test_all_runs_together_are_near() -> None:
-    stats = errors_of(all_rows())
-    assert stats.median is not None
-    assert stats.p90 is not None
-    assert stats.median <= ALL[0]
-    assert stats.p90 <= ALL[1]
+    for group in (all_rows(), counted(all_rows())):
+        stats = errors_of(group)
+        assert stats.median is not None
+        assert stats.p90 is not None
+        assert stats.median <= ALL[0]
+        assert stats.p90 <= ALL[1]
+
+
+@pytest.mark.truth
+def test_a_run_is_not_counted_where_a_figure_was_chosen_in_its_sight() -> None:
+    """By the names that stand beside the figures: the contexts of two pages, the margins, the estimate."""
+    left_out = {row.name for row in all_rows() if is_fitted(row)}
+    named = {name for name in left_out if name.startswith(("bigscience-", "hf-bertlarge-"))}
+    assert left_out == named
+    for row in all_rows():
+        of_a_context = row.metric == "device" and row.name.startswith(("bigscience-", "hf-bertlarge-"))
+        assert (row.name in left_out) == (of_a_context and not row.name.startswith("bigscience-v100-")), row.name
+    assert counted_bands(all_rows()) == []
+    ladders = [row for row in all_rows(simulated=False) if row.ladder in margins.LADDERS.values()]
+    assert ladders
+    assert all(is_band_fitted(row, simulated=False) for row in ladders)
+
+
+@pytest.mark.contract
+def test_every_run_that_a_figure_was_chosen_from_is_a_case_or_is_published_elsewhere() -> None:
+    """A name that nothing has would leave out no run: it is a case, an address of a repository, or a file of traces."""
+    known = [row.name for file in COUNTS for row in rows(file)]
+    for constant, patterns in every_pattern().items():
+        for pattern in patterns:
+            elsewhere = "/" in pattern
+            assert elsewhere or any(matches(name, [pattern]) for name in known), (constant, pattern)
+            assert not pattern.startswith("tests/") or (PAGE.parents[1] / pattern).is_file(), pattern
 
 
 @pytest.mark.truth
@@ -64,18 +93,19 @@ def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(simulat
 
 
 @pytest.mark.truth
-def test_margins_follow_from_the_published_peaks_by_their_rule() -> None:
-    assert margins.narrowest(margins.runs()) == bands.SIMULATED
-    assert margins.widest_left_out() == bands.UNMEASURED
-    assert [run.name for run in margins.runs() if not run.is_held(bands.SIMULATED)] == [
-        row.name for row in all_rows() if not row.in_band
-    ]
+def test_the_margin_of_the_simulation_holds_the_share_that_it_states() -> None:
+    """The share alone: a case that is added may lie outside, and no constant has to follow it."""
+    found = margins.runs()
+    assert margins.held(found, bands.SIMULATED) >= 0.9 * len(found)
+    assert margins.held(found, bands.UNMEASURED) >= margins.held(found, bands.SIMULATED)
+    outside = [run.name for run in found if not run.is_held(bands.SIMULATED)]
+    assert outside == [row.name for row in all_rows() if not row.in_band]
 
 
 @pytest.mark.truth
 @pytest.mark.parametrize("situation", margins.LADDERS)
-def test_a_margin_of_the_estimate_is_what_its_ladder_needs(situation: str) -> None:
-    assert margins.most_of_ladder(margins.LADDERS[situation]) == bands.PLAIN.above + bands.BEYOND_PLAIN[situation]
+def test_a_margin_of_the_estimate_holds_its_ladder(situation: str) -> None:
+    assert margins.most_of_ladder(margins.LADDERS[situation]) <= bands.PLAIN.above + bands.BEYOND_PLAIN[situation]
 
 
 @pytest.mark.truth

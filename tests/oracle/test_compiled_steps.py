@@ -13,7 +13,10 @@ pytestmark = pytest.mark.truth
 
 # The order in which Inductor schedules kernels, and which dead buffer it holds for a later one of the same size, are
 # its own search: under checkpoints a block's recomputation may begin before the block after it is done.
-PEAK = bands.COMPILED.below / 100
+# An order is an error of at most one tensor of a block, a tenth of the peak in models of three blocks or more; it is no
+# figure of the product, whose band may be wider or narrower and is judged apart.
+PEAK = 0.10
+MOST_PEAKS = 0.03  # nine of ten rows
 # Inside a checkpointed block of forward, fp32 copies come and go that are not followed; they decide no peak.
 FORWARD = 0.15
 # What is saved is the cut's choice, which the rules are about. Left over are the statistics of normalisation where the
@@ -39,8 +42,22 @@ def test_the_quick_replay_is_that_of_every_block() -> None:
             assert row.predicted == quick[row.job.name], row.job.name
 
 
-def test_every_peak_is_within_the_margin_of_the_band() -> None:
-    assert {row.job.name: row.error("peak") for row in every_row() if row.error("peak") > PEAK} == {}
+def test_every_peak_is_near() -> None:
+    errors = {row.job.name: row.error("peak") for row in every_row()}
+    assert {name: error for name, error in errors.items() if error > PEAK} == {}
+    near = [row for row in every_row() if row.error("peak") <= MOST_PEAKS]
+    assert len(near) >= 0.9 * len(every_row())
+
+
+def test_the_band_of_compiled_steps_holds_nine_of_ten_traced_peaks() -> None:
+    held = [
+        row
+        for row in every_row()
+        if (100 - bands.COMPILED.below) * row.predicted["peak"]
+        <= 100 * row.traced["peak"]
+        <= (100 + bands.COMPILED.above) * row.predicted["peak"]
+    ]
+    assert len(held) >= 0.9 * len(every_row())
 
 
 def test_the_phases_are_near() -> None:

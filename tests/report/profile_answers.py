@@ -70,8 +70,8 @@ DIFF = ProfileDiff(
     ),
 )
 PATH = (
-    Folder("/home/me/profiles", "VRAMPLAN_PROFILES", True, 2, 1, 0, ("gpus/v100",)),
-    Folder("/home/me/.config/vramplan/profiles", "configuration", False, 0, 0, 0, ()),
-    Folder("/usr/share/vramplan", "shipped", True, 80, 60, 2, ()),
+    Folder("/home/me/profiles", "VRAMPLAN_PROFILES", True, 2, 1, 0, 0, ("gpus/v100",)),
+    Folder("/home/me/.config/vramplan/profiles", "configuration", False, 0, 0, 0, 0, ()),
+    Folder("/usr/share/vramplan", "shipped", True, 80, 60, 2, 0, ()),
 )
 ANSWERS: dict[str, Any] = {"lint": LINTED, "new": NEW, "diff": DIFF, "path": PATH}

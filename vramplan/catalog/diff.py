@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vramplan.catalog import gpus, local, locate
+from vramplan.catalog import gpus, local, locate, stacks
 from vramplan.catalog.lint import FOLDER_OF, LOADERS, KindWord, kind_of
 from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError, Problem
@@ -17,7 +17,7 @@ _ABSENT = DiffValue(False)
 def find(name: str, dirs: Sequence[Path], kind: KindWord | None = None) -> tuple[KindWord, Profile]:
     """The profile of a name, an alias or a path, or of the local card, and its kind.
 
-    A name is looked for among GPUs, models and runtimes. Raises InputError, with near matches of every kind.
+    A name is looked for among GPUs, models, runtimes and stacks. Raises InputError, with near matches of every kind.
     """
     if local.asked_for(name) and kind in (None, "gpu"):
         return "gpu", gpus.find_gpu(name, dirs)
@@ -51,8 +51,9 @@ def shipped_of(name: str, dirs: Sequence[Path]) -> tuple[Profile, Profile, KindW
     return mine, LOADERS[kind](shipped), kind
 
 
-def diff(kind: KindWord, a: Profile, b: Profile) -> ProfileDiff:
-    """The fields of both, in the order of `a`, then those that only `b` has."""
+def diff(kind: KindWord, a: Profile, b: Profile, dirs: Sequence[Path] = ()) -> ProfileDiff:
+    """The fields of both, with those of their stacks, in the order of `a`, then those that only `b` has."""
+    a, b = stacks.with_stack(a, dirs), stacks.with_stack(b, dirs)
     keys = list(dict.fromkeys((*a.fields, *b.fields)))
     rows = []
     for key in keys:

@@ -32,6 +32,7 @@ def folders(dirs: Sequence[Path]) -> list[Folder]:
                 gpus=len(inside["gpus"]),
                 models=len(inside["models"]),
                 runtimes=len(inside["runtimes"]),
+                stacks=len(inside["stacks"]),
                 shadowing=tuple(f"{kind}/{name}" for kind in inside for name in sorted(inside[kind] & behind[kind])),
             )
         )

@@ -12,21 +12,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from vramplan.catalog import document, gpus, locate, models, runtimes
+from vramplan.catalog import document, gpus, locate, models, runtimes, stacks
 from vramplan.catalog.fields import ordered
 from vramplan.catalog.generations import GENERATIONS
-from vramplan.catalog.plausible import doubts_about_gpu, doubts_about_model
+from vramplan.catalog.plausible import doubts_about_gpu, doubts_about_model, doubts_about_software
 from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.results.profiles import ERROR, WARNING, Finding, Linted
 
-KindWord = Literal["gpu", "model", "runtime"]
-FOLDER_OF: dict[KindWord, locate.Kind] = {"gpu": "gpus", "model": "models", "runtime": "runtimes"}
+KindWord = Literal["gpu", "model", "runtime", "stack"]
+FOLDER_OF: dict[KindWord, locate.Kind] = {
+    "gpu": "gpus",
+    "model": "models",
+    "runtime": "runtimes",
+    "stack": "stacks",
+}
 KIND_OF: dict[str, KindWord] = {folder: kind for kind, folder in FOLDER_OF.items()}
 LOADERS: dict[KindWord, Callable[[Path], Profile]] = {
     "gpu": gpus.load_gpu_profile,
     "model": models.load_model_profile,
     "runtime": runtimes.load_runtime_profile,
+    "stack": stacks.load_stack_profile,
 }
 TODO = "TODO"  # what `profiles new` writes where a person has to
 
@@ -48,7 +54,7 @@ def lint(files: Sequence[Path], known: Sequence[Path] = ()) -> Linted:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """The files that the paths mean: themselves, a folder's own, and those of its folders gpus, models, runtimes.
+    """The files that the paths mean: themselves, a folder's own, and those of its folders of a kind.
 
     Raises InputError for a path that is not there, and for a folder in which there is no profile.
     """
@@ -113,6 +119,9 @@ def _of_file(path: Path, names: _Names) -> list[Finding]:
     if name is not None and path.parent.name in KIND_OF and locate.slug(name) != locate.slug(path.stem):
         message = f"{name!r} is not the name of the file, by which it is found"
         problems.append(_at(loaded, "name", message, f"name: {path.stem}"))
+    if profile is not None and profile.stack is not None and not names.has("stack", profile.stack):
+        hint = "a name of the folder stacks; `vramplan profiles path` lists where it is looked for"
+        problems.append(_at(loaded, "stack", f"there is no stack profile {profile.stack!r}", hint))
     found = [Finding(ERROR, problem) for problem in ordered(problems)]
     doubts: list[Problem] = []
     if profile is not None:
@@ -122,6 +131,8 @@ def _of_file(path: Path, names: _Names) -> list[Finding]:
             about = doubts_about_gpu(profile)
         elif isinstance(profile, models.ModelProfile):
             about = doubts_about_model(profile)
+        else:
+            about = doubts_about_software(profile)
         doubts += [_at_field(loaded, key, message) for key, message in about]
     return found + [Finding(WARNING, doubt) for doubt in ordered(doubts)]
 
@@ -168,6 +179,10 @@ class _Names:
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
         self._taken: dict[str, dict[str, tuple[str, str]]] = {}
+
+    def has(self, kind: KindWord, name: str) -> bool:
+        """Whether a profile of that kind has the name or the alias."""
+        return locate.slug(name) in self._of_kind(kind)
 
     def collisions(self, profile: Profile, kind: KindWord, loaded: document.Document) -> Iterator[Problem]:
         """A problem for each alias that finds another profile, or is found by another profile's name."""

@@ -8,9 +8,18 @@ from vramplan.catalog import generations
 from vramplan.catalog.generations import GENERATIONS, Range
 from vramplan.catalog.gpus import GpuProfile
 from vramplan.catalog.models import ModelProfile
+from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError
 
-GIB, GIGA, TERA = 1 << 30, 1e9, 1e12
+MIB, GIB, GIGA, TERA = 1 << 20, 1 << 30, 1e9, 1e12
+
+# Bytes that hold every published figure of the profiles several times: an upper end says that a unit is wrong.
+SOFTWARE_RANGES: dict[str, tuple[int, int]] = {
+    "context": (50 << 20, 4 << 30),
+    "context_kernels": (1 << 20, 2 << 30),
+    "process_group": (1 << 20, 8 << 30),
+    "blas_workspace": (64 << 10, 1 << 30),
+}
 
 _ABLE = {"bf16": generations.has_bf16, "flash_attention": generations.has_flash, "fp8": generations.has_fp8}
 _RATE_OF = {"bf16": "bf16_rate", "fp8": "fp8_rate"}
@@ -99,3 +108,16 @@ def doubts_about_model(profile: ModelProfile) -> Iterator[tuple[str, str]]:
         return
     if counted != declared:
         yield "parameters", f"declares {declared:,}, but the architecture has {counted:,}: a size or a switch is wrong"
+
+
+def doubts_about_software(profile: Profile) -> Iterator[tuple[str, str]]:
+    """(field, what is doubtful) for each figure of a stack or a runtime of a size that no source has."""
+    for key, field in profile.fields.items():
+        named = (
+            key if key in SOFTWARE_RANGES else next((one for one in SOFTWARE_RANGES if key.startswith(one + "_")), None)
+        )
+        if named is None or not isinstance(field.value, int):
+            continue
+        least, most = SOFTWARE_RANGES[named]
+        if not least <= field.value <= most:
+            yield key, f"{field.text} is outside of {least / MIB:g} to {most / MIB:g} MiB: is its unit right?"

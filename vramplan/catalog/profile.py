@@ -13,7 +13,7 @@ from vramplan.catalog import document
 from vramplan.catalog.fields import Fields, Sink
 
 _TOP = ("kind", "name", "title", "aliases", "note", "sources", "fields")
-_FIELD = ("value", "unit", "source", "reason", "note", "direction", "derived_from")
+_FIELD = ("value", "unit", "source", "reason", "note", "direction", "derived_from", "fitted_from")
 
 Read = Callable[[Fields, str], Any]
 """Reads one value, notes what is wrong with it, and gives None then."""
@@ -38,6 +38,7 @@ class Sourced(NamedTuple):
     note: str | None = None
     direction: str | None = None  # of a link: bidirectional_total or per_direction
     derived_from: str | None = None  # the rule, where the value is no published one
+    fitted_from: tuple[str, ...] = ()  # the published runs in sight of which it was chosen; * stands for any text
 
 
 class Profile(NamedTuple):
@@ -50,6 +51,7 @@ class Profile(NamedTuple):
     sources: dict[str, Source]
     fields: dict[str, Sourced]
     file: str
+    stack: str | None = None  # of a runtime: the profile that has what its own leaves out
 
     def value(self, field: str) -> Any:
         """The value of a field; None where it is unknown or absent."""
@@ -59,7 +61,8 @@ class Profile(NamedTuple):
 
 def read(fields: Fields, kind: str, readers: dict[str, Read]) -> Profile:
     """Read a profile; what is wrong goes to the sink of `fields`, and the result is then of no use."""
-    fields.reject_unknown(_TOP)
+    has_stack = kind == "runtime"
+    fields.reject_unknown((*_TOP, "stack") if has_stack else _TOP)
     given = fields.text("kind")
     if given is None:
         fields.problem("kind", "required key is missing", hint=f"kind: {kind}")
@@ -77,6 +80,7 @@ def read(fields: Fields, kind: str, readers: dict[str, Read]) -> Profile:
         sources=sources,
         fields=_fields(fields, sources, readers),
         file=fields.sink.file or "",
+        stack=fields.text("stack") if has_stack else None,
     )
 
 
@@ -134,6 +138,11 @@ def _sourced(field: Fields, sources: dict[str, Source], read_value: Read) -> Sou
         field.problem(None, "a value needs its source", hint="source: the id of an entry of sources")
     if not known and reason is None:
         field.problem(None, "an unknown value needs a reason", hint='{value: null, reason: "not published"}')
+    fitted_from = tuple(field.texts("fitted_from") or ())
+    if field.present("fitted_from") and not fitted_from:
+        field.problem("fitted_from", "names no run", hint="the names of published runs, or leave it out")
+    elif len(set(fitted_from)) < len(fitted_from):
+        field.problem("fitted_from", "names a run twice", hint="name each run once")
     node = field.node_of("value")
     return Sourced(
         value=value,
@@ -144,6 +153,7 @@ def _sourced(field: Fields, sources: dict[str, Source], read_value: Read) -> Sou
         note=field.prose("note"),
         direction=field.text("direction"),
         derived_from=field.prose("derived_from"),
+        fitted_from=fitted_from,
     )
 
 

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vramplan.catalog import document, locate, profile
+from vramplan.catalog import locate, profile, stacks
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog.stacks import CONTEXT, FIGURE, WORKSPACE
 from vramplan.engines import FOLDERS
 from vramplan.errors import InputError
-from vramplan.units import parse_size_bytes
 from vramplan.values.job import Assumption
 from vramplan.values.machine import ContextFigure, Runtime
 
-CONTEXT = "context_"  # context_volta, context_hopper: the exceptions, by architecture
-LOADINGS = ("lazy", "eager")
-FIGURE = re.compile(rf"context_({'|'.join(GENERATIONS)})_(\d{{1,2}}\.\d{{1,2}})_({'|'.join(LOADINGS)})")
-"""A context by architecture, version of PyTorch and loading of kernels: `context_ampere_2.1_lazy`."""
-
-WORKSPACE = "blas_workspace_"  # blas_workspace_hopper, blas_workspace_amd: exceptions, by architecture and vendor
-VENDORS = tuple(dict.fromkeys(generation.vendor for generation in GENERATIONS.values()))
 ONLY = "only_"  # only_family, only_sharding: what the framework has at all
 ONLY_KEYS = (
     *("family", "precision", "optimizer", "adapter", "quantization", "sharding", "activation_checkpointing"),
@@ -68,10 +60,6 @@ def _one_of(words: Sequence[str]) -> Read:
         return fields.word(name, words)
 
     return read
-
-
-def _context(fields: Fields, name: str) -> int | None:
-    return fields.parsed(name, lambda text: parse_size_bytes(text, rounding="up"))
 
 
 def _boolean(fields: Fields, name: str) -> bool | None:
@@ -149,11 +137,6 @@ _READERS: dict[str, Read] = {
     "optimizer_implementation": _one_of(IMPLEMENTATIONS),
     "loss": _one_of(LOSSES),
     "gradients": _one_of(GRADIENTS),
-    "context": _context,
-    "context_kernels": _context,
-    "process_group": _context,
-    "blas_workspace": _context,
-    "convolution_workspace": _context,
     "embedding_states": _one_of(EMBEDDING_STATES),
     "caching_allocator": _boolean,
     "model_code": _one_of(MODEL_CODES),
@@ -161,10 +144,9 @@ _READERS: dict[str, Read] = {
     **DEFAULTS,
     "only_one_device": _boolean,
     **{ONLY + key: _words for key in ONLY_KEYS},
-    **{CONTEXT + architecture: _context for architecture in GENERATIONS},
-    **{WORKSPACE + name: _context for name in (*GENERATIONS, *VENDORS)},
+    **stacks.READERS,
 }
-_REQUIRED = ("optimizer_implementation", "loss", "gradients", "context", "process_group")
+_REQUIRED = ("optimizer_implementation", "loss", "gradients")
 
 
 FIELDS = tuple(_READERS)
@@ -172,13 +154,11 @@ FIELDS = tuple(_READERS)
 
 
 def load_runtime_profile(path: Path | str) -> Profile:
-    """Read one runtime profile. Raises InputError with every problem of the file."""
+    """Read one runtime profile, without the fields of its stack. Raises InputError with every problem of the file."""
     fields = profile.open_profile(Path(path))
-    common = profile.read(fields, "runtime", {**_READERS, **_figures_of(fields)})
-    missing = [key for key in _REQUIRED if common.value(key) is None]
-    if missing and not fields.sink.problems:
-        fields.problem("fields", f"{', '.join(missing)} missing")
-    fields.sink.raise_all()
+    common = profile.read(fields, "runtime", {**_READERS, **stacks.figures_of(fields)})
+    own = _REQUIRED if common.stack is not None else (*_REQUIRED, *stacks.REQUIRED)
+    stacks.check_required(fields, common, own)
     return common
 
 
@@ -188,11 +168,14 @@ def list_runtimes(dirs: Sequence[Path] = ()) -> list[Profile]:
 
 
 def find_runtime_profile(name: str, dirs: Sequence[Path] = ()) -> Profile:
-    """The profile of that name, with the source of every field. Raises InputError, with near matches."""
+    """The profile of that name with the fields of its stack, each with its source.
+
+    Raises InputError, with near matches.
+    """
     found = locate.find("runtimes", name, dirs, load_runtime_profile)
     if found is None:
         raise InputError([locate.unknown("runtimes", name, dirs)._replace(key="runtime")])
-    return found
+    return stacks.with_stack(found, dirs)
 
 
 def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[Assumption, ...]]:
@@ -202,7 +185,6 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
     """
     found = find_runtime_profile(name, dirs)
     contexts = {one: found.value(CONTEXT + one) for one in GENERATIONS if found.value(CONTEXT + one) is not None}
-    figures = ((FIGURE.fullmatch(key), value.value) for key, value in found.fields.items())
     runtime = Runtime(
         name=found.name,
         title=found.title or found.name,
@@ -211,13 +193,12 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         gradients=found.value("gradients"),
         context_bytes=found.value("context"),
         context_by_architecture=contexts,
-        contexts=tuple(
-            ContextFigure(key[1], key[2], key[3], size) for key, size in figures if key is not None and size
-        ),
+        contexts=_contexts_of(found),
         context_kernels_bytes=found.value("context_kernels") or 0,
         blas_workspace_bytes=found.value("blas_workspace"),
         blas_workspace_by_architecture=_workspaces_of(found),
         process_group_bytes=found.value("process_group"),
+        **{key: found.value(key) for key in stacks.RELEASES if found.value(key) is not None},
         embedding_states=found.value("embedding_states") or "as-others",
         caches=found.value("caching_allocator") is not False,
         engine=_engine_of(found),
@@ -236,18 +217,24 @@ def _engine_of(found: Profile) -> str:
     return named or (found.name if found.name in FOLDERS else "transformers")
 
 
+def with_contexts(runtime: Runtime, dirs: Sequence[Path] = ()) -> Runtime:
+    """The runtime with the contexts by version of the default stack. Raises InputError where that stack is broken."""
+    stack = stacks.find_stack_profile(stacks.DEFAULT, dirs)
+    kernels = stack.value("context_kernels") or 0
+    return runtime._replace(contexts=_contexts_of(stack), context_kernels_bytes=kernels)
+
+
+def _contexts_of(found: Profile) -> tuple[ContextFigure, ...]:
+    """The contexts of a profile by architecture, version and loading, in its order."""
+    figures = ((FIGURE.fullmatch(key), value.value) for key, value in found.fields.items())
+    return tuple(ContextFigure(key[1], key[2], key[3], size) for key, size in figures if key is not None and size)
+
+
 def _workspaces_of(found: Profile) -> dict[str, int | None]:
     """What a profile has of an architecture, or else of its vendor; None: it says that nobody knows."""
     both = {one: (WORKSPACE + one, WORKSPACE + generation.vendor) for one, generation in GENERATIONS.items()}
     known = {one: next((key for key in keys if key in found.fields), None) for one, keys in both.items()}
     return {one: found.value(key) for one, key in known.items() if key is not None}
-
-
-def _figures_of(fields: Fields) -> dict[str, Read]:
-    """The readers of the contexts by version that a profile has; there are too many to name them all."""
-    table = fields.node_of("fields")
-    names = table.entries if isinstance(table, document.Mapping) else ()
-    return {name: _context for name in names if FIGURE.fullmatch(name)}
 
 
 def _given(found: Profile, keys: dict[str, Read]) -> dict[str, Any]:

@@ -54,7 +54,16 @@ _EXAMPLES: dict[KindWord, tuple[tuple[str, str], ...]] = {
         ("optimizer_implementation", "fused, foreach or for-loop: what Adam and AdamW are where a job says nothing"),
         ("loss", "causal-lm-fp32: the loss of a language model casts its logits to fp32"),
         ("gradients", "set-to-none, or persistent for buffers that stay"),
-        ("context", "size of the CUDA context, as in 0.6 GiB"),
+        (
+            "context",
+            "size of the CUDA context, as in 0.6 GiB; with `stack: pytorch` what the stack has may be left out",
+        ),
+        ("process_group", "what a communicator of NCCL holds on each device, as in 1.45 GiB; the same"),
+    ),
+    "stack": (
+        ("context", "size of the CUDA context, as in 0.6 GiB; context_hopper and so on where an architecture differs"),
+        ("process_group", "what a communicator of NCCL holds on each device, as in 1.45 GiB"),
+        ("blas_workspace", "what each handle of cuBLAS has in the allocator, as in 8320 KiB"),
     ),
 }
 _UNITS = {
@@ -154,6 +163,8 @@ def _copy(kind: KindWord, name: str, source: Profile) -> Iterator[str]:
     yield "aliases: []  # other names that find it; they must be nobody else's"
     if source.note:
         yield f"# note: {_scalar(source.note)}"
+    if source.stack is not None:
+        yield f"stack: {_scalar(source.stack)}"
     yield "sources:"
     for key, one in source.sources.items():
         yield f"  {_scalar(key)}:"
@@ -173,12 +184,14 @@ def _parts(field: Sourced) -> Iterator[str]:
         word = getattr(field, key)
         if word is not None:
             yield f"{key}: {_scalar(word)}"
+    if field.fitted_from:
+        yield f"fitted_from: {json.dumps(field.fitted_from, ensure_ascii=False)}"
 
 
 def _value(field: Sourced) -> str:
     if field.value is None:
         return "null"
-    if isinstance(field.value, tuple):
+    if isinstance(field.value, tuple) and field.text is None:
         return json.dumps(field.value)
     written = field.text or str(field.value)
     return written if isinstance(field.value, (bool, int, float)) else _scalar(written)

@@ -170,7 +170,10 @@ def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: b
         source = profile.sources.get(field.source)
         value = (
             field.text
-            if field.unit is None and isinstance(field.value, (int, float)) and not isinstance(field.value, bool)
+            if field.unit is None
+            and isinstance(field.value, (int, float, tuple))
+            and field.text is not None
+            and not isinstance(field.value, bool)
             else field.value
         )
         fields.append(
@@ -181,8 +184,12 @@ def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: b
                 source=None if source is None else SourceRow(title=source.title, url=source.url, date=source.accessed),
                 reason=field.reason,
                 note=field.note,
+                fitted_from=field.fitted_from,
             )
         )
+    notes: tuple[str, ...] = (profile.note,) if profile.note else ()
+    if profile.stack is not None:
+        notes += (f"its software stack is {profile.stack}: `vramplan profiles show {profile.stack} --kind stack`",)
     view = ProfileView(
         kind=kind,
         name=profile.name,
@@ -190,7 +197,7 @@ def _show(kind: str, profile: Any, output_format: str, key: str | None, quiet: b
         title=profile.title,
         aliases=profile.aliases,
         file=_file_of(profile.file),
-        notes=(profile.note,) if profile.note else (),
+        notes=notes,
     )
 
     emit("profile", view, to)

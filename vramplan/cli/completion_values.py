@@ -40,6 +40,10 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
         yield from _profiles(line.path[0], line, current)
         if parameter.param_type_name == "argument":
             yield Word(FILES)
+    elif line.path == ("profiles", "show") and name == "name":
+        for kind in _KINDS:
+            yield from _profiles(f"{kind}s", line, current)
+        yield Word(FILES)
     elif name in ("a", "b", "source") and line.path[0] == "profiles":
         kinds = [f"{kind}s" for kind in line.arguments[:1] if kind in _KINDS] if name == "source" else []
         for kind in kinds or [f"{kind}s" for kind in _KINDS]:
@@ -133,7 +137,7 @@ def _targets(line: Line, current: str) -> Iterator[Word]:
 # Profiles, by their files
 
 
-_KINDS = ("gpu", "model", "runtime")
+_KINDS = ("gpu", "model", "runtime", "stack")
 _TITLE = re.compile(r"^\s*[\"']?title[\"']?:\s*[\"']?(.*?)[\"']?,?\s*$", re.MULTILINE)
 
 

@@ -11,12 +11,12 @@ from vramplan.cli.options import Format, Print, Profiles, Quiet
 
 profiles = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 
-KINDS = ("gpu", "model", "runtime")
+KINDS = ("gpu", "model", "runtime", "stack")
 
 
 @profiles.callback()
 def root() -> None:
-    """Check the profiles of GPUs, models and runtimes, begin a new one, compare two, and see where they come from.
+    """Check the profiles of GPUs, models, runtimes and stacks, begin a new one, compare two, see where they come from.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def lint(
 
 @profiles.command()
 def new(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="gpu, model or runtime.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="gpu, model, runtime or stack.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called; also the name of the file.")],
     source: Annotated[
         str | None, typer.Option("--from", metavar="PROFILE", help="Fill it in with a copy of this profile.")
@@ -142,9 +142,39 @@ def diff(
     else:
         kind, left = compare.find(a, folders)
         other, right = compare.find(b, folders)
+        if other != kind and "stack" in (kind, other):  # a runtime may have the name of its stack
+            kind, left, other, right = _alike(compare, a, b, folders) or (kind, left, other, right)
         if kind != other:
             raise UsageError(f"{a} is a {kind} and {b} is a {other}", key="B", hint="compare two of one kind")
-    emit("profile-diff", compare.diff(kind, left, right), to)
+    emit("profile-diff", compare.diff(kind, left, right, folders), to)
+
+
+@profiles.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A profile name, an alias or a file.")],
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="KIND", help="gpu, model, runtime or stack, where two have the name."),
+    ] = None,
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show one profile of any kind: every field with its source, and the runs in sight of which it was chosen.
+
+    \b
+    Examples:
+      vramplan profiles show v100
+      vramplan profiles show pytorch --kind stack
+    """
+    from vramplan.catalog.diff import find
+    from vramplan.catalog.stacks import with_stack
+    from vramplan.cli.catalogue import _show
+
+    folders = _folders(profiles)
+    found, profile = find(name, folders, None if kind is None else _kind(kind, "--kind"))
+    _show(found, with_stack(profile, folders), output_format, key, quiet)
 
 
 @profiles.command()
@@ -174,11 +204,21 @@ def _folders(profiles: list[str] | None) -> tuple[Path, ...]:
     return check_profile_dirs(Path(folder) for folder in profiles or ())
 
 
-def _kind(word: str) -> Any:
+def _alike(compare: Any, a: str, b: str, folders: tuple[Path, ...]) -> tuple[Any, Any, Any, Any] | None:
+    """Both as stacks; None where one of them is none."""
+    from vramplan.errors import InputError
+
+    try:
+        return *compare.find(a, folders, "stack"), *compare.find(b, folders, "stack")
+    except InputError:
+        return None
+
+
+def _kind(word: str, key: str = "KIND") -> Any:
     from vramplan.errors import UsageError, near_matches
 
     kind = word.lower().removesuffix("s")  # the folders are called gpus and models
     if kind not in KINDS:
         known = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
-        raise UsageError(f"{word!r} is no kind of profile", key="KIND", hint=near_matches(word, KINDS) or known)
+        raise UsageError(f"{word!r} is no kind of profile", key=key, hint=near_matches(word, KINDS) or known)
     return kind

@@ -48,6 +48,10 @@ class Catalog:
         """`runtimes.find_runtime`, and what is to be told of where it was found."""
         return self._once(self._runtimes, name, lambda: runtimes.find_runtime(name, self.dirs))
 
+    def with_contexts(self, runtime: Runtime) -> Runtime:
+        """The runtime with the contexts by version of the stack `pytorch`, where neither it nor its stack has any."""
+        return runtime if runtime.contexts else runtimes.with_contexts(runtime, self.dirs)
+
     def label(self, name: str) -> tuple[Gpu | None, Told]:
         """`gpus.match_gpu` as a `spec.Gpu`, and what is to be told of where it was found."""
 

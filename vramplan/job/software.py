@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from vramplan.values.machine import ContextFigure, Gpu, Runtime
 
 LAZY, EAGER = "lazy", "eager"
-LAZY_SINCE = (1, 13)
-WORKSPACES_SINCE = (2, 0)
 LAST_OF_1 = 13  # 2.0 came after 1.13
-FIGURES = "pytorch"  # the runtime whose profile has the contexts by version, whatever trains with it
 
 Version = tuple[int, int]
 
@@ -53,17 +50,18 @@ def with_software(resolver: Resolver, runtime: Runtime, gpu: Gpu) -> Runtime:
         message = f"no source says what a context takes on {gpu.architecture}, by version"
         fields.refuse(key, message, hint="leave it out for the figure of the runtime's profile")
         return runtime
-    if raw.cuda_module_loading == LAZY and version is not None and version < LAZY_SINCE:
+    if raw.cuda_module_loading == LAZY and version is not None and version < runtime.lazy_loading_since:
         message = f"lazy loading needs CUDA 11.7, and PyTorch {raw.pytorch_version} was built with an older one"
         fields.refuse("cuda_module_loading", message, hint="eager, or pytorch_version 1.13 or later")
         return runtime
     if raw.cuda_module_loading is None:
         assert version is not None
-        lazy = version >= LAZY_SINCE
+        lazy = version >= runtime.lazy_loading_since
         raw.cuda_module_loading = LAZY if lazy else EAGER
-        why = "PyTorch's default since 1.13" if lazy else "lazy loading came with PyTorch 1.13"
+        since = ".".join(map(str, runtime.lazy_loading_since))
+        why = f"PyTorch's default since {since}" if lazy else f"lazy loading came with PyTorch {since}"
         resolver.assume("cuda_module_loading", raw.cuda_module_loading, why)
-    source = runtime if runtime.contexts else resolver.catalog.runtime(FIGURES)[0]
+    source = resolver.catalog.with_contexts(runtime)
     found = nearest_figure(source.contexts, raw.cuda_module_loading, version, gpu.architecture)
     if found is None:
         message = f"the runtime's profile has no context with {raw.cuda_module_loading} loading"
@@ -72,7 +70,7 @@ def with_software(resolver: Resolver, runtime: Runtime, gpu: Gpu) -> Runtime:
     size, basis = _size(source, found)
     _tell(resolver, found, size, gpu.architecture)
     runtime = runtime._replace(context_bytes=size, context_by_architecture={}, context_basis=basis)
-    if version is not None and version < WORKSPACES_SINCE:
+    if version is not None and version < runtime.workspaces_since:
         runtime = runtime._replace(blas_workspace_bytes=0, blas_workspace_by_architecture={})
     return runtime
 

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vramplan.planner.bands import PLAIN, Margin
+from vramplan.planner.bands import PLAIN, RESERVED_ESTIMATED, Fitted, Margin
 
 # Reserved over allocated in published runs: +1.6 and +13 % (NVIDIA/Megatron-LM issues 965 and 5662), +4 to +17 %
 # (KellerJordan/modded-nanogpt logs), +0.3 to +0.4 % at an out-of-memory (tatsu-lab/stanford_alpaca issues 189, 218).
 RESERVED_PERCENT = 104
+FITTED_FROM = (
+    Fitted(
+        "RESERVED_PERCENT",
+        RESERVED_ESTIMATED,
+        (
+            *("NVIDIA/Megatron-LM issue 965", "NVIDIA/Megatron-LM issue 5662", "KellerJordan/modded-nanogpt logs"),
+            *("alpaca-189-*", "alpaca-218-*"),
+        ),
+    ),
+)
 
 # Without a caching allocator what is reserved is what was asked for. Above it is the workspace of cuDNN's attention,
 # which depends on the card and is made in the first step: "by default, cuDNN uses up to 256MiB" (llmc/cudnn_att.cpp).

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
 
 
-GRADIENTS_SET_TO_NONE = (2, 0)  # of PyTorch: zero_grad's default from then on
-
-
 class Limits(NamedTuple):
     """Largest allocated bytes for which a figure is within the usable capacity."""
 
@@ -358,7 +355,7 @@ def keeps_zeroed_gradients(job: Job) -> bool:
     Source: torch/nn/modules/module.py and torch/optim/optimizer.py of 1.13, zero_grad(set_to_none=False).
     """
     release = release_of(job)
-    return release is not None and release < GRADIENTS_SET_TO_NONE and job.sharding is None
+    return release is not None and release < job.runtime.gradients_set_to_none_since and job.sharding is None
 
 
 def loss_of(job: Job) -> str:

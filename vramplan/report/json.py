@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them
 
 SCHEMAS = (
     *("fit", "check", "validate", "gpus", "models", "gpu-profile", "model-profile", "error"),
-    *("runtimes", "runtime-profile"),
+    *("runtimes", "runtime-profile", "stack-profile"),
     *("profile-lint", "profile-new", "profile-diff", "profile-path"),
     "checkpoints",
     "explain",
@@ -256,10 +256,11 @@ def _stats(stats: ErrorStats) -> dict[str, Any]:
 
 def _field(row: FieldRow) -> dict[str, Any]:
     source = row.source
-    return {
+    found = {
         "value": row.value,
         "unit": row.unit,
         "source": None if source is None else {"title": source.title, "url": source.url, "date": source.date},
         "reason": row.reason,
         "note": row.note,
     }
+    return found | {"fitted_from": list(row.fitted_from)} if row.fitted_from else found

@@ -194,6 +194,8 @@ def _field(row: FieldRow, column: int, width: int) -> list[Line]:
         below.append(row.reason)
     if row.note:
         below.append(row.note)
+    if row.fitted_from:
+        below.append(f"chosen in sight of published runs: {', '.join(row.fitted_from)}")
     if row.source is not None:
         below.append(", ".join(part for part in (row.source.title, row.source.date) if part))
         below.append(row.source.url or "")

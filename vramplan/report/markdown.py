@@ -174,6 +174,8 @@ def render_profile(view: ProfileView) -> str:
         reason = row.reason if row.value is None else None
         source = [] if row.source is None else [row.source.title, row.source.date, row.source.url]
         said = [", ".join(text(part) for part in source if part), *(text(part) for part in (reason, row.note) if part)]
+        if row.fitted_from:
+            said.append(text(f"chosen in sight of published runs: {', '.join(row.fitted_from)}"))
         cells.append([text(row.key), text(value), "; ".join(part for part in said if part)])
     return page([[title], [f"- {key}: {text(fact)}" for key, fact in facts if fact], table(_PROFILE, cells)])
 

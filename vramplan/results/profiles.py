@@ -30,7 +30,7 @@ class Linted(NamedTuple):
 class NewProfile(NamedTuple):
     """A file that was written, and what is left to do in it."""
 
-    kind: str  # gpu | model | runtime
+    kind: str  # gpu | model | runtime | stack
     name: str
     file: str | None  # None: it went to standard output
     copied_from: str | None
@@ -72,7 +72,7 @@ class DiffSide(NamedTuple):
 class ProfileDiff(NamedTuple):
     """Two profiles of one kind, field by field."""
 
-    kind: str  # gpu | model | runtime
+    kind: str  # gpu | model | runtime | stack
     a: DiffSide
     b: DiffSide
     rows: tuple[DiffRow, ...]
@@ -87,4 +87,5 @@ class Folder(NamedTuple):
     gpus: int
     models: int
     runtimes: int
+    stacks: int
     shadowing: tuple[str, ...]

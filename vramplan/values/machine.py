@@ -35,7 +35,7 @@ class ContextFigure(NamedTuple):
 class Runtime(NamedTuple):
     """A training framework as a policy: what it does where the model and the job leave it open.
 
-    Its figures are read from `profiles/runtimes/`, each with a source.
+    Its figures are read from `profiles/runtimes/` and `profiles/stacks/`, each with a source.
     """
 
     name: str
@@ -51,6 +51,10 @@ class Runtime(NamedTuple):
     blas_workspace_bytes: int | None = None  # of each thread that multiplies, in the allocator; None: not known
     blas_workspace_by_architecture: Mapping[str, int | None] = MappingProxyType({})
     process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
+    # releases of PyTorch, from which on
+    lazy_loading_since: tuple[int, int] = (1, 13)  # it asks CUDA to load kernels when they are first used
+    workspaces_since: tuple[int, int] = (2, 0)  # the workspaces of cuBLAS are in the caching allocator
+    gradients_set_to_none_since: tuple[int, int] = (2, 0)  # zero_grad frees gradients unless it is told not to
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own
     caches: bool = True  # whether an allocator keeps what is freed; else everything is allocated once

@@ -1,8 +1,8 @@
 """What several answers of one process have in common is worked out once, while a session lasts.
 
-A session is a value that somebody opens: `check` and `validate` for their file, a Python program for its calls, the test
-suite for its tests. What is remembered is a function of its key alone, so an answer is the same with a session, warm or
-fresh, and without one. A thread has the session that it opened itself.
+A session is a value that somebody opens: `check` and `validate` for their file, a Python program for its calls, and the
+test suite for its tests. What is remembered is a function of its key alone, so an answer is the same with a session, warm
+or fresh, and without one. A thread has the session that it opened itself.
 """
 
 from __future__ import annotations

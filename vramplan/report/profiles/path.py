@@ -14,7 +14,7 @@ from vramplan.report.markdown import text as literal
 from vramplan.results.document import SCHEMA_VERSION
 from vramplan.results.profiles import Folder
 
-KEYS = ("path", "named_by", "exists", "gpus", "models", "runtimes", "shadowing")
+KEYS = ("path", "named_by", "exists", "gpus", "models", "runtimes", "stacks", "shadowing")
 
 
 def document(answer: Sequence[Folder]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def text(answer: Sequence[Folder], *, width: int | None) -> list[Line]:
     cells: list[list[Cell]] = [
         [
             folder.named_by,
-            *(str(number) if folder.exists else "-" for number in (folder.gpus, folder.models, folder.runtimes)),
+            *(str(number) if folder.exists else "-" for number in _counts(folder)),
             Span(folder.path, "strong" if folder.exists else "muted"),
         ]
         for folder in answer
@@ -37,6 +37,7 @@ def text(answer: Sequence[Folder], *, width: int | None) -> list[Line]:
         Column("gpus", right=True),
         Column("models", right=True),
         Column("runtimes", right=True),
+        Column("stacks", right=True),
         Column("folder", fluid=True),
     ]
     lines = table(columns, cells, width, indent=0)
@@ -58,12 +59,16 @@ def markdown(answer: Sequence[Folder]) -> str:
         [
             literal(folder.path) + ("" if folder.exists else " (not there)"),
             literal(folder.named_by),
-            *map(str, (folder.gpus, folder.models, folder.runtimes)),
+            *map(str, _counts(folder)),
             literal(", ".join(folder.shadowing)),
         ]
         for folder in answer
     ]
-    return page([grid(("folder", "named by", "gpus:", "models:", "runtimes:", "shadows"), cells)])
+    return page([grid(("folder", "named by", "gpus:", "models:", "runtimes:", "stacks:", "shadows"), cells)])
+
+
+def _counts(folder: Folder) -> tuple[int, ...]:
+    return folder.gpus, folder.models, folder.runtimes, folder.stacks
 
 
 def _folder(folder: Folder) -> dict[str, Any]:

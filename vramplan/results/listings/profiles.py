@@ -76,13 +76,14 @@ class FieldRow:
     source: SourceRow | None = None
     reason: str | None = None
     note: str | None = None
+    fitted_from: tuple[str, ...] = ()  # published runs in sight of which the value was chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileView:
     """A whole profile for `show`."""
 
-    kind: str  # gpu | model
+    kind: str  # gpu | model | runtime | stack
     name: str
     fields: tuple[FieldRow, ...]
     title: str | None = None
