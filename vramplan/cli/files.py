@@ -87,7 +87,7 @@ def validate(
 
     to = output(output_format, key, quiet)
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles, _settings(allocator)):
+    for entry, outcome in _outcomes(file, jobs, profiles, _settings(allocator), plans=False):
         if isinstance(outcome, list):
             rows.append(
                 ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
@@ -116,36 +116,36 @@ def _outcomes(
     wanted: list[str] | None,
     profiles: list[str] | None,
     allocator: Settings | None = None,
+    *,
+    plans: bool = True,
 ) -> Any:
     """(entry, result or problems) for every selected job, in the order of the file.
 
-    `allocator` is for the jobs that leave it to an estimate. There are no remedies and no alternatives: whoever has many
-    jobs asks for the verdict of each.
+    `allocator` is for the jobs that leave it to an estimate. Without `plans` there are no remedies, and no alternatives
+    to pinned checkpoints.
     """
     from vramplan.answers.fit import answer, describe
     from vramplan.errors import InputError
     from vramplan.job import read_job_file
     from vramplan.planner.decision import decide
     from vramplan.values.job import Job
-    from vramplan.values.session import Session
 
     folders = [Path(folder) for folder in profiles or ()]
-    with Session():
-        for entry in _selected(read_job_file(file, folders), wanted):
-            if entry.job is None:
-                yield entry, list(entry.problems)
-                continue
-            job = entry.job
-            if allocator is not None and isinstance(job, Job) and job.allocator is None:
-                job = job._replace(allocator=allocator)
-            try:
-                if isinstance(job, Job):
-                    yield entry, describe(decide(job, whole_ladder=False), with_remedies=False)
-                else:
-                    yield entry, answer(job)
-            except InputError as error:
-                place = {"file": None if file == "-" else file, "line": entry.line}
-                yield entry, [p._replace(**place) if p.file is None else p for p in error.problems]
+    for entry in _selected(read_job_file(file, folders), wanted):
+        if entry.job is None:
+            yield entry, list(entry.problems)
+            continue
+        job = entry.job
+        if allocator is not None and isinstance(job, Job) and job.allocator is None:
+            job = job._replace(allocator=allocator)
+        try:
+            if plans or not isinstance(job, Job):
+                yield entry, answer(job)
+            else:
+                yield entry, describe(decide(job, whole_ladder=False), with_remedies=False)
+        except InputError as error:
+            place = {"file": None if file == "-" else file, "line": entry.line}
+            yield entry, [p._replace(**place) if p.file is None else p for p in error.problems]
 
 
 def _selected(entries: list[Any], wanted: list[str] | None) -> list[Any]:

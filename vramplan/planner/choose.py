@@ -37,8 +37,7 @@ class Choice(NamedTuple):
 def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
     """Climb the ladder: the first strategy that fits, else the first that is tight, else the smallest peak.
 
-    Without the `whole_ladder` a job that pins a strategy is judged at that alone, and another one climbs no higher than
-    to the first strategy that fits.
+    Without the `whole_ladder` a job that pins a strategy is judged at that alone.
     """
     accumulation = Accumulation(
         micro=job.micro_batch_size,
@@ -53,21 +52,12 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
     names = rows if pinned is None or pinned in rows else (*rows, pinned)
     if pinned is not None and not whole_ladder:
         names = (pinned,)
-    ladder = _ladder(judge, accumulation, names, climbs_on=whole_ladder or pinned is not None)
+    ladder = tuple(best_rung(judge, accumulation, name) for name in names)
     if judge.simulates:
         from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
 
         return settled(judge, accumulation, ladder, pinned)
     return climb(accumulation, ladder, pinned)
-
-
-def _ladder(judge: Judge, accumulation: Accumulation, names: tuple[str, ...], *, climbs_on: bool) -> tuple[Rung, ...]:
-    found = []
-    for name in names:
-        found.append(best_rung(judge, accumulation, name))
-        if found[-1].verdict == FITS and not (climbs_on or judge.simulates):
-            break
-    return tuple(found)
 
 
 def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:

@@ -21,7 +21,7 @@ from vramplan.replay.envelope import Envelope
 from vramplan.replay.models import compiles_blocks, no_checkpointing, takes_one
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, Segment
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replayed
+from vramplan.replay.step import Setup, replay
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.values.job import Job, shares_weights, trains_all
 from vramplan.values.parallel import MOST_GRADIENTS
@@ -87,7 +87,7 @@ class Judge:
         key = (strategy, accumulates, one, stage)
         found = self._records.get(key)
         if found is None:
-            found = self._records[key] = replayed(self.setup(strategy, accumulates, stage), 1 if one else 2)
+            found = self._records[key] = replay(self.setup(strategy, accumulates, stage), batch=1 if one else 2)
         return found
 
     @property

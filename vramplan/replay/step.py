@@ -25,7 +25,6 @@ from vramplan.replay.tensors import Parameter, Tensor
 from vramplan.values.job import Adapter
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, Sharded, Split
-from vramplan.values.session import once
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
@@ -105,11 +104,6 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
     finally:
         if enabled:
             gc.enable()
-
-
-def replayed(setup: Setup, batch: int) -> Record:
-    """The same on a tape of its own; within a session each iteration is replayed once."""
-    return once("replay", (setup, batch), lambda: replay(setup, batch=batch))
 
 
 def tape_for(setup: Setup, batch: int, *, direct: bool = False) -> Tape:
