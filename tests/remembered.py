@@ -19,7 +19,7 @@ from typing import Any
 
 from vramplan.catalog import document, gpus, locate, models
 from vramplan.cli import commands
-from vramplan.planner import judge, placements, reserving
+from vramplan.planner import replays, reserving
 
 SHIPPED = Path(__file__).resolve().parents[1] / "profiles"
 PREFIX = f"{SHIPPED}{os.sep}"
@@ -78,5 +78,5 @@ def install() -> None:
     gpus.load_gpu_profile = of_files(gpus.load_gpu_profile)
     models.load_model_profile = of_files(models.load_model_profile)
     commands.build = cache(commands.build)
-    judge.replay = placements.replay = of_setups(judge.replay, 256)
+    replays.replay = of_setups(replays.replay, 256)
     reserving.reservation_of = of_setups(reserving.reservation_of, 64)

@@ -11,7 +11,7 @@ from tests.remembered import SHIPPED
 from vramplan.answers.fit import answer
 from vramplan.catalog import document, gpus, locate, models
 from vramplan.job import build_job
-from vramplan.planner import judge, placements, reserving
+from vramplan.planner import replays, reserving
 
 FILES = sorted(SHIPPED.rglob("*.yaml"))[::12]
 JOBS = (
@@ -60,6 +60,6 @@ def test_what_a_person_writes_is_read_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keys", JOBS, ids=str)
 def test_an_answer_is_that_of_replays_made_anew(keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     remembered = [answer(build_job(keys)) for _ in range(2)]
-    for room, name in ((judge, "replay"), (placements, "replay"), (reserving, "reservation_of")):
+    for room, name in ((replays, "replay"), (reserving, "reservation_of")):
         monkeypatch.setattr(room, name, getattr(room, name).__wrapped__)
     assert remembered == [answer(build_job(keys))] * 2

@@ -15,6 +15,7 @@ from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import Rung
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.judge import Judge
+from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.record import Record
 from vramplan.results import (
@@ -53,24 +54,27 @@ def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
         return []
 
 
-def answer(job: AnyJob, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
+def answer(
+    job: AnyJob, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus, replays: Replays | None = None
+) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
-    `larger_gpus` gives the known cards; it is called only on a no.
+    `larger_gpus` gives the known cards; it is called only on a no. `replays`: those of the answers before it, which
+    are not made again (`vramplan.answers.session.Session` keeps them).
     """
     if isinstance(job, TextbookJob):
-        return _by_textbook(job)
-    return describe(decide(job), larger_gpus)
+        return _by_textbook(job, replays)
+    return describe(decide(job, replays), larger_gpus)
 
 
-def _by_textbook(job: TextbookJob) -> FitResult:
+def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
     from vramplan.planner import textbook  # only these jobs pay for it
 
     decision = textbook.decide(job)
     rung = decision.rung
     result = textbook.describe(decision, job_to_dict(decision.judged), _flags(rung.schedule, rung.strategy))
     if job.replay is not None:
-        replayed = Judge(job.replay).footprint(rung.strategy, rung.schedule).allocated
+        replayed = Judge(job.replay, replays).footprint(rung.strategy, rung.schedule).allocated
         distance = textbook.distance(decision, job.replay.attention, replayed)
         result = result._replace(warnings=(result.warnings[0], distance, *result.warnings[1:]))
     return _sealed(result._replace(advice=_advice(job, rung.schedule, job.model.shape)))

@@ -5,20 +5,21 @@ from __future__ import annotations
 from math import ceil
 
 from vramplan.exit_codes import ExitCode
-from vramplan.results import DOES_NOT_FIT, FITS, TEXTBOOK_PHASE, TIGHT, FitResult
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
+from vramplan.results.figures import Figures
 from vramplan.results.listings import CheckRow
-from vramplan.values.textbook import AnyJob
+from vramplan.values.textbook import AnyJob, TextbookJob
 
 
-def gate(result: FitResult, job: AnyJob, *, strict: bool) -> CheckRow:
+def gate(result: FitResult | Figures, job: AnyJob, *, strict: bool) -> CheckRow:
     """Judge a result against `expect` and `max_utilization` (docs/job-format.md, "Gates")."""
     passed, code, reasons = _judge(result, job, strict)
-    if result.peak.phase == TEXTBOOK_PHASE:
+    if isinstance(job, TextbookJob):
         reasons.append("textbook figures, not a prediction")
     return CheckRow(name=job.name, result=result, passed=passed, exit_code=code, reasons=tuple(reasons))
 
 
-def _judge(result: FitResult, job: AnyJob, strict: bool) -> tuple[bool, int, list[str]]:
+def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool, int, list[str]]:
     verdict = result.verdict
     if job.expect != FITS:
         if verdict == job.expect:

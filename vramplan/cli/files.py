@@ -10,7 +10,13 @@ import typer
 from vramplan.cli.options import Allocator, File, Format, GateFormat, Jobs, Print, Profiles, Quiet, Strict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vramplan.answers.session import Session
     from vramplan.values.allocator import Settings
+    from vramplan.values.textbook import AnyJob
+
+FIGURES_ALONE = ("text", "markdown", "junit", "github")  # formats of check that show figures and reasons
 
 
 def check(
@@ -37,13 +43,15 @@ def check(
     from dataclasses import replace
 
     from vramplan.answers.gate import exit_code, gate
+    from vramplan.answers.session import Session
     from vramplan.cli.output import GATE_FORMATS, emit, output
     from vramplan.exit_codes import ExitCode
     from vramplan.results.listings import CheckRow
 
     to = output(output_format, key, quiet, GATE_FORMATS)
+    shows_figures = quiet or (key is None and output_format in FIGURES_ALONE)
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles):
+    for entry, outcome in _outcomes(file, jobs, profiles, Session.figures if shows_figures else Session.answer):
         if isinstance(outcome, list):
             row = CheckRow(
                 name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome)
@@ -80,6 +88,7 @@ def validate(
     Exit codes: 0 all were computed, 2 bad input or a case that cannot be
     computed.
     """
+    from vramplan.answers.session import Session
     from vramplan.answers.validation import compare
     from vramplan.cli.output import emit, output
     from vramplan.exit_codes import ExitCode
@@ -87,7 +96,7 @@ def validate(
 
     to = output(output_format, key, quiet)
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles, _settings(allocator), plans=False):
+    for entry, outcome in _outcomes(file, jobs, profiles, Session.compared, _settings(allocator)):
         if isinstance(outcome, list):
             rows.append(
                 ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
@@ -115,37 +124,41 @@ def _outcomes(
     file: str,
     wanted: list[str] | None,
     profiles: list[str] | None,
+    ask: Callable[[Session, AnyJob], Any],
     allocator: Settings | None = None,
-    *,
-    plans: bool = True,
-) -> Any:
+) -> Iterator[tuple[Any, Any]]:
     """(entry, result or problems) for every selected job, in the order of the file.
 
-    `allocator` is for the jobs that leave it to an estimate. Without `plans` there are no remedies, and no alternatives
-    to pinned checkpoints.
+    `ask` is the question to the session that answers. `allocator` is for the jobs that leave it to an estimate. The
+    jobs of one model are answered together, as they share replays, of which a session keeps a few.
     """
-    from vramplan.answers.fit import answer, describe
+    from vramplan.answers.session import Session
     from vramplan.errors import InputError
     from vramplan.job import read_job_file
-    from vramplan.planner.decision import decide
     from vramplan.values.job import Job
 
     folders = [Path(folder) for folder in profiles or ()]
-    for entry in _selected(read_job_file(file, folders), wanted):
+    entries = _selected(read_job_file(file, folders), wanted)
+    outcomes: dict[int, Any] = {}
+    session = Session()
+    groups: dict[str, list[int]] = {}
+    for place, entry in enumerate(entries):
+        groups.setdefault("" if entry.job is None else entry.job.model.name, []).append(place)
+    for place in (one for group in groups.values() for one in group):
+        entry = entries[place]
         if entry.job is None:
-            yield entry, list(entry.problems)
+            outcomes[place] = list(entry.problems)
             continue
         job = entry.job
         if allocator is not None and isinstance(job, Job) and job.allocator is None:
             job = job._replace(allocator=allocator)
         try:
-            if plans or not isinstance(job, Job):
-                yield entry, answer(job)
-            else:
-                yield entry, describe(decide(job, whole_ladder=False), with_remedies=False)
+            outcomes[place] = ask(session, job)
         except InputError as error:
-            place = {"file": None if file == "-" else file, "line": entry.line}
-            yield entry, [p._replace(**place) if p.file is None else p for p in error.problems]
+            where = {"file": None if file == "-" else file, "line": entry.line}
+            outcomes[place] = [p._replace(**where) if p.file is None else p for p in error.problems]
+    for place, entry in enumerate(entries):
+        yield entry, outcomes[place]
 
 
 def _selected(entries: list[Any], wanted: list[str] | None) -> list[Any]:

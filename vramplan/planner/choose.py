@@ -39,14 +39,7 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
 
     Without the `whole_ladder` a job that pins a strategy is judged at that alone.
     """
-    accumulation = Accumulation(
-        micro=job.micro_batch_size,
-        steps=job.gradient_accumulation_steps,
-        global_batch=job.global_batch_size or None,
-        given=job.global_batch_given,
-        data=job.data_parallel_size,
-        multiple=steps_multiple(job),
-    )
+    accumulation = accumulation_of(job)
     pinned = job.activation_checkpointing
     rows = strategies_of(job)
     names = rows if pinned is None or pinned in rows else (*rows, pinned)
@@ -58,6 +51,18 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
 
         return settled(judge, accumulation, ladder, pinned)
     return climb(accumulation, ladder, pinned)
+
+
+def accumulation_of(job: Job) -> Accumulation:
+    """The schedules that a job leaves open. Raises UsageError if its batch keys contradict each other."""
+    return Accumulation(
+        micro=job.micro_batch_size,
+        steps=job.gradient_accumulation_steps,
+        global_batch=job.global_batch_size or None,
+        given=job.global_batch_given,
+        data=job.data_parallel_size,
+        multiple=steps_multiple(job),
+    )
 
 
 def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:
@@ -93,15 +98,22 @@ def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
         return _piped_rung(judge, accumulation, strategy)
     if strategy == OPTIMAL:
         return _placed_rung(judge, accumulation)
-    schedule = (
-        largest_schedule_within(judge, accumulation, strategy, judge.limits.high)
-        or largest_schedule_within(judge, accumulation, strategy, judge.limits.low, short=True)
-        or accumulation.smallest()
-    )
+    schedule = best_schedule(judge, accumulation, strategy)
     peak = judge.footprint(strategy, schedule)
     verdict = judge.verdict_at(strategy, schedule, peak)
     largest = judge.largest_micro_batch(strategy, schedule.accumulates, judge.limits.device)
     return Rung(strategy, schedule, peak, verdict, largest, strategy)
+
+
+def best_schedule(judge: Judge, accumulation: Accumulation, strategy: str) -> Schedule:
+    """The exact schedule with the largest micro-batch that fits, else that is tight, else with the smallest one."""
+    if accumulation.micro is not None:
+        return accumulation.smallest()  # there is no other
+    return (
+        largest_schedule_within(judge, accumulation, strategy, judge.limits.high)
+        or largest_schedule_within(judge, accumulation, strategy, judge.limits.low, short=True)
+        or accumulation.smallest()
+    )
 
 
 def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:

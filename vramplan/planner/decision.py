@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from vramplan.planner.choose import Choice, choose
 from vramplan.planner.judge import Judge
+from vramplan.planner.replays import Replays
 from vramplan.replay.record import Record
 from vramplan.replay.step import Setup
 from vramplan.values.job import Job
@@ -50,12 +51,12 @@ class Decision(NamedTuple):
         return self.judge.stage_at(rung.placement, schedule.micro_batch_size, schedule.accumulates)
 
 
-def decide(job: Job, *, whole_ladder: bool = True) -> Decision:
+def decide(job: Job, replays: Replays | None = None, *, whole_ladder: bool = True) -> Decision:
     """Judge one job, choosing what it leaves open. Raises UsageError if the batch keys contradict each other.
 
-    Without the `whole_ladder` a job that pins its checkpoints has no alternatives.
+    Without the `whole_ladder` a job that pins its checkpoints has no alternatives. `replays`: those of jobs before it.
     """
-    judge = Judge(job)
+    judge = Judge(job, replays)
     choice = choose(job, judge, whole_ladder=whole_ladder)
     if judge.waits_for_steps:
         judge = judge.at_steps(choice.rung.schedule.gradient_accumulation_steps)

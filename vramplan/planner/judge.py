@@ -16,12 +16,13 @@ from vramplan.planner.budget import (
     footprint,
     static_footprint,
 )
+from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.models import compiles_blocks, no_checkpointing, takes_one
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, Segment
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.step import Setup
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.values.job import Job, shares_weights, trains_all
 from vramplan.values.parallel import MOST_GRADIENTS
@@ -40,10 +41,11 @@ class Limits(NamedTuple):
 
 
 class Judge:
-    """Answers for one job; what is pinned in it is not looked at here."""
+    """Answers for one job; what is pinned in it is not looked at here. `replays`: those of jobs before it."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, replays: Replays | None = None) -> None:
         self.job = job
+        self.replays = Replays() if replays is None else replays
         self.context_bytes = job.runtime.context_on(job.gpu.architecture)
         self.groups_bytes = 0  # of the communicators
         if job.data_parallel_size > 1 or job.split is not None:
@@ -87,7 +89,7 @@ class Judge:
         key = (strategy, accumulates, one, stage)
         found = self._records.get(key)
         if found is None:
-            found = self._records[key] = replay(self.setup(strategy, accumulates, stage), batch=1 if one else 2)
+            found = self._records[key] = self.replays.record(self.setup(strategy, accumulates, stage), 1 if one else 2)
         return found
 
     @property
@@ -174,7 +176,7 @@ class Judge:
         """The judge of the same job with so many micro-batches in a step."""
         found = self._at_steps.get(steps)
         if found is None:
-            found = self._at_steps[steps] = Judge(self.job._replace(gradient_accumulation_steps=steps))
+            found = self._at_steps[steps] = Judge(self.job._replace(gradient_accumulation_steps=steps), self.replays)
         return found
 
     @property
@@ -191,13 +193,11 @@ class Judge:
         key = (strategy, micro, accumulates)
         found = self._reserved.get(key)
         if found is None:
-            from vramplan.planner.reserving import reservation_of  # only these jobs pay for it
-
             setup = self.setup_at(strategy, micro, accumulates)
             room = self.usable_bytes - self.outside_bytes
             each = self.workspace_bytes // MULTIPLYING_THREADS
             workspaces = (each,) * MULTIPLYING_THREADS if each else ()
-            found = self._reserved[key] = reservation_of(setup, micro, settings, room, workspaces)
+            found = self._reserved[key] = self.replays.reservation(setup, micro, settings, room, workspaces)
         return found
 
     def verdict(self, peak: Footprint) -> str:

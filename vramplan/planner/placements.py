@@ -13,7 +13,7 @@ from vramplan.planner.probes import ProbedSizes
 from vramplan.replay.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.step import Setup
 
 
 class Placed(NamedTuple):
@@ -46,7 +46,7 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
         key = (short.model.layers, short.segments, accumulates, one)
         found = judge.probes.get(key)
         if found is None:
-            found = judge.probes[key] = replay(short, batch=1 if one else 2)
+            found = judge.probes[key] = judge.replays.record(short, 1 if one else 2)
         return found
 
     whole = judge.record("none", accumulates, one)

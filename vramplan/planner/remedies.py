@@ -46,29 +46,31 @@ def remedies_for(
         *_other_checkpointing(choice, judge),
         *_other_optimizer(base, rung.schedule),
         *_other_precision(base, rung.schedule),
-        *_shorter_sequence(base, rung.schedule),
+        *_shorter_sequence(base, rung.schedule, judge),
     ):
-        remedy = _judged(change, cost, job, schedule, rung.peak.device) if is_modelled(change) else None
+        remedy = _judged(change, cost, job, schedule, rung.peak.device, judge) if is_modelled(change) else None
         if remedy is not None:
             found.append(remedy)
-    found += _larger_gpu(base, rung.schedule, rung.peak.device, larger_gpus)
+    found += _larger_gpu(base, rung.schedule, rung.peak.device, larger_gpus, judge)
     from vramplan.planner.lighter import lighter_training  # only a no pays for it
 
     for change, cost, job in lighter_training(base):
-        remedy = _judged(change, cost, job, rung.schedule, rung.peak.device) if is_modelled(change) else None
+        remedy = _judged(change, cost, job, rung.schedule, rung.peak.device, judge) if is_modelled(change) else None
         if remedy is not None:
             found.append(remedy)
     certain = [remedy for remedy in found if remedy.verdict == FITS]
     return tuple(certain or found)
 
 
-def _judged(change: dict[str, Any], cost: str, job: Job, schedule: Schedule, device_bytes: int) -> Remedy | None:
+def _judged(
+    change: dict[str, Any], cost: str, job: Job, schedule: Schedule, device_bytes: int, before: Judge
+) -> Remedy | None:
     if job.sharding is not None:
         from vramplan.replay.sharding.traced import untraced_with_shards  # only jobs with several devices pay for it
 
         if untraced_with_shards(job):
             return None
-    judge, strategy = Judge(job), job.activation_checkpointing or "none"
+    judge, strategy = Judge(job, before.replays), job.activation_checkpointing or "none"
     settled = _settled(judge, strategy, schedule)
     if settled is None:
         return None
@@ -236,7 +238,7 @@ def _other_precision(base: Job, schedule: Schedule) -> Iterator[Change]:
     yield change, "weights and states in 16 bits: less accurate updates", job, schedule
 
 
-def _shorter_sequence(base: Job, schedule: Schedule) -> Iterator[Change]:
+def _shorter_sequence(base: Job, schedule: Schedule, before: Judge) -> Iterator[Change]:
     """The longest sequence (in steps of 128 tokens) that fits."""
     if base.model.takes_images:
         return  # it has no tokens, or the images' are among them
@@ -245,7 +247,7 @@ def _shorter_sequence(base: Job, schedule: Schedule) -> Iterator[Change]:
     while low < high:
         middle = (low + high + 1) // 2
         job = base._replace(sequence_length=middle * SEQUENCE_STEP)
-        judge = Judge(job)
+        judge = Judge(job, before.replays)
         if _fits(judge, base.activation_checkpointing or "none", schedule):
             low = best = middle
         else:
@@ -261,6 +263,7 @@ def _larger_gpu(
     schedule: Schedule,
     device_bytes: int,
     larger_gpus: Callable[[], Iterable[Gpu]],
+    before: Judge,
 ) -> Sequence[Remedy]:
     """The smallest known GPU that fits and can run the same kernels."""
     from vramplan.replay.techniques.float8 import runs_float8
@@ -282,7 +285,7 @@ def _larger_gpu(
         if base.gpu_free_bytes is not None:  # it is of the other card
             change["gpu_free"] = None
         job = base._replace(gpu=gpu, gpu_free_bytes=None)
-        remedy = _judged(change, f"a {size} card", job, schedule, device_bytes)
+        remedy = _judged(change, f"a {size} card", job, schedule, device_bytes, before)
         if remedy is not None and remedy.verdict == FITS:
             return [remedy]
     return []

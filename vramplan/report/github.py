@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from vramplan.report.numbers import gib_against, gib_down, percent_up, text_of
 from vramplan.results import TIGHT, FitResult
+from vramplan.results.figures import Figures
 from vramplan.results.listings import CheckRow
 
 
@@ -25,7 +26,7 @@ def _annotation(row: CheckRow) -> str:
     return ""
 
 
-def _figures(result: FitResult) -> str:
+def _figures(result: FitResult | Figures) -> str:
     device, usable = result.peak.device_bytes, result.usable_bytes
     shown = f"{text_of(gib_against(device, usable))} of {text_of(gib_down(usable))} GiB usable"
     return f"{shown} ({percent_up(device, usable)})"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vramplan.errors import Problem
+from vramplan.results import FitResult
 from vramplan.results.document import SCHEMA_VERSION as SCHEMA_VERSION
 from vramplan.results.document import fit_document as fit_document
 from vramplan.version import __version__
@@ -234,6 +235,7 @@ def schema(name: str) -> dict[str, Any]:
 
 def _job(row: CheckRow | ValidateRow) -> dict[str, Any]:
     if row.result is not None:
+        assert isinstance(row.result, FitResult)
         return fit_document(row.result, exit_code=row.exit_code)
     return {
         "schema_version": SCHEMA_VERSION,

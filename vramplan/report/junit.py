@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from xml.etree import ElementTree
 
 from vramplan.results import FitResult
+from vramplan.results.figures import Figures
 from vramplan.results.listings import CheckRow, CheckSummary
 
 SUITE = "vramplan check"
@@ -54,7 +55,7 @@ def _add(case: ElementTree.Element, tag: str, messages: list[str], kind: str) ->
     ElementTree.SubElement(case, tag, {"message": "; ".join(messages), "type": kind}).text = "\n".join(messages)
 
 
-def _figures(result: FitResult) -> dict[str, int | str]:
+def _figures(result: FitResult | Figures) -> dict[str, int | str]:
     return {
         "verdict": result.verdict,
         "device_bytes": result.peak.device_bytes,

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 from vramplan.errors import Problem
 from vramplan.results import TIGHT, FitResult
+from vramplan.results.figures import Figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRow:
-    """One job of a gate file. Without a result it could not be computed, and `problems` say why."""
+    """One job of a gate file. Without a result it could not be computed, and `problems` say why.
+
+    Documents and tables need a whole `FitResult`; the other formats show figures alone.
+    """
 
     name: str
-    result: FitResult | None
+    result: FitResult | Figures | None
     passed: bool
     exit_code: int  # of this job alone: 0, 2, 3 or 4
     reasons: tuple[str, ...] = ()  # why it failed, or what is remarkable about a pass

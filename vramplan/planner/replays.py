@@ -1,0 +1,57 @@
+"""The memo of replays: what is computed of an iteration depends on its setup alone, so each is played once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, TypeVar
+
+from vramplan.replay.record import Record
+from vramplan.replay.step import Setup, replay
+
+if TYPE_CHECKING:
+    from vramplan.replay.caching.run import Reservation
+    from vramplan.values.allocator import Settings
+
+T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
+
+MOST_RECORDS = 24  # of one to two megabytes for a large model; the answer about one job needs about a dozen
+MOST_RESERVATIONS = 64
+
+
+class Replays:
+    """What was replayed, by all that decides it. It keeps the most recently used; it is of one thread at a time."""
+
+    def __init__(self, most_records: int = MOST_RECORDS) -> None:
+        self.most_records = most_records
+        self._records: OrderedDict[tuple[Setup, int], Record] = OrderedDict()
+        self._reservations: OrderedDict[Hashable, Reservation] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Records that are kept."""
+        return len(self._records)
+
+    def record(self, setup: Setup, batch: int) -> Record:
+        """`replay(setup, batch=batch)`."""
+        return _once(self._records, (setup, batch), self.most_records, lambda: replay(setup, batch=batch))
+
+    def reservation(
+        self, setup: Setup, micro: int, settings: Settings, room_bytes: int, workspaces: tuple[int, ...]
+    ) -> Reservation:
+        """`reservation_of` of the same."""
+        from vramplan.planner.reserving import reservation_of  # only jobs that simulate the allocator pay for it
+
+        key = (setup, micro, settings, room_bytes, workspaces)
+        return _once(self._reservations, key, MOST_RESERVATIONS, lambda: reservation_of(*key))
+
+
+def _once(known: OrderedDict[T, V], key: T, most: int, make: Callable[[], V]) -> V:
+    found = known.get(key)
+    if found is None:
+        found = known[key] = make()
+        if len(known) > most:
+            known.popitem(last=False)
+    else:
+        known.move_to_end(key)
+    return found

@@ -1,0 +1,36 @@
+"""The peak and the verdict of one job, and nothing else: what a gate asks for."""
+
+from __future__ import annotations
+
+from vramplan.planner.budget import Footprint
+from vramplan.planner.checkpoints import OPTIMAL
+from vramplan.planner.choose import accumulation_of, best_schedule, strategies_of
+from vramplan.planner.decision import decide
+from vramplan.planner.judge import Judge
+from vramplan.planner.replays import Replays
+from vramplan.results import FITS, TIGHT
+from vramplan.values.job import Job
+
+
+def verdict_of(job: Job, replays: Replays) -> tuple[Footprint, str, int]:
+    """The peak, the verdict and the usable bytes that `decide` comes to. Raises UsageError as it does.
+
+    Of the ladder it climbs only as far as it has to, and it looks for no largest micro-batch.
+    """
+    judge = Judge(job, replays)
+    pinned = job.activation_checkpointing
+    if judge.simulates or judge.waits_for_steps or pinned == OPTIMAL:
+        rung = decide(job, replays, whole_ladder=False).choice.rung
+        return rung.peak, rung.verdict, judge.usable_bytes
+    accumulation = accumulation_of(job)
+    seen = []
+    for strategy in strategies_of(job) if pinned is None else (pinned,):
+        schedule = best_schedule(judge, accumulation, strategy)
+        peak = judge.footprint(strategy, schedule)
+        verdict = judge.verdict_at(strategy, schedule, peak)
+        if verdict == FITS:
+            return peak, verdict, judge.usable_bytes
+        seen.append((peak, verdict))
+    tight = next((one for one in seen if one[1] == TIGHT), None)
+    peak, verdict = tight or min(seen, key=lambda one: one[0].device)
+    return peak, verdict, judge.usable_bytes
