@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests import drawing
+
+drawing.install()  # before the tests are imported, which take their settings from it
+
 VALUES = ("truth", "closed_form", "snapshot")  # where an expected value comes from; never mixed in one test
 
 

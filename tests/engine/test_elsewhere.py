@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from tests.engine.draws import setups, without_checkpoints
+from tests.engine.examples import model
+from tests.engine.examples import setup as plain
 from tests.engine.test_optimizers import BATCHES, WIDE, quick
 from vramplan.job import build_job
 from vramplan.planner.judge import setup_of
@@ -19,6 +21,15 @@ pytestmark = pytest.mark.closed_form
 
 SEPARATE = ("llama", "bert", "opt", "gemma")  # families with a projection for each of queries, keys and values
 DRAWS = settings(max_examples=15, deadline=None)
+# weights are made in the units of forward, and stepped in those of the recomputation
+ONE_CHECKPOINT_STEPPED_IN_BACKWARD = plain(
+    model("phi3", layers=4, hidden_size=96, attention_heads=1, key_value_heads=1, intermediate_size=24),
+    sequence_length=1,
+    segments=(Segment(1, 4, True),),
+    optimizer="rmsprop",
+    optimizer_implementation="for-loop",
+    optimizer_in_backward=True,
+)
 
 
 def same(short: Record, literal: Record, batch: int) -> None:
@@ -38,6 +49,7 @@ def whole(setup: Setup) -> Setup | None:
 
 @DRAWS
 @given(setups(beyond=True), BATCHES)
+@example(ONE_CHECKPOINT_STEPPED_IN_BACKWARD, 1)
 def test_a_reentrant_checkpoint_computes_everything_again(drawn: Setup, batch: int) -> None:
     setup = whole(drawn)
     if setup is None:

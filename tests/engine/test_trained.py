@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.engine.examples import model
+from tests.engine.examples import setup as plain
 from tests.engine.trained_draws import frozen_words, trained_setups
 from vramplan.job.trained import feeds_head
 from vramplan.replay.envelope import Envelope
@@ -17,15 +19,31 @@ from vramplan.replay.techniques.adapters import ALL_LINEAR
 from vramplan.replay.techniques.gptq import stored_bytes_gptq
 from vramplan.replay.techniques.quantized import stored_bytes_4bit
 from vramplan.replay.techniques.trained import is_adapter_reached, is_reached, names_of
+from vramplan.values.job import Adapter
+from vramplan.values.model import Experts
 
 pytestmark = pytest.mark.closed_form
 
 BATCHES = st.sampled_from([1, 2, 3, 4, 7])
 DRAWS = settings(max_examples=24, deadline=None)
+# experts alone are trained: the attention of the second block with experts is the first that gradients come to
+EXPERTS_ALONE_ARE_TRAINED = plain(
+    model(
+        "qwen3_moe",
+        layers=5,
+        hidden_size=96,
+        attention_heads=1,
+        key_value_heads=1,
+        experts=Experts(4, 1, 0, 24, None, False, dense_layers=(0,)),
+    ),
+    optimizer_implementation="foreach",
+    adapter=Adapter(kind="lora", rank=1, targets=("gate_proj",)),
+)
 
 
 @DRAWS
 @given(trained_setups(), BATCHES)
+@example(EXPERTS_ALONE_ARE_TRAINED, 1)
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
     """Phase peaks, what forward saves, and every component at the peak, to the byte; and nothing leaks."""
     short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
+from tests.engine.examples import model
+from tests.engine.examples import setup as plain
 from vramplan.answers.explanation import rule_of
 from vramplan.answers.explanation.life import life
 from vramplan.answers.explanation.sections import sections
@@ -21,6 +23,8 @@ from vramplan.replay.step import Setup, replay
 
 DRAWS = settings(max_examples=20, deadline=None)
 BATCHES = st.integers(1, 5)
+# the scale is multiplied into the loss, and by the count of bad gradients before a step that knows scales
+SCALED_LOSS = plain(model("bert", layers=1), precision="amp-fp16", grad_scaler=True)
 SIZES = {
     "float32": 4,
     "float16": 2,
@@ -119,6 +123,7 @@ def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup,
 
 @DRAWS
 @given(setups(), BATCHES)
+@example(SCALED_LOSS, 1)
 def test_names_are_unique_within_a_block_and_outside(setup: Setup, batch: int) -> None:
     trace = Trace(setup, batch)
     known = [(birth.blocks, birth.label) for birth in trace.heads()]

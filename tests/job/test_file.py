@@ -195,7 +195,7 @@ documents = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=300)
 @given(documents)
 def test_junk_documents_raise_nothing_else(tmp_path: Path, document: object) -> None:
     path = tmp_path / "junk.json"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.engine.draws import models
 from vramplan.catalog.config_classes import MODEL_TYPES
@@ -16,7 +17,6 @@ from vramplan.job.trained import IA3_TARGETS, LORA_TARGETS
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import Job
-from vramplan.values.model import ModelShape
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 LORA = {"kind": "lora"}
@@ -245,15 +245,13 @@ def test_what_quantization_takes_for_granted_is_said() -> None:
 
 
 @pytest.mark.parametrize("model_type", sorted(MODEL_TYPES))
-def test_every_model_type_can_say_how_its_parts_are_called(model_type: str) -> None:
-    @settings(max_examples=5, deadline=None)
-    @given(models(3, model_type=model_type))
-    def one(model: ModelShape) -> None:
-        names = names_of(model)
-        assert names.table == names.paths[0]
-        assert names.parts(model.layers)
-
-    one()
+@settings(max_examples=5)
+@given(st.data())
+def test_every_model_type_can_say_how_its_parts_are_called(model_type: str, data: st.DataObject) -> None:
+    model = data.draw(models(3, model_type=model_type))
+    names = names_of(model)
+    assert names.table == names.paths[0]
+    assert names.parts(model.layers)
 
 
 @pytest.mark.parametrize(

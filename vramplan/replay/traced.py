@@ -18,7 +18,9 @@ from vramplan.replay.rules import ROOMS
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.results.explain import Blocks
 
-CLIPPING = "vramplan.replay.techniques.clipping"
+TRAINING_LOOP = {"vramplan.replay.techniques.clipping": "clip", "vramplan.replay.techniques.scaling": "scaler"}
+"""What tensors are named for that the training loop makes in its step; what it makes beside the model is the loss's."""
+
 ENGINE = "vramplan.replay.autograd"
 HELPERS = ("output_embedding", "next_tokens", "head_and_loss", "causal_lm_output", "project")
 CORES = (
@@ -322,8 +324,9 @@ class TracedTape(Tape):
             parts = [weight.name.removesuffix(".weight")] if weight is not None else []
             modules = {frame.f_globals["__name__"] for frame in frames}
             if not any(is_model_code(module) for module in modules):
-                # the training loop: it clips, or divides the loss by the accumulation steps
-                parts = ["clip"] if CLIPPING in modules else ["loss"]
+                # the training loop: it clips and unscales gradients, or divides and scales the loss
+                own = (name for room, name in TRAINING_LOOP.items() if room in modules)
+                parts = [next(own, "loss") if self._direction() == "step" else "loss"]
         return tuple(rules), tuple(parts), inner
 
     def _parts(self, frames: list[FrameType]) -> list[str]:

@@ -153,13 +153,14 @@ class Trace:
             for weight in self.weights:
                 outer = [part for part in weight.parameter.part[:1] if part != EMBEDDINGS]
                 weight.name = ".".join((*outer, weight.name))
-        taken: Counter[tuple[Blocks | None, str, str]] = Counter()
+        taken: Counter[tuple[Blocks | None, bool, str]] = Counter()
 
         def unique(blocks: Blocks | None, direction: str, label: str) -> str:
-            taken[blocks, direction, label] += 1
-            number = taken[blocks, direction, label]
+            again = direction == "recompute"
+            taken[blocks, again, label] += 1
+            number = taken[blocks, again, label]
             label = label if number == 1 else f"{label}.{number}"
-            return label + (".recomputed" if direction == "recompute" else "")
+            return label + ".recomputed" * again
 
         for step in self.steps:
             if step.direction == "backward":

@@ -301,7 +301,8 @@ def run_blocks(
 
         make = in_its_part(tape, make, numbered_from)
         block = tape.trained.block
-        firsts += blocks_apart(segments, lambda i: block(numbered_from + i), kind)
+        modules: Callable[[int], object] = make_up or (lambda i: None)  # what is trained may be in some of them alone
+        firsts += blocks_apart(segments, lambda i: (block(numbered_from + i), modules(i)), kind)
     if tape.sharding is not None:
         make = tape.sharding.units(make)
         firsts += tape.sharding.apart()

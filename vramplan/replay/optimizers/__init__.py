@@ -196,10 +196,15 @@ def step_in_backward(optimizer: str, implementation: str, parameter: Parameter) 
 
 
 def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Parameter]:
-    """Each parameter inside the repeated units that it was made in: one that stands for several is stepped as often."""
+    """Each parameter inside the repeated units that it was made in: one that stands for several is stepped as often.
+
+    A step in backward stays in the unit whose backward made the gradient. Under a reentrant checkpoint that is the unit
+    of the recomputation, not the one that the parameter was made in.
+    """
     outer = tape.path
     for parameter in parameters:
-        tape.enter(parameter.path)
+        if not outer:
+            tape.enter(parameter.path)
         yield parameter
     tape.enter(outer)
 

@@ -90,8 +90,9 @@ def blocks_apart(
 ) -> list[int]:
     """Blocks that are played on their own, because they are not like their neighbours.
 
-    Blocks in a row that are trained alike form a run. The first block of a run may get an input that needs no gradient,
-    and the second be the first that keeps what all of a kind share; the last hands its output to another run.
+    Blocks in a row that are trained alike form a run; blocks of other modules are trained otherwise. The first block of
+    a run may get an input that needs no gradient, and the second be the first that keeps what all of a kind share; the
+    last hands its output to another run.
     """
     found: dict[tuple[int, object, bool], int] = {}
     apart: list[int] = []

@@ -1,0 +1,54 @@
+"""Small models and plain setups, for draws that are kept as examples: an example names what it differs in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.shapes import shape_from_fields
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.step import Setup
+from vramplan.values.model import ModelShape
+
+SMALL = {
+    "layers": 2,
+    "hidden_size": 16,
+    "attention_heads": 2,
+    "key_value_heads": 2,
+    "intermediate_size": 64,
+    "vocabulary_size": 64,
+    "max_positions": 1024,
+    "embedding_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "experts.count": 4,
+    "experts.active": 1,
+    "experts.groups": 1,
+    "experts.active_groups": 1,
+    "experts.intermediate_size": 24,
+    "experts.dense_layers": (),
+}
+
+
+def model(model_type: str, **fields: Any) -> ModelShape:
+    """A model of two narrow layers, with these fields of `ModelShape` in place of its own."""
+    kind = MODEL_TYPES[model_type]
+    known = {"layers", *kind.defaults, *("experts.active" for key in kind.defaults if key == "experts.count")}
+    small = {key: value for key, value in SMALL.items() if key in known and key not in kind.fixed}
+    return shape_from_fields({"transformers_model_type": model_type, **small})._replace(**fields)
+
+
+def setup(of: ModelShape, **fields: Any) -> Setup:
+    """An iteration in fp32 with fused AdamW that stores every block, with these fields of `Setup` in place of its."""
+    plain = Setup(
+        model=of,
+        precision="fp32",
+        sequence_length=3 * of.takes_text,
+        attention="eager",
+        segments=tuple(Segment(1, layers, False) for layers in of.stacks),
+        optimizer="adamw",
+        optimizer_implementation="fused",
+        accumulating=False,
+        hold_outputs=False,
+    )
+    return plain._replace(**fields)
