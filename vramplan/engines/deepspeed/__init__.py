@@ -2,4 +2,10 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="deepspeed")
+ENGINE = Engine(
+    name="deepspeed",
+    behaviour={
+        "job": "vramplan.engines.deepspeed.job:BEHAVIOUR",
+        "sharing": "vramplan.engines.deepspeed.job:SHARING",
+    },
+)

@@ -6,4 +6,5 @@ ENGINE = Engine(
     name="megatron",
     families=dict.fromkeys(("gpt2", "llama", "bloom", "mixtral"), "vramplan.engines.megatron.model"),
     only_own_code=True,
+    behaviour={"job": "vramplan.engines.megatron.job:BEHAVIOUR"},
 )
