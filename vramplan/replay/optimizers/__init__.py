@@ -27,13 +27,13 @@ STEP_COUNTER_BYTES = rounded(4)  # fused Adam keeps its step count on the device
 
 LIBRARIES = {
     "muon": "muon",
-    "modded-muon": "modded_muon",
+    "modded-muon": "vramplan.engines.modded_nanogpt.muon",
     **dict.fromkeys(("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars"), "bitsandbytes"),
     **dict.fromkeys(("adamw-32bit", "adam-32bit", "sgd-momentum-32bit", "rmsprop-32bit"), "bitsandbytes"),
     "lomo": "lomo",
     **dict.fromkeys(("galore-adamw", "galore-adamw-between"), "galore"),
 }
-"""Optimizers of other files of this package, and the file."""
+"""Optimizers of other files of this folder, and the file; or the module of the engine whose own they are."""
 
 
 class Library(Protocol):
@@ -58,7 +58,7 @@ class Library(Protocol):
 def library_of(optimizer: str) -> Library | None:
     """The file of an optimizer that is not one of torch.optim's own of this file; None for those."""
     name = LIBRARIES.get(optimizer.partition(":")[0])
-    return None if name is None else cast(Library, import_module(f"{__name__}.{name}"))
+    return None if name is None else cast(Library, import_module(name if "." in name else f"{__name__}.{name}"))
 
 
 def optimizer_states(
