@@ -133,7 +133,11 @@ def test_quantized_weights_have_defaults_of_their_own() -> None:
     ("raw", "keys", "told"),
     [
         (GPT2, {"runtime": "nanogpt", "adapter": {"kind": "lora"}}, "adapter: lora is not in nanogpt: it trains every"),
-        (GPT2, {"runtime": "nanogpt", "activation_checkpointing": "full"}, "nanoGPT checkpoints nothing"),
+        (
+            GPT2,
+            {"runtime": "nanogpt", "activation_checkpointing": "full"},
+            "full is not in nanogpt: it checkpoints nothing",
+        ),
         (LLAMA, {"runtime": "nanogpt"}, "model: llama is not in nanogpt: its only model is GPT"),
         (GPT2, {"runtime": "fms-fsdp"}, "model: gpt2 is not in fms-fsdp"),
         (LLAMA, {"runtime": "unsloth", "parallel": {"data": 2}}, "parallel.data: unsloth trains on one device, not"),

@@ -29,6 +29,8 @@ NOUNS = {
 """What a value stands for that says nothing by itself."""
 
 NOTHING = ("none", "estimate")  # words that ask for no code
+WORDS = ("precision", "optimizer", "attention", "activation_checkpointing")  # keys whose words decide much else
+RESOLVED = ("auto", "sdpa")  # words that stand for others
 KEY_OF = {"family": "model", "quantized_precision": "precision"}
 """The key of a job behind a word that is called differently in a runtime profile."""
 
@@ -70,24 +72,45 @@ def _given(raw: RawJob, key: str) -> str | None:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def refuse_given_words(resolver: Resolver, runtime: Runtime) -> None:
+    """Refuse the words of a job file that the program does not know, before anything follows from them.
+
+    As with keys, each is left out from there on. A precision beside element types of its own is another one, and is
+    looked at when that is known.
+    """
+    raw = resolver.raw
+    for key in WORDS:
+        word: str | None = getattr(raw, key)
+        if key == "precision":
+            word = None if raw.cells else words.PRECISIONS.get(word or "")
+        if word is not None and word not in RESOLVED and _refuse_word(resolver, runtime, key, word):
+            setattr(raw, key, None)
+
+
 def refuse_words(resolver: Resolver, job: Job) -> None:
-    """Refuse the words of a resolved job that its program does not know, each with those that it knows."""
+    """Refuse the words of a resolved job that its program does not know."""
     runtime, fields = job.runtime, resolver.raw.fields
-    parallel = fields.fields("parallel") or fields
     if runtime.only.get("one_device") and job.data_parallel_size > 1:
         note = runtime.notes.get("only_one_device")
         message = f"{runtime.name} trains on one device, not on {job.data_parallel_size}"
+        parallel = fields.fields("parallel") or fields
         parallel.refuse("data", f"{message}: {note}" if note else message, hint="leave it out")
-    accepts = under(runtime).accepts
     for key, has in words_of(job).items():
-        known: tuple[str, ...] = runtime.only.get(key) or accepts.get(key, ())
-        for word in has if known else ():
-            if word in known or words.pattern_word(word) in known:
-                continue
-            at = parallel if key == "sharding" else fields
-            hint = "leave it out" if known == ("none",) else f"it has {', '.join(known)}"
-            note = runtime.notes.get(f"only_{key}")
-            refuse(at, KEY_OF.get(key, key), word, runtime, f"{hint}; or another --runtime", note)
+        for word in has:
+            _refuse_word(resolver, runtime, key, word)
+
+
+def _refuse_word(resolver: Resolver, runtime: Runtime, key: str, word: str) -> bool:
+    """Whether the program does not know a word, which is refused with those that it knows."""
+    known: tuple[str, ...] = runtime.only.get(key) or under(runtime).accepts.get(key, ())
+    if not known or word in known or words.pattern_word(word) in known:
+        return False
+    fields = resolver.raw.fields
+    at = (fields.fields("parallel") or fields) if key == "sharding" else fields
+    hint = "leave it out" if known == ("none",) else f"it has {', '.join(known)}"
+    note = runtime.notes.get(f"only_{key}")
+    refuse(at, KEY_OF.get(key, key), word, runtime, f"{hint}; or another --runtime", note)
+    return True
 
 
 def words_of(job: Job) -> dict[str, tuple[str, ...]]:

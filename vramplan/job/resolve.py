@@ -171,11 +171,15 @@ class _ReplayResolver(Resolver):
             from vramplan.job.codes import in_its_own_code  # only runtimes with code of their own pay for it
 
             model = in_its_own_code(self, model, runtime, engine)
-        if model.engine is not None:
-            if under(runtime).lacks:
-                from vramplan.job.accepted import refuse_lacking  # only programs that say so pay for it
+        if runtime.only or under(runtime).accepts:
+            from vramplan.job.accepted import refuse_given_words  # only programs that cannot do everything pay for it
 
-                refuse_lacking(self, runtime)
+            refuse_given_words(self, runtime)
+        if under(runtime).lacks and (model.engine is not None or not engine.families):
+            from vramplan.job.accepted import refuse_lacking  # the same
+
+            refuse_lacking(self, runtime)
+        if model.engine is not None:
             return model
         if model.unet is not None:
             from vramplan.job.codes import refuse_class  # only a mistake pays for it

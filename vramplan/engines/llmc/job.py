@@ -50,7 +50,7 @@ LACKED_BY_A_LOOP_IN_C = (
     *("checkpoint_reentrant", "label_smoothing", "eval_batch_size", "generation_batch_size", "generation_length"),
     *("pytorch_version", "cuda_module_loading", "allocator"),
 )
-EVERY_WEIGHT = f"{LEAVE}: {NAME} trains every weight; or another --runtime"
+EVERY_WEIGHT = "leave it out, as it trains every weight; or another --runtime"
 
 
 class LlmcJob(JobBehaviour):
