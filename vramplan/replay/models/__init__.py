@@ -155,6 +155,11 @@ def no_float8(name: str) -> str | None:
     return reason
 
 
+def bounds_positions(name: str) -> bool:
+    """Whether positions are a tensor of `max_positions`, though they are no weights: `bounded_positions = True`."""
+    return _own(name, "bounded_positions", False) is True
+
+
 def has_conv1d(name: str) -> bool:
     """Whether the family's linear layers are Conv1D of Transformers, not nn.Linear: `conv1d = True`."""
     return _own(name, "conv1d", False) is True

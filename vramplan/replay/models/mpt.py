@@ -125,6 +125,7 @@ class MPT:
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     float8 = True
     head_losses = HEAD_LOSSES_WITHOUT_MASK
+    bounded_positions = True
 
     @staticmethod
     def no_code_for(shape: ModelShape) -> tuple[str, str] | None:
