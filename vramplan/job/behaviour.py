@@ -48,6 +48,10 @@ class JobBehaviour:
 
     # The model
 
+    def described(self, resolver: Resolver, values: dict[str, Any]) -> dict[str, Any]:
+        """What a described model says. Raises InputError where the program has no code for such a description."""
+        return values
+
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
         """Refuse what the program's own code of the family, in the module `own`, has not got."""
         from vramplan.replay.models import compiles_blocks, drops_out

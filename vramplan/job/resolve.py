@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vramplan.engines import engine_of, with_code_of
 from vramplan.job import vocabulary as words
@@ -163,6 +163,10 @@ class _ReplayResolver(Resolver):
 
             take_defaults(self, runtime, model, gpu)
         return runtime, model, gpu
+
+    def described(self, values: dict[str, Any]) -> dict[str, Any]:
+        """What a described model says, as the training program understands it."""
+        return under(self.runtime).described(self, values)
 
     def _in_code(self, model: ModelShape, runtime: Runtime) -> ModelShape:
         """The model in the code of the runtime's program; refused is what no code of it can compute."""

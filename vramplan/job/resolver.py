@@ -76,12 +76,7 @@ class Resolver:
             if isinstance(given, str):
                 shape, taken = self._for_classes(*self.catalog.model(given))
             else:
-                values = dict(given)
-                if self.raw.runtime == "modded-nanogpt":
-                    from vramplan.engines.modded_nanogpt.job import with_record  # only its jobs pay for it
-
-                    values = with_record(self, values)
-                shape, taken = self._inline(values)
+                shape, taken = self._inline(self.described(dict(given)))
         except InputError as error:
             if isinstance(given, str) and self._is_count(given):
                 return None
@@ -89,6 +84,10 @@ class Resolver:
             return None
         self.assumptions += taken
         return shape
+
+    def described(self, values: dict[str, Any]) -> dict[str, Any]:
+        """What a described model says. Raises InputError where the runtime has no code for such a description."""
+        return values
 
     def _is_count(self, model: str) -> bool:
         """Whether a model that no profile has is a bare number of parameters, which is refused for what it is."""

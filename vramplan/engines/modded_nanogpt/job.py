@@ -62,6 +62,10 @@ class ModdedJob(JobBehaviour):
 
     lacks = MappingProxyType(dict.fromkeys(LACKED, LEAVE))
 
+    def described(self, resolver: Resolver, values: dict[str, Any]) -> dict[str, Any]:
+        """What a description does not say it has of the record that it is named after."""
+        return with_record(resolver, values)
+
     def cells_of(self, resolver: Resolver, precision: str) -> Cells | None:
         """Linear weights are fp32 under pure-bf16, whose products cast them at each use."""
         return _cells_of(resolver, precision)
