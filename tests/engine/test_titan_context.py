@@ -21,6 +21,7 @@ from vramplan.planner.stacks import segments_in
 from vramplan.replay.step import Setup, replay
 from vramplan.values.parallel import Sharded, Split
 
+TITAN = "vramplan.engines.torchtitan.model"
 ROWS = json.loads((Path(__file__).parent / "titan_context_rows.json").read_text())
 COUNT = 18
 
@@ -38,7 +39,7 @@ def setup_of(row: dict[str, Any]) -> Setup:
         "max_positions": row["seq"],
         "tied_embeddings": False,
     }
-    shape = shape_from_fields(fields, name="row")._replace(family="titan", published_family="llama")
+    shape = shape_from_fields(fields, name="row")._replace(family=TITAN, published_family="llama", engine="torchtitan")
     tensor = row.get("tp", 1)
     return Setup(
         model=shape,

@@ -48,11 +48,11 @@ class Resolver:
             if self.raw.split is not None and SPLITTING_RUNTIME in words.RUNTIMES:
                 runtime, why = SPLITTING_RUNTIME, f"{runtime} keeps a replica on one device"
             self.assume("runtime", runtime, why)
-        if runtime not in words.RUNTIMES:
+        if runtime not in words.RUNTIMES and runtime not in self.catalog.other_runtimes():
             reason = words.UNMODELLED_RUNTIMES.get(runtime)
             hint = nearest(runtime, words.KNOWN_RUNTIMES) if reason is None else None
             because = "" if reason is None else f": {reason}"
-            modelled = ", ".join(words.RUNTIMES)
+            modelled = ", ".join((*words.RUNTIMES, *self.catalog.other_runtimes()))
             message = f"{_word(runtime)} is not modelled{because} (modelled: {modelled})"
             self.fields.refuse("runtime", message, hint=hint)
             return None
@@ -62,6 +62,7 @@ class Resolver:
             self.pass_on(error, "runtime", None)
             return None
         self.assumptions += told
+        self.runtime = found
         return found
 
     def find_model(self) -> ModelShape | None:
@@ -75,11 +76,7 @@ class Resolver:
             if isinstance(given, str):
                 shape, taken = self._for_classes(*self.catalog.model(given))
             else:
-                if self.raw.runtime == "modded-nanogpt":
-                    from vramplan.engines.modded_nanogpt.job import check_family  # only its jobs pay for it
-
-                    check_family(given)
-                shape, taken = self._inline(dict(given))
+                shape, taken = self._inline(self.described(dict(given)))
         except InputError as error:
             if isinstance(given, str) and self._is_count(given):
                 return None
@@ -87,6 +84,10 @@ class Resolver:
             return None
         self.assumptions += taken
         return shape
+
+    def described(self, values: dict[str, Any]) -> dict[str, Any]:
+        """What a described model says. Raises InputError where the runtime has no code for such a description."""
+        return values
 
     def _is_count(self, model: str) -> bool:
         """Whether a model that no profile has is a bare number of parameters, which is refused for what it is."""

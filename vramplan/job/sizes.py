@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
+from vramplan.replay.models import bounds_positions
 from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
 
 DEFAULT_MAX_SEQUENCE = 2048
-BOUNDED_FAMILIES = ("mpt", "chatglm")  # their positions are no weights, but a tensor of max_positions all the same
 
 
 def sequence_length_of(resolver: Resolver, model: ModelShape | None) -> int:
@@ -29,7 +29,7 @@ def sequence_length_of(resolver: Resolver, model: ModelShape | None) -> int:
         _check_room(resolver, model, length)
         return length
     _check_room(resolver, model, given)
-    bounded = model.positions == "learned" or model.family in BOUNDED_FAMILIES
+    bounded = model.positions == "learned" or bounds_positions(model.family)
     if given > model.max_positions and bounded:
         has = {"learned": "has learned", "alibi": "has a bias for"}.get(model.positions, "has")
         message = f"{given} is more than the {model.max_positions} positions that {model.name} {has}"

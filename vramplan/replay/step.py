@@ -88,11 +88,11 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
     try:
-        if setup.model.family == "megatron":
+        if setup.model.engine == "megatron":
             from vramplan.engines.megatron.iteration import replay_megatron
 
             return replay_megatron(setup, tape or Tape(batch, direct=direct))
-        if setup.model.family == "llmc":
+        if setup.model.engine == "llm.c":
             from vramplan.engines.llmc.iteration import replay_llmc
 
             return replay_llmc(setup, tape or Tape(batch, direct=direct))
@@ -344,7 +344,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
     """What the model's forward pass needs to know."""
     model, p = setup.model, setup.dropout
     part = Slice()
-    if model.family == "megatron" or setup.stage is not None or (setup.split and setup.split.context > 1):
+    if model.engine == "megatron" or setup.stage is not None or (setup.split and setup.split.context > 1):
         from vramplan.engines.megatron.iteration import slice_of  # only its jobs pay for it
 
         part = slice_of(setup)

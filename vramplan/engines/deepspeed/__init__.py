@@ -2,4 +2,11 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="deepspeed", behaviour={"answers": "vramplan.engines.deepspeed.answers:BEHAVIOUR"})
+ENGINE = Engine(
+    name="deepspeed",
+    behaviour={
+        "answers": "vramplan.engines.deepspeed.answers:BEHAVIOUR",
+        "job": "vramplan.engines.deepspeed.job:BEHAVIOUR",
+        "sharing": "vramplan.engines.deepspeed.job:SHARING",
+    },
+)

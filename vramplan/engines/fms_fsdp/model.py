@@ -21,6 +21,7 @@ class Llama(Titan):
     only_compiled = True
     no_eager_attention = "its code calls scaled_dot_product_attention"
     compiles_blocks = True
+    shards_by_blocks = True
     drops_out = False
 
     @staticmethod

@@ -110,6 +110,8 @@ class MPT:
     """ComposerMPTCausalLM, with its loss."""
 
     no_eager_attention = "llm-foundry calls flash-attn"
+    calls_flash = True
+    shards_by_blocks = True
     prefetches_after = True  # Composer asks FSDP for BACKWARD_POST
 
     @staticmethod

@@ -8,6 +8,7 @@ ENGINE = Engine(
     only_own_code=True,
     behaviour={
         "answers": "vramplan.engines.llmc.answers:BEHAVIOUR",
+        "job": "vramplan.engines.llmc.job:BEHAVIOUR",
         "planner": "vramplan.engines.llmc.planner:BEHAVIOUR",
     },
 )

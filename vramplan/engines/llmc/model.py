@@ -117,6 +117,7 @@ class GPT2:
     """What llm.c can do; vramplan/engines/llmc/iteration.py adds up what it allocates."""
 
     drops_out = False
+    own_core = True
     ladder = ("none", "gelu", "gelu-norms")
 
     @staticmethod

@@ -8,6 +8,7 @@ ENGINE = Engine(
     only_own_code=True,
     behaviour={
         "answers": "vramplan.engines.megatron.answers:BEHAVIOUR",
+        "job": "vramplan.engines.megatron.job:BEHAVIOUR",
         "planner": "vramplan.engines.megatron.planner:BEHAVIOUR",
     },
 )

@@ -272,6 +272,8 @@ class Megatron:
     """GPTModel of one stage, with the loss of pretrain_gpt.py."""
 
     sequence_first = True
+    own_core = True
+    drops_tokens = True
     splits = ("tensor", "sequence_parallel", "pipeline", "context", "expert")
     selective = ("selective",)
     gradient_buffers = True

@@ -8,6 +8,7 @@ ENGINE = Engine(
     only_own_code=True,
     behaviour={
         "answers": "vramplan.engines.modded_nanogpt.answers:BEHAVIOUR",
+        "job": "vramplan.engines.modded_nanogpt.job:BEHAVIOUR",
         "planner": "vramplan.engines.modded_nanogpt.planner:BEHAVIOUR",
     },
 )

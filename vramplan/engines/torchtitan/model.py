@@ -195,6 +195,7 @@ class Titan:
 
     no_eager_attention = "torchtitan calls scaled_dot_product_attention"
     compiles_blocks = True
+    shards_by_blocks = True
     keeps_last_block = True  # apply_fsdp: reshard_after_forward of all blocks but the last
     selective = ("selective-op",)
     ladder = ("none", "selective-op", "full")  # apply_ac wraps single blocks

@@ -179,6 +179,8 @@ class TransformerDecoder:
 
     drops_out = False
     compiles_blocks = True
+    shards_by_blocks = True
+    may_miss_adapter = True
     offloads = True
     ladder = ("none", "full")  # training.set_activation_checkpointing wraps every layer
     no_eager_attention = "torchtune calls scaled_dot_product_attention alone"

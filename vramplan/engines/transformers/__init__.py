@@ -4,5 +4,8 @@ from vramplan.values.engine import Engine
 
 ENGINE = Engine(
     name="transformers",
-    behaviour={"planner": "vramplan.engines.transformers.planner:BEHAVIOUR"},
+    behaviour={
+        "job": "vramplan.engines.transformers.job:BEHAVIOUR",
+        "planner": "vramplan.engines.transformers.planner:BEHAVIOUR",
+    },
 )

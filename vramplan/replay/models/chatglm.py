@@ -150,6 +150,7 @@ class Block:
 class ChatGLM:
     """ChatGLMForConditionalGeneration, with its loss."""
 
+    bounded_positions = True
     sequence_first = True
     no_head_losses = "its code copies the logits into another order before its own loss"
     smooths = True

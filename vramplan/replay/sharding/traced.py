@@ -31,17 +31,19 @@ def steps_shards(version: int) -> tuple[str, ...]:
 
 def untraced_with_shards(job: Job) -> dict[str, str]:
     """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
-    if job.sharding is None or job.sharding.kind == DDP or job.model.family in ("megatron", "llmc"):
+    if job.sharding is None or job.sharding.kind == DDP or job.model.engine in ("megatron", "llm.c"):
         return {}  # their own ways are looked at with their code
     if job.sharding.kind in ZERO_STAGES:
         from vramplan.engines.deepspeed.traced import untraced_with_zero  # only these jobs pay for it
 
         return {key: word for key, word in untraced_with_zero(job).items() if word}
     strategy = job.activation_checkpointing or ""
-    if strategy in ("selective", "selective-op") or (job.model.family == "titan" and strategy.startswith("selective")):
+    if strategy in ("selective", "selective-op") or (
+        job.model.engine == "torchtitan" and strategy.startswith("selective")
+    ):
         strategy = ""  # tests/oracle/sharded_more.json and titan.json
     found = {
-        "sharding": "" if shards_by_blocks(job.model.family) else job.model.family,
+        "sharding": "" if shards_by_blocks(job.model.family) else job.model.code,
         "precision": job.precision if _is_untraced_precision(job) else "",
         "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
         "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
@@ -68,7 +70,7 @@ def _of_flat_parameters(job: Job) -> dict[str, str]:
     found = {
         "adapter": _of_leaves(job),
         "frozen": ", ".join(job.frozen),
-        "sharding": "" if job.model.experts is None else f"{job.model.family} in FSDP1",
+        "sharding": "" if job.model.experts is None else f"{job.model.code} in FSDP1",
         "loss": "" if job.loss in ("standard", "fp32-logits") else job.loss,
         "activation_checkpointing": _of_checkpoints(job),
         "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
