@@ -12,7 +12,8 @@ from tests.engine.trained_draws import frozen_words, trained_setups
 from vramplan.job.trained import feeds_head
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.recorder import ALTERNATE_MATMULS
-from vramplan.replay.step import Setup, every_block_is_checkpointed, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import every_block_is_checkpointed, replay
 from vramplan.replay.techniques.adapters import ALL_LINEAR
 from vramplan.replay.techniques.gptq import stored_bytes_gptq
 from vramplan.replay.techniques.quantized import stored_bytes_4bit

@@ -19,7 +19,8 @@ from tests.oracle.compare import jobs, setup_of
 from vramplan.engines.deepspeed.zero import MOST_GRADIENTS
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.job import Job
 
 ROWS = json.loads((Path(__file__).parent / "zero_rank_rows.json").read_text())

@@ -9,7 +9,8 @@ from pathlib import Path
 from vramplan.engines.deepspeed.zero import MOST_GRADIENTS
 from vramplan.job import read_job_file
 from vramplan.planner import judge
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.job import Job
 
 HERE = Path(__file__).parent

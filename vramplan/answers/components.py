@@ -67,7 +67,7 @@ def components_of(
     if not trains_all(job):
         basis |= _basis_of_less(record, job, width, resident)
     if job.model.family == "megatron":
-        from vramplan.replay.pipeline.basis import basis_of_split  # only its jobs pay for it
+        from vramplan.engines.megatron.basis import basis_of_split  # only its jobs pay for it
 
         basis |= basis_of_split(record, job, stage)
     elif job.model.family == "modded_nanogpt":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vramplan.replay.models.modules import Segment
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.model import DEFAULT_IMAGE_SIZE, ModelShape
 
 _LENGTH = 8  # tokens: parameters do not depend on it
@@ -18,7 +19,7 @@ def sizes_of(shape: ModelShape) -> tuple[int, ...]:
     """Elements of each parameter that is trained."""
     from vramplan.engines.deepspeed.layout import order_of
     from vramplan.replay.precision import precision_of
-    from vramplan.replay.step import recipe_of  # few ask for them
+    from vramplan.replay.recipe import recipe_of
 
     setup = _setup_of(shape)
     return order_of(recipe_of(setup, precision_of(setup.precision)), None, ()).sizes

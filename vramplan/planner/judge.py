@@ -20,7 +20,8 @@ from vramplan.replay.envelope import Envelope
 from vramplan.replay.models import compiles_blocks, no_checkpointing, takes_one
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, LABEL_SMOOTHER, OUTSIDE_LOSSES, SMOOTHED, Segment
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.values.job import Job, shares_weights, trains_all
 

@@ -10,9 +10,10 @@ from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
 from vramplan.replay.precision import precision_of
+from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.step import Setup, recipe_of
+from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.objectives import forward_and_loss
 from vramplan.replay.tensors import FP32
 from vramplan.values.model import LatentAttention, ModelShape

@@ -9,74 +9,24 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
+from vramplan.engines import imported
 from vramplan.replay.autograd import backward
 from vramplan.replay.gradients import gradient_states
 from vramplan.replay.inputs import inputs_of, make_inputs
-from vramplan.replay.models import family
-from vramplan.replay.models.modules import CORE, DPO_PRECOMPUTED, OUTSIDE_LOSSES, PREFERENCES, Recipe, Segment, Slice
+from vramplan.replay.models import family, iteration_of
+from vramplan.replay.models.modules import DPO_PRECOMPUTED, OUTSIDE_LOSSES, PREFERENCES, Segment
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
-from vramplan.replay.precision import Precision, precision_of
+from vramplan.replay.precision import precision_of
+from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import Parameter, Tensor
-from vramplan.values.job import Adapter
-from vramplan.values.model import ModelShape
-from vramplan.values.parallel import DDP, Sharded, Split
-
-if TYPE_CHECKING:
-    from vramplan.replay.pipeline.stages import Stage
-
+from vramplan.values.parallel import DDP
 
 SOFTMAX_WITHOUT_INPUT = (1, 11)  # of PyTorch: from then on backward needs no input of a softmax
-
-
-class Setup(NamedTuple):
-    """All that decides an iteration, beside the micro-batch."""
-
-    model: ModelShape
-    precision: str
-    sequence_length: int
-    attention: str
-    segments: tuple[Segment, ...]
-    optimizer: str
-    optimizer_implementation: str
-    accumulating: bool  # gradients of earlier micro-steps are resident, and the loss is divided
-    hold_outputs: bool
-    dropout: float | None = None
-    persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
-    loss: str = "causal-lm-fp32"  # which loss the runtime computes
-    padded: bool = False  # sequences are padded, and a mask says so
-    packed: bool = False  # several sequences in each, told apart by position ids that begin anew
-    optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
-    max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
-    ema: bool = False  # an exponential moving average of the weights beside them
-    fp32_gradients: bool = False  # half-precision gradients are added to fp32 buffers, which stay, and are freed
-    image_size: int | None = None  # pixels of an edge; None: the model takes no images
-    offload_activations: bool = False  # what forward saves is in pinned memory of the host
-    checkpoint_reentrant: bool = False  # checkpoints walk a graph of their own, in one node
-    grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
-    half_weights: bool = False  # autocast over weights of its own element type
-    compile: bool = False  # torch.compile around the model and its loss
-    wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
-    target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
-    frozen: tuple[str, ...] = ()  # parts that are not trained
-    adapter: Adapter | None = None
-    quantization: str | None = None
-    bitsandbytes: str | None = None  # the release of its products; None: the newest that was read
-    quantized_from: str | None = None  # the element type that the runtime brings weights to before
-    sharding: Sharded | None = None  # how data-parallel devices share the states
-    rank: int | None = None  # of stages 1 and 2 of ZeRO: the device; None: at each moment the one that holds most then
-    split: Split | None = None  # how a replica is split over devices
-    expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean
-    expert_capacity_factor: float | None = None  # of each expert over the mean; None: no token is dropped
-    expert_pad_to_capacity: bool = False
-    offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
-    stage: Stage | None = None  # of a pipeline: which one this device has
-    pytorch: tuple[int, int] | None = None  # whose operators run, where a job says so; None: those that were traced
-    reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
@@ -88,19 +38,10 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
     try:
-        if setup.model.family == "megatron":
-            from vramplan.engines.megatron.iteration import replay_megatron
-
-            return replay_megatron(setup, tape or Tape(batch, direct=direct))
-        if setup.model.family == "llmc":
-            from vramplan.engines.llmc.iteration import replay_llmc
-
-            return replay_llmc(setup, tape or Tape(batch, direct=direct))
-        if setup.stage is not None:
-            from vramplan.engines.torchtitan.pipeline import replay_pipelined  # only pipelines pay for it
-
-            return replay_pipelined(setup, tape or Tape(batch, direct=direct))
-        return replay_one(setup, tape or tape_for(setup, batch, direct=direct))
+        address = iteration_of(setup.model.family, in_pipeline=setup.stage is not None)
+        own = replay_one if address is None else imported(address)
+        record: Record = own(setup, tape or tape_for(setup, batch, direct=direct))
+        return record
     finally:
         if enabled:
             gc.enable()
@@ -327,47 +268,3 @@ def asks_inputs(setup: Setup) -> bool:
 def every_block_is_checkpointed(segments: Sequence[Segment]) -> bool:
     """Whether these are the checkpoints that Transformers' own switch makes: of each block, keeping nothing."""
     return all(checkpointed and blocks == 1 and selects is None for _, blocks, checkpointed, selects in segments)
-
-
-def _segments_of(setup: Setup) -> tuple[Segment, ...]:
-    if not setup.compile:
-        return setup.segments
-    from vramplan.replay.techniques.compiling import compiled_segments  # only compiled jobs pay for it
-
-    return compiled_segments(setup.model.family, setup.segments)
-
-
-FUSED_PROJECTION = "qkv_proj"  # as a target of an adapter, for a family that has three
-
-
-def recipe_of(setup: Setup, precision: Precision) -> Recipe:
-    """What the model's forward pass needs to know."""
-    model, p = setup.model, setup.dropout
-    part = Slice()
-    if model.family == "megatron" or setup.stage is not None or (setup.split and setup.split.context > 1):
-        from vramplan.engines.megatron.iteration import slice_of  # only its jobs pay for it
-
-        part = slice_of(setup)
-    return Recipe(
-        slice=part,
-        shape=model,
-        weight_dtype=precision.weights,
-        sequence_length=setup.sequence_length // part.context,
-        image_size=setup.image_size,
-        vision_attention_dropout=model.vision_attention_dropout if p is None else p,
-        attention=setup.attention,
-        segments=_segments_of(setup),
-        loss=OUTSIDE_LOSSES.get(setup.loss, setup.loss),
-        embedding_dropout=model.embedding_dropout if p is None else p,
-        attention_dropout=model.attention_dropout if p is None else p,
-        hidden_dropout=model.hidden_dropout if p is None else p,
-        recomputes_core=any(segment.selects == CORE for segment in setup.segments),
-        activation_dropout=model.activation_dropout if p is None else p,
-        target_length=setup.target_length,
-        padded=setup.padded,
-        packed=setup.packed,
-        split=setup.split,
-        compiled=setup.compile,
-        float8=precision.name == "fsdp-fp8",
-        fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
-    )

@@ -20,4 +20,5 @@ class Engine(NamedTuple):
     families: Mapping[str, str] = NOTHING  # family of a model -> module with the program's own forward pass, `FORWARD`
     only_own_code: bool = False  # it never runs the models of Transformers
     behaviour: Mapping[str, str] = NOTHING  # room -> the value that says what the program does differently there
+    brings: Mapping[str, str] = NOTHING  # word of a job, such as an optimizer of its own -> its code
     profile: str | None = None  # of an entry point: the path of its runtime profile

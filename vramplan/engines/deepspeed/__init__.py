@@ -2,4 +2,7 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="deepspeed")
+ENGINE = Engine(
+    name="deepspeed",
+    brings=dict.fromkeys(("zero1", "zero2", "zero3"), "vramplan.engines.deepspeed.stages:ZERO"),
+)

@@ -109,6 +109,7 @@ class Block:
 class MPT:
     """ComposerMPTCausalLM, with its loss."""
 
+    shards_by_blocks = True
     no_eager_attention = "llm-foundry calls flash-attn"
     prefetches_after = True  # Composer asks FSDP for BACKWARD_POST
 

@@ -6,4 +6,5 @@ ENGINE = Engine(
     name="modded-nanogpt",
     families={"modded_nanogpt": "vramplan.engines.modded_nanogpt.model"},
     only_own_code=True,
+    brings={"modded-muon": "vramplan.engines.modded_nanogpt.muon"},
 )

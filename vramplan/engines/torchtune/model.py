@@ -177,6 +177,7 @@ class Block:
 class TransformerDecoder:
     """TransformerDecoder, and `_loss_step` of the recipes."""
 
+    shards_by_blocks = True
     drops_out = False
     compiles_blocks = True
     offloads = True

@@ -15,6 +15,7 @@ from importlib import import_module
 from math import prod
 from typing import Protocol, cast
 
+from vramplan.engines import brought_for
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
@@ -27,13 +28,14 @@ STEP_COUNTER_BYTES = rounded(4)  # fused Adam keeps its step count on the device
 
 LIBRARIES = {
     "muon": "muon",
-    "modded-muon": "vramplan.engines.modded_nanogpt.muon",
     **dict.fromkeys(("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars"), "bitsandbytes"),
     **dict.fromkeys(("adamw-32bit", "adam-32bit", "sgd-momentum-32bit", "rmsprop-32bit"), "bitsandbytes"),
     "lomo": "lomo",
     **dict.fromkeys(("galore-adamw", "galore-adamw-between"), "galore"),
 }
-"""Optimizers of other files of this folder, and the file; or the module of the engine whose own they are."""
+"""Optimizers of other files of this folder, and the file."""
+
+OF_TORCH = (*MOMENTS, "adafactor")  # the optimizers of this file
 
 
 class Library(Protocol):
@@ -56,9 +58,16 @@ class Library(Protocol):
 
 
 def library_of(optimizer: str) -> Library | None:
-    """The file of an optimizer that is not one of torch.optim's own of this file; None for those."""
-    name = LIBRARIES.get(optimizer.partition(":")[0])
-    return None if name is None else cast(Library, import_module(name if "." in name else f"{__name__}.{name}"))
+    """The module of an optimizer that is not one of torch.optim's own of this file; None for those.
+
+    It is a file of this folder, or what an engine brings for an optimizer of its own.
+    """
+    word = optimizer.partition(":")[0]
+    if word in OF_TORCH:
+        return None
+    if word not in LIBRARIES:
+        return cast("Library | None", brought_for(word))
+    return cast(Library, import_module(f"{__name__}.{LIBRARIES[word]}"))
 
 
 def optimizer_states(

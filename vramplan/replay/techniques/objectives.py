@@ -13,7 +13,7 @@ from vramplan.replay.techniques.smoothing import label_smoother
 from vramplan.replay.tensors import FP32, Tensor
 
 if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
+    from vramplan.replay.setup import Setup
 
 
 def forward_and_loss(

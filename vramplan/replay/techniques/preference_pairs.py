@@ -13,7 +13,7 @@ from vramplan.replay.techniques.preference import Scored, preference_loss
 from vramplan.replay.tensors import FP32, INT64, Tensor
 
 if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
+    from vramplan.replay.setup import Setup
 
 SEQUENCES = 2  # of a pair
 

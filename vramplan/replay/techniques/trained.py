@@ -16,7 +16,7 @@ from vramplan.values.job import Adapter
 from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
+    from vramplan.replay.setup import Setup
 
 SHORTEST = 3  # tokens of the shortest sequence that every model takes
 ANY_IMAGE = 64  # pixels of an edge, for models that take images of all sizes
