@@ -29,7 +29,9 @@ from typing import Any
 from weakref import ref
 
 from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
+from vramplan.replay.models import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
 from vramplan.replay.recorder import Backward, Frame, Path, Saved, Tape
+from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
 
 UNFUSED = frozenset(
@@ -46,6 +48,16 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the
 SUMMED = ("embedding", *PRODUCTS)  # what residual sums are made of
 
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
+
+
+def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
+    """The tape of a compiled step; where the model's own code compiles block by block, that code says what is kept."""
+    name = setup.model.family
+    if compiles_blocks(name):
+        return Tape(batch, direct=direct)
+    every_block = not has_equal_blocks(name)
+    one_graph, logits = compiled_graphs(name) == 1, returns_logits(name)
+    return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
 
 
 class CompiledTape(Tape):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from vramplan.replay.recorder import Saved, Tape
+from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import DType, Shape, Tensor
 
 
@@ -75,3 +76,15 @@ def pinned_bytes(tensors: Iterable[HostTensor], batch: int) -> int:
         size = one.at(batch)
         total += (1 << (size - 1).bit_length() if size else 0) * one.copies
     return total
+
+
+class OffloadsActivations(Technique):
+    """The model's forward pass runs inside of save_on_cpu."""
+
+    def before_forward(self) -> None:
+        """The context begins."""
+        self.tape.offloading = True
+
+    def after_forward(self) -> None:
+        """The context ends."""
+        self.tape.offloading = False

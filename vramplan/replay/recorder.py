@@ -117,22 +117,25 @@ class Trained(Protocol):
         """Bytes on the device beside the weights, in allocator blocks."""
 
 
-class Sharding(Protocol):
-    """How devices share the states of a model: what happens around each block."""
+class Sharding:
+    """How devices share the states of a model: what happens around each block. As it stands, nothing does."""
 
-    every_block_of_a_checkpoint: bool  # whether blocks of one checkpoint are not alike
+    every_block_of_a_checkpoint = False  # whether blocks of one checkpoint are not alike
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """What builds a block, from what builds it on one device."""
+        return make
 
     def apart(self) -> list[int]:
         """The blocks of the walk that `units` was last asked for which something happens in that others do not see."""
+        return []
 
     def made(self, parameter: Parameter) -> None:
         """A parameter was made."""
 
     def after_model(self, loss: Tensor) -> Tensor:
         """The model has returned its loss, or what one is made of; the same to go on with."""
+        return loss
 
 
 class Tape:

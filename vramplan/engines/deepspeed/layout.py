@@ -16,8 +16,8 @@ from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe, Segment
-from vramplan.replay.recorder import Node, Tape, Trained
-from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.replay.recorder import Node, Sharding, Tape, Trained
+from vramplan.replay.tensors import Parameter
 from vramplan.values.job import Adapter
 
 ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)
@@ -263,10 +263,8 @@ def noted_early(uses: list[tuple[Parameter, ...]], node: Node) -> None:
         node.fn.is_entered = True
 
 
-class _Noted:
+class _Noted(Sharding):
     """Notes which parameters are in which block."""
-
-    every_block_of_a_checkpoint = False
 
     def __init__(self, tape: Tape) -> None:
         self.tape: Tape | None = tape
@@ -285,17 +283,6 @@ class _Noted:
             return block
 
         return build
-
-    def apart(self) -> list[int]:
-        """Every block is played on its own anyway."""
-        return []
-
-    def made(self, parameter: Parameter) -> None:
-        """Blocks are looked at as a whole."""
-
-    def after_model(self, loss: Tensor) -> Tensor:
-        """Nothing is gathered."""
-        return loss
 
 
 def key_of(frozen: tuple[str, ...], adapter: Adapter | None, quantization: str | None) -> tuple[object, ...]:

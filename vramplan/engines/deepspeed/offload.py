@@ -29,7 +29,7 @@ class Offloaded(Zero):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.tape.host_states = self.host_states()
 
-    def before_model(self) -> None:
+    def before_forward(self) -> None:
         """Stage 1: earlier micro-steps left whole gradients, and the bucket."""
         for one in self.tape.parameters:
             self.made(one)

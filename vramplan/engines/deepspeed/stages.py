@@ -9,7 +9,8 @@ from vramplan.replay.models.modules import Recipe
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
-from vramplan.replay.sharding import Shards, Way
+from vramplan.replay.sharding import Way
+from vramplan.replay.techniques import Shards
 
 
 def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:

@@ -23,6 +23,7 @@ from vramplan.engines.deepspeed.worst_device import Held, Worst
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BYTE, FP32, FP64, DType, Parameter, Tensor
 
 COMMUNICATION = "communication"  # component of the answer
@@ -48,12 +49,11 @@ class Policy(NamedTuple):
     rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 
-class Zero:
+class Zero(Shards):
     """The walk of one iteration: buckets, the part's own gradients, and the step."""
 
-    every_block_of_a_checkpoint = False
     clips = True  # the norm of all gradients is taken whether they are clipped or not
-    ends_in_backward = False
+    divides_loss = True
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
@@ -106,7 +106,7 @@ class Zero:
             made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
-    def before_model(self) -> None:
+    def before_forward(self) -> None:
         """Earlier micro-steps left gradients: stage 1 whole ones, and its bucket; stage 2 those of the part."""
         for one in self.tape.parameters:
             self.made(one)
@@ -116,10 +116,6 @@ class Zero:
             self.earlier = self._own_gradients()
         else:
             self._make_buckets()
-
-    def after_model(self, loss: Tensor) -> Tensor:
-        """The loss itself."""
-        return loss
 
     def before_backward(self, loss: Tensor) -> Tensor:
         """The loss over the number of micro-steps, and scaled.

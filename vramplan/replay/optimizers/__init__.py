@@ -11,14 +11,17 @@ imported when a job asks for one of its optimizers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Protocol, cast
 
 from vramplan.engines import brought_for
+from vramplan.replay.autograd import backward
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 
 # states of a parameter's own shape, by optimizer
@@ -200,6 +203,58 @@ def step_in_backward(optimizer: str, implementation: str, parameter: Parameter) 
     """
     step_group(parameter.tape, [parameter], optimizer, implementation)
     parameter.grad = None
+
+
+class Optimizer:
+    """The optimizer of an iteration: what it holds, and when it steps."""
+
+    def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
+        self.setup, self.tape, self.precision = setup, tape, precision
+        self.name, self.implementation = setup.optimizer, setup.optimizer_implementation
+
+    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
+        """Walk the graph; what backward began with, which is there until its callbacks are through."""
+        return [loss, backward(self.tape, loss, received=received)]
+
+    def step(self) -> None:
+        """Step all parameters when backward is over."""
+        step(self.tape, self.name, self.implementation, self.precision)
+
+    def states(self) -> list[State]:
+        """What the optimizer holds during the whole iteration."""
+        parameters, wide = self.tape.parameters, self.setup.wide_embeddings
+        found = optimizer_states(parameters, self.name, self.implementation, self.precision, wide)
+        return found + shared_states(parameters, self.name, wide, self.setup.optimizer_in_backward)
+
+    def managed_bytes(self) -> int:
+        """Bytes of its states in managed memory."""
+        return managed_bytes(self.tape.parameters, self.name, self.setup.wide_embeddings)
+
+    def pieces(self) -> tuple[tuple[int, ...], ...]:
+        """Its states tensor by tensor, which only the simulated allocator asks for."""
+        from vramplan.replay.optimizers.pieces import state_pieces
+
+        wide = self.setup.wide_embeddings
+        return state_pieces(self.tape.parameters, self.name, self.implementation, self.precision, wide)
+
+
+class StepsInBackward(Optimizer):
+    """One optimizer for each parameter, stepped by a hook of its gradient accumulator."""
+
+    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
+        """Walk the graph and step on the way."""
+        self.tape.after_accumulation = partial(step_in_backward, self.name, self.implementation)
+        return super().backward(loss, received=received)
+
+    def step(self) -> None:
+        """Nothing is left to do."""
+
+
+def optimizer_of(setup: Setup, tape: Tape, precision: Precision) -> Optimizer:
+    """The optimizer of a job; a library's own where its module has another, `OPTIMIZER`."""
+    plain = StepsInBackward if setup.optimizer_in_backward else Optimizer
+    kind: type[Optimizer] = getattr(library_of(setup.optimizer), "OPTIMIZER", plain)
+    return kind(setup, tape, precision)
 
 
 def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Parameter]:

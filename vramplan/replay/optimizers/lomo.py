@@ -7,7 +7,10 @@ made. Without clipping and loss scaling: with either, backward runs twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from vramplan.replay.autograd import backward
+from vramplan.replay.optimizers import Optimizer
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
@@ -52,3 +55,19 @@ def step_waiting(waiting: list[Parameter], arriving: Parameter | None = None) ->
 def describe(optimizer: str, itemsize: int) -> str:
     """What the states are."""
     return "lomo: none"
+
+
+class Lomo(Optimizer):
+    """Steps each weight when the gradient of the next one is there, and those that are left after backward."""
+
+    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
+        """Walk the graph and step on the way."""
+        waiting: list[Parameter] = []
+        tape = self.tape
+        tape.before_accumulation, tape.after_accumulation = partial(step_waiting, waiting), waiting.append
+        backward(tape, loss, received=received)
+        step_waiting(waiting)
+        return []
+
+
+OPTIMIZER = Lomo

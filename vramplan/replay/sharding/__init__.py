@@ -6,48 +6,19 @@ A file of this package is an engine's way to do it; it is imported when a job as
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from vramplan.engines import brought_for
 from vramplan.replay.models import keeps_last_block, prefetches_after, reads_head_outside
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import State
-from vramplan.replay.recorder import Sharding, Tape
+from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
-from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.replay.techniques import Shards
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 
 BUCKET_BYTES = 25 * 2**20  # of DDP: torch/nn/parallel/distributed.py, default of bucket_cap_mb
-
-
-class Shards(Sharding, Protocol):
-    """An engine's walk through one iteration."""
-
-    clips: bool  # whether `before_step` has the clipping in it
-    ends_in_backward: bool  # whether what `after_backward` does is a callback of backward itself
-
-    def before_model(self) -> None:
-        """Forward begins."""
-
-    def before_backward(self, loss: Tensor) -> Tensor:
-        """Backward begins; the loss that it begins with."""
-
-    def before_step(self) -> None:
-        """The step begins."""
-
-    def after_backward(self) -> list[Parameter]:
-        """Backward is over; the parameters that this device steps."""
-
-    def after_step(self) -> None:
-        """The gradients go."""
-
-    def states(self) -> list[State]:
-        """What is there during the whole iteration, beside weights and states of the optimizer."""
-
-    def drop(self) -> None:
-        """Nothing more will be asked: forget the parameters."""
 
 
 class Way(NamedTuple):
@@ -68,6 +39,7 @@ def way_of(kind: str) -> Way:
 def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
     """The engine that a job's way to share its states means."""
     assert setup.sharding is not None
+    tape.buffer_dtype = precision.frozen or precision.stored
     if setup.sharding.kind == DDP:
         from vramplan.replay.sharding.replicated import Replicated  # only these jobs pay for it
 

@@ -25,6 +25,7 @@ from vramplan.replay.sharding.fully_shard import (
     Weight,
 )
 from vramplan.replay.sharding.hosted import Shard
+from vramplan.replay.techniques.clipping import Clips
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
 
 
@@ -263,3 +264,11 @@ def clip_flat_parameters(tape: Tape) -> Tensor:
         total = tape.new("to", (), dtype, False)
     del own, coefficient, clamped
     return total
+
+
+class ClipsFlat(Clips):
+    """The method of FSDP1 in place of PyTorch's function."""
+
+    def norm_of_gradients(self) -> Tensor:
+        """The norm over all devices."""
+        return clip_flat_parameters(self.tape)
