@@ -20,8 +20,6 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import objective_of, shards_of, techniques_of
 from vramplan.replay.tensors import Parameter, Tensor
 
-SOFTMAX_WITHOUT_INPUT = (1, 11)  # of PyTorch: from then on backward needs no input of a softmax
-
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
     """Replay one iteration, on a fresh tape of the caller's if one is given.
@@ -66,8 +64,7 @@ class Iteration:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        tape.float8 = self.precision.float8
-        tape.softmax_keeps_input = setup.pytorch is not None and setup.pytorch < SOFTMAX_WITHOUT_INPUT
+        tape.float8, tape.pytorch = self.precision.float8, setup.pytorch
         self.techniques = techniques_of(setup, tape, self.precision)
         for one in self.techniques:
             one.before_model()
@@ -165,6 +162,8 @@ class Iteration:
         if tape.direct:
             record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
             record.state_bytes = pieces
+        self.shards.annotate(record)
+        tape.sharding, tape.observers = None, ()  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
         tape.parameters.clear()

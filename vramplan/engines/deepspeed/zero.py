@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from vramplan.engines.deepspeed.layout import Flush, Layout, Order, flushes
 from vramplan.engines.deepspeed.worst_device import Held, Worst
 from vramplan.replay.operators.basic import mul_scalar
-from vramplan.replay.record import State
+from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BYTE, FP32, FP64, DType, Parameter, Tensor
@@ -72,13 +72,13 @@ class Zero(Shards):
         self.buckets: list[Tensor] = []
         self.large: Parameter | None = None  # whose gradient has no room in any bucket
         self.left: list[Tensor] = []  # such gradients that stage 1 has no use for, and keeps
+        self.looked_at: list[tuple[int, int]] = []  # from which event on which device
         self.held: Held | None = None  # what the device has that is looked at, where that changes
         self.own: Tensor | None = None  # averaged gradients of the parameters of the part
         self.earlier: Tensor | None = None  # those of earlier micro-steps
         self.accumulated: dict[Parameter, Tensor] = {}  # whole gradients of earlier micro-steps
         self.padding: Tensor | None = None
         self.losses: list[Tensor] = []
-        tape.after_accumulation = self.arrived
         if policy.accumulating and not policy.partitions_gradients:
             tape.gradients_resident = True
 
@@ -140,7 +140,7 @@ class Zero(Shards):
         size = (self.layout.whole_elements(self.rank),)
         return self.tape.new("empty", size, self.policy.dtype, False, category="gradients")
 
-    def arrived(self, parameter: Parameter) -> None:
+    def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient is complete: stage 2 puts it into the bucket, where there is room.
 
         Source: stage_1_and_2.py, process_gradients, reduce_independent_p_g_buckets_and_remove_grads.
@@ -199,7 +199,7 @@ class Zero(Shards):
         self.own = self.earlier = None
         self.left.clear()
         self.rank, self.held = held.rank, held
-        self.tape.looked_at.append((len(self.tape.events), held.rank))
+        self.looked_at.append((len(self.tape.events), held.rank))
         if had_earlier:
             self.earlier = self._own_gradients()
         if held.has_own:
@@ -326,3 +326,7 @@ class Zero(Shards):
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.accumulated.clear()
+
+    def annotate(self, record: Record) -> None:
+        """Which device holds most, from when on."""
+        record.looked_at = tuple(self.looked_at)

@@ -27,6 +27,7 @@ class Zero3(Gathering, Shards):
 
     clips = True
     divides_loss = True
+    linear_is_function = True
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         super().__init__(tape, policy, order)
@@ -36,7 +37,6 @@ class Zero3(Gathering, Shards):
         self.waiting: dict[int, Parameter] = {}  # biases that come after their weights, by these
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
-        tape.after_accumulation = self.arrived
 
     # ------------------------------------------------------------------------------------------------ the model
     def apart(self) -> list[int]:
@@ -65,7 +65,7 @@ class Zero3(Gathering, Shards):
         return scaled
 
     # --------------------------------------------------------------------------------------------- the gradients
-    def arrived(self, parameter: Parameter) -> None:
+    def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient goes into the bucket, where there is room.
 
         Source: stage3.py, reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
@@ -119,7 +119,7 @@ class Zero3(Gathering, Shards):
 
         Source: stage3.py, independent_gradient_partition_epilogue.
         """
-        self.tape.uses = self.tape.before_recomputing = self.tape.input_reached = None
+        self.tape.ignore(self)
         if self.bucket:
             self._reduce()
         self._let_go()

@@ -11,7 +11,6 @@ imported when a job asks for one of its optimizers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Protocol, cast
@@ -20,7 +19,7 @@ from vramplan.engines import brought_for
 from vramplan.replay.autograd import backward
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
-from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.recorder import Observer, Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 
@@ -238,13 +237,19 @@ class Optimizer:
         return state_pieces(self.tape.parameters, self.name, self.implementation, self.precision, wide)
 
 
-class StepsInBackward(Optimizer):
+class StepsInBackward(Optimizer, Observer):
     """One optimizer for each parameter, stepped by a hook of its gradient accumulator."""
 
     def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
         """Walk the graph and step on the way."""
-        self.tape.after_accumulation = partial(step_in_backward, self.name, self.implementation)
-        return super().backward(loss, received=received)
+        self.tape.observe(self)
+        began = super().backward(loss, received=received)
+        self.tape.ignore(self)
+        return began
+
+    def after_accumulate(self, parameter: Parameter) -> None:
+        """The gradient is complete."""
+        step_in_backward(self.name, self.implementation, parameter)
 
     def step(self) -> None:
         """Nothing is left to do."""

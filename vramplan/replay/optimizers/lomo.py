@@ -7,11 +7,10 @@ made. Without clipping and loss scaling: with either, backward runs twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from vramplan.replay.autograd import backward
 from vramplan.replay.optimizers import Optimizer
-from vramplan.replay.recorder import Tape
+from vramplan.replay.recorder import Observer, Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 
@@ -57,17 +56,25 @@ def describe(optimizer: str, itemsize: int) -> str:
     return "lomo: none"
 
 
-class Lomo(Optimizer):
+class Lomo(Optimizer, Observer):
     """Steps each weight when the gradient of the next one is there, and those that are left after backward."""
 
     def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
         """Walk the graph and step on the way."""
-        waiting: list[Parameter] = []
-        tape = self.tape
-        tape.before_accumulation, tape.after_accumulation = partial(step_waiting, waiting), waiting.append
-        backward(tape, loss, received=received)
-        step_waiting(waiting)
+        self.waiting: list[Parameter] = []
+        self.tape.observe(self)
+        backward(self.tape, loss, received=received)
+        step_waiting(self.waiting)
+        self.tape.ignore(self)
         return []
+
+    def before_accumulate(self, parameter: Parameter) -> None:
+        """The next gradient is there."""
+        step_waiting(self.waiting, parameter)
+
+    def after_accumulate(self, parameter: Parameter) -> None:
+        """The weight waits for the next one."""
+        self.waiting.append(parameter)
 
 
 OPTIMIZER = Lomo

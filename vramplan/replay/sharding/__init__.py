@@ -39,7 +39,6 @@ def way_of(kind: str) -> Way:
 def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
     """The engine that a job's way to share its states means."""
     assert setup.sharding is not None
-    tape.buffer_dtype = precision.frozen or precision.stored
     if setup.sharding.kind == DDP:
         from vramplan.replay.sharding.replicated import Replicated  # only these jobs pay for it
 

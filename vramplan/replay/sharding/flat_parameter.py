@@ -32,6 +32,7 @@ from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Paramete
 class FlatParameters(FullyShard):
     """The same walk over units, each of which is one tensor."""
 
+    weights_are_views = True
     keeps_root = True  # _runtime_utils.py, _post_forward_reshard: backward begins with it
 
     def __init__(
@@ -42,7 +43,6 @@ class FlatParameters(FullyShard):
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         super().__init__(tape, policy, root, redistribute)
-        tape.weights_are_views = True
         self.here: set[Unit] = set()  # units whose parameter is what was gathered, and not the shard
 
     def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.record import State
+from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Sharding, Tape, Trained, rounded
-from vramplan.replay.sharding.hosted import Shard, host_states
+from vramplan.replay.sharding.hosted import HostStates, Shard, host_states
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BF16, BYTE, FP16, FP32, DType, Parameter, Shape, Tensor
 
@@ -115,6 +115,7 @@ class FullyShard(Shards):
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
         self.on_host: list[Shard] = []
+        self.host_states: HostStates | None = None
         self.is_over = False  # backward
         self.ends_in_backward = not policy.reduces_after  # _fsdp_state.py, _register_root_post_backward_final_callback
         self.redistribute = redistribute  # brings a gradient to the layout that its parameter has in tensor parallelism
@@ -184,7 +185,7 @@ class FullyShard(Shards):
         """What the host has of the states."""
         if self.policy.hosted is not None:
             sums_each = self.policy.accumulated != WHOLE
-            self.tape.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each)
+            self.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each)
 
     def _shard(self, whole: Parameter) -> Parameter:
         """The shard of a parameter, as the optimizer sees it."""
@@ -234,6 +235,10 @@ class FullyShard(Shards):
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.order.clear()
+
+    def annotate(self, record: Record) -> None:
+        """What is on the host."""
+        record.host_states = self.host_states
 
     def _accumulate(self, unit: Unit) -> None:
         """Whole gradients of earlier micro-steps, summed in the element type of the reduction.

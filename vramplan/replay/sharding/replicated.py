@@ -26,8 +26,7 @@ class Replicated(Shards):
         self.tape = tape
         self.resident = resident and not bucket_views
         self.accumulated: dict[Parameter, Tensor] | None = {} if resident and bucket_views else None
-        if bucket_views:
-            tape.after_accumulation = self.copy_into_bucket
+        self.bucket_views = bucket_views
 
     def made(self, parameter: Parameter) -> None:
         """Earlier micro-steps left a gradient of it, which is no view yet.
@@ -38,11 +37,13 @@ class Replicated(Shards):
             made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
-    def copy_into_bucket(self, parameter: Parameter) -> None:
+    def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient becomes a view of its bucket, and goes.
 
         Source: reducer.cpp, Reducer::mark_variable_ready_dense.
         """
+        if not self.bucket_views:
+            return
         parameter.grad = None
         if self.accumulated is not None:
             self.accumulated.pop(parameter, None)

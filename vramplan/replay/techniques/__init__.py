@@ -12,7 +12,7 @@ from vramplan.engines import imported
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import LABEL_SMOOTHER, PREFERENCES, Recipe
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import State
+from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Sharding, Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import Parameter, Tensor
@@ -86,6 +86,9 @@ class Shards(Sharding):
     def drop(self) -> None:
         """Nothing more will be asked: forget the parameters."""
 
+    def annotate(self, record: Record) -> None:
+        """Note in the record what else there is to say of this device."""
+
 
 class OneDevice(Shards):
     """No other device shares the states."""
@@ -148,7 +151,9 @@ def shards_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) ->
     if setup.sharding is None:
         return OneDevice(tape)
     shards: Shards = imported("vramplan.replay.sharding:sharding_of")(setup, tape, recipe, precision)
+    shards.buffer_dtype = precision.frozen or precision.stored
     tape.sharding = shards
+    tape.observe(shards)
     return shards
 
 
