@@ -13,7 +13,7 @@ Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
 
@@ -42,12 +42,7 @@ def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: st
         from vramplan.replay.reentrant import reentrant_checkpoint  # only these jobs pay for it
 
         return reentrant_checkpoint(function, *inputs)
-    if tape.offloading:
-        from vramplan.replay.offload import to_host  # only these jobs pay for it
-
-        frame = Frame(function, tuple(to_host(tape, inputs)), tape.path, keeps)
-    else:
-        frame = Frame(function, inputs, tape.path, keeps)
+    frame = Frame(function, inputs if tape.pack is None else tuple(tape.pack(inputs)), tape.path, keeps)
     tape.frame, tape.selective = frame, keeps is not None
     try:
         return function(*inputs)
@@ -65,7 +60,7 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     phase, tape.flop_phase = tape.flop_phase, "recompute"
     tape.selective = frame.keeps is not None
     try:
-        inputs = unpacked(frame.inputs) if tape.host else frame.inputs
+        inputs = frame.inputs if tape.unpack is None else tape.unpack(frame.inputs)
         frame.function(*inputs)
     except StopRecomputation:
         pass
@@ -77,13 +72,6 @@ def _recompute(tape: Tape, frame: Frame) -> None:
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.held = casts, held
         tape.enter(path)
-
-
-def unpacked(saved: Sequence[Any]) -> list[Tensor]:
-    """What is on the host comes back."""
-    from vramplan.replay.offload import to_device  # only jobs that offload pay for it
-
-    return to_device(saved)
 
 
 def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
@@ -136,8 +124,8 @@ def _run(tape: Tape, node: Node) -> None:
         taken[start:end] = [None] * node.width
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
-    elif tape.host and node.saved and not any(one.unpacks for one in tape.observers):
-        saved = unpacked(node.saved)
+    elif tape.unpack is not None and node.saved and not any(one.unpacks for one in tape.observers):
+        saved = tape.unpack(node.saved)
         results = list(node.fn(grad, saved))
         del saved
     else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import DType, Shape, Tensor
@@ -32,7 +34,7 @@ class HostTensor(NamedTuple):
         return self.fixed_bytes + self.per_sample_bytes * batch
 
 
-def to_host(tape: Tape, tensors: Saved) -> list[Away | None]:
+def to_host(tape: Tape, host: list[HostTensor], tensors: Saved) -> list[Away | None]:
     """A copy of each tensor on the host, also of weights, and one for each operator that saves it.
 
     A mask that is none stays none.
@@ -50,7 +52,7 @@ def to_host(tape: Tape, tensors: Saved) -> list[Away | None]:
         batched = x.batched or _is_for_every_sample(x)
         sampled = batched and not tape.direct
         fixed, per_sample = (0, size // tape.batch) if sampled else (size, 0)
-        tape.host.append(HostTensor(fixed, per_sample, tape.copies))
+        host.append(HostTensor(fixed, per_sample, tape.copies))
         gone.append(Away(tape, x.shape, x.dtype, batched, x.node))
     return gone
 
@@ -83,8 +85,13 @@ class OffloadsActivations(Technique):
 
     def before_forward(self) -> None:
         """The context begins."""
-        self.tape.offloading = True
+        self.host: list[HostTensor] = []
+        self.tape.pack, self.tape.unpack = partial(to_host, self.tape, self.host), to_device
 
     def after_forward(self) -> None:
         """The context ends."""
-        self.tape.offloading = False
+        self.tape.pack = None
+
+    def annotate(self, record: Record) -> None:
+        """What is on the host."""
+        record.host = self.host

@@ -66,7 +66,7 @@ class Record:
         self.not_affine = tape.not_affine
         self.operators = tape.operators
         self.categories = tape.categories
-        self.host = tape.host
+        self.host: list[Any] = []  # what forward has saved there: vramplan/replay/offload.py, HostTensor
         self.host_states: Any = None  # what of the states lives there: vramplan/replay/sharding/hosted.py
         self.flops = dict(tape.flops)
         self.recomputed = dict(tape.recomputed)

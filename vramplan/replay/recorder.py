@@ -120,10 +120,13 @@ class Trained(Protocol):
 class Observer:
     """Is told of what a tape records, and may act on it. As it stands, it does nothing."""
 
-    unpacks = False  # whether what `recorded` gives brings saved tensors back from the host by itself
+    unpacks = False  # whether what `recorded` gives unpacks saved tensors by itself
 
     def made(self, parameter: Parameter) -> None:
         """A parameter was made."""
+
+    def made_linear(self, layer: Any) -> None:
+        """A linear layer was made."""
 
     def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
         """An operator is about to run; its backward function, or one around it."""
@@ -196,15 +199,15 @@ class Tape:
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
         self.recomputing: Frame | None = None
         self.no_grad = False  # torch.no_grad(): nothing is recorded
-        self.offloading = False  # what is saved goes to the host
-        self.host: list[Any] = []  # what went there: vramplan/replay/offload.py, HostTensor
+        # torch.autograd.graph.saved_tensors_hooks: what is saved is packed while the first is there
+        self.pack: Callable[[Saved], Saved] | None = None
+        self.unpack: Callable[[Saved], list[Tensor]] | None = None
         self.reentrant = False  # checkpoints are reentrant
         self.entrance: Any = None  # what gets the gradient of the leaf where a graph begins that is no weight
         self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.pytorch: tuple[int, int] | None = None  # the release whose operators run; None: those that were traced
-        self.float8 = False  # whether linear layers multiply in fp8
         self.drops_empty = False  # whether what is concatenated with nothing but empty tensors stays as it is
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
         self.parameters: list[Parameter] = []
@@ -514,10 +517,8 @@ class Tape:
         """Keep tensors for backward (outputs, or further inputs)."""
         if node is None:
             return
-        if self.offloading and self.frame is None:
-            from vramplan.replay.offload import to_host  # only these jobs pay for it
-
-            tensors = tuple(to_host(self, tensors))
+        if self.pack is not None and self.frame is None:
+            tensors = tuple(self.pack(tensors))
         if node is RECOMPUTED:
             assert self.recomputing is not None
             self._pack(self.recomputing, tensors)

@@ -64,7 +64,7 @@ class Iteration:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        tape.float8, tape.pytorch = self.precision.float8, setup.pytorch
+        tape.pytorch = setup.pytorch
         self.techniques = techniques_of(setup, tape, self.precision)
         for one in self.techniques:
             one.before_model()
@@ -162,6 +162,8 @@ class Iteration:
         if tape.direct:
             record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
             record.state_bytes = pieces
+        for one in self.techniques:
+            one.annotate(record)
         self.shards.annotate(record)
         tape.sharding, tape.observers = None, ()  # which know the tape
         for parameter in (*self.whole, *owned):

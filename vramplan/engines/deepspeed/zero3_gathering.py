@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 from vramplan.engines.deepspeed.layout import Order, Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
-from vramplan.replay.autograd import unpacked
 from vramplan.replay.recorder import Node, Observer, Tape, rounded
 from vramplan.replay.tensors import DType, Parameter, Tensor
 from vramplan.values.job import Adapter
@@ -120,8 +119,8 @@ class Gathering(Observer):
                 self.leaving = ()
             if self.recomputed:
                 self.is_over = True
-            if self.tape.host:  # the hook of a module runs before its first node asks for what it has saved
-                saved = unpacked(saved)
+            if self.tape.unpack is not None:  # the hook of a module runs before its first node asks for what it saved
+                saved = self.tape.unpack(saved)
             found = fn(grad, saved)
             if sums is None or found[0] is None:
                 return found

@@ -468,7 +468,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     need_b = bias is not None and bias.node is not None
     w_shape, w_dtype = scale.shape, scale.dtype
     saves = [x]
-    away = tape.offloading and tape.frame is None  # then the weights themselves are worth saving too
+    away = tape.pack is not None and tape.frame is None  # then the weights themselves are worth saving too
     if scale is not weight or away:
         saves.append(scale)
     if shift is not None and (shift is not bias or away):

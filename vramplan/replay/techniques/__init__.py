@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from vramplan.engines import imported
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import LABEL_SMOOTHER, PREFERENCES, Recipe
-from vramplan.replay.precision import Precision
+from vramplan.replay.precision import PRECISIONS, Precision
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Sharding, Tape
 from vramplan.replay.setup import Setup
@@ -52,6 +52,9 @@ class Technique:
     def states(self, buffers: Sequence[int]) -> list[State]:
         """What is on the device during the whole iteration; `buffers` are the bytes of those of the model."""
         return []
+
+    def annotate(self, record: Record) -> None:
+        """Note in the record what else there is to say."""
 
 
 class Shards(Sharding):
@@ -120,6 +123,7 @@ def is_flat(setup: Setup) -> bool:
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
+    (lambda setup: PRECISIONS[setup.precision].float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
     (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),
     (
         lambda setup: setup.max_gradient_norm is not None and setup.fp32_gradients,
