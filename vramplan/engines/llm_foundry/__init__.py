@@ -5,4 +5,5 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="llm-foundry",
     families={"mpt": "vramplan.engines.llm_foundry.model"},
+    rules=("vramplan.engines.llm_foundry.operators",),
 )

@@ -7,4 +7,5 @@ ENGINE = Engine(
     families={"modded_nanogpt": "vramplan.engines.modded_nanogpt.model"},
     only_own_code=True,
     brings={"modded-muon": "vramplan.engines.modded_nanogpt.muon"},
+    rules=("vramplan.engines.modded_nanogpt.muon",),
 )

@@ -5,4 +5,5 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="torchtune",
     families={"llama": "vramplan.engines.torchtune.model"},
+    rules=("vramplan.engines.torchtune.operators",),
 )
