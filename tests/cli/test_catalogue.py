@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.running import fit, refused, run, valid
 from vramplan.answers.fit import answer
+from vramplan.catalog.counting import in_code
 from vramplan.catalog.gpus import list_gpus
 from vramplan.catalog.models import list_models
 from vramplan.catalog.profile import Profile
@@ -171,7 +172,7 @@ def test_every_gpu_can_be_planned_for_by_its_name_and_by_its_aliases(name: str) 
 @pytest.mark.closed_form
 @pytest.mark.parametrize("name", MODELS)
 def test_the_counted_parameters_of_every_model_are_the_declared_ones(name: str) -> None:
-    shape = MODELS[name].shape()
+    shape = in_code(MODELS[name].shape())
     setup = Setup(
         model=shape,
         precision="amp-bf16",

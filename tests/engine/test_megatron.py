@@ -61,7 +61,9 @@ def setup_of(row: dict[str, Any]) -> Setup:
     heads, hidden, p = r["heads"], r["hidden"], r["dropout"]
     shape = ModelShape(
         name="row",
-        family="megatron",
+        family="vramplan.engines.megatron.model",
+        published_family="gpt2",
+        engine="megatron",
         transformers_model_type="gpt2",
         task="lm",
         layers=r["layers"],

@@ -137,7 +137,7 @@ def test_more_micro_batches_in_flight_hold_more() -> None:
         ({"parallel": {"data": 4, "pipeline": 2, "sharding": "fsdp"}}, "use fsdp-grad-op"),
         ({"loss": "vocab-parallel"}, "needs the vocabulary in parts"),
         ({"precision": "fp8"}, "fsdp-fp8 is modelled compiled"),
-        ({"dropout": 0.1}, "0.1 is not modelled with torchtitan's code"),
+        ({"dropout": 0.1}, "dropout: 0.1 is not in torchtitan"),
         ({"attention": "eager"}, "eager cannot run"),
     ],
 )

@@ -22,6 +22,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.parallel import Sharded, Split
 
+TITAN = "vramplan.engines.torchtitan.model"
 ROWS = json.loads((Path(__file__).parent / "titan_context_rows.json").read_text())
 COUNT = 18
 
@@ -39,7 +40,7 @@ def setup_of(row: dict[str, Any]) -> Setup:
         "max_positions": row["seq"],
         "tied_embeddings": False,
     }
-    shape = shape_from_fields(fields, name="row")._replace(family="titan", published_family="llama")
+    shape = shape_from_fields(fields, name="row")._replace(family=TITAN, published_family="llama", engine="torchtitan")
     tensor = row.get("tp", 1)
     return Setup(
         model=shape,

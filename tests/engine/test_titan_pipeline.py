@@ -22,6 +22,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.parallel import Sharded, Split
 
+TITAN = "vramplan.engines.torchtitan.model"
 ROWS = json.loads((Path(__file__).parent / "titan_pipeline_rows.json").read_text())
 COUNT = 10
 DEFAULTS = {"batch": 2, "seq": 128, "vocab": 1024, "reduce": "fp32", "gpipe": False}
@@ -41,7 +42,7 @@ def setup_of(row: dict[str, Any]) -> Setup:
         "max_positions": 128,
         "tied_embeddings": False,
     }
-    shape = shape_from_fields(fields, name="row")._replace(family="titan", published_family="llama")
+    shape = shape_from_fields(fields, name="row")._replace(family=TITAN, published_family="llama", engine="torchtitan")
     number = 0 if row["first"] else row["stages"] - 1 if row["last"] else 1
     stage = Stage(
         number, (row["layers"],), row["first"], row["last"], in_flight=row["flight"], micro_batches=row["micro"]

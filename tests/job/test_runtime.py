@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from vramplan import engines
 from vramplan.catalog import runtimes
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.job import vocabulary as words
-from vramplan.job.codes import OWN_CODE
 from vramplan.replay.models import family
 from vramplan.values.job import Job
 
@@ -71,10 +71,11 @@ def test_every_engine_has_a_profile_and_every_profile_is_taken() -> None:
     assert {profile.name for profile in PROFILES} == set(words.RUNTIMES) - {words.TEXTBOOK}
 
 
-def test_the_files_of_own_code_are_there() -> None:
-    for code, files in OWN_CODE.items():
-        assert code in runtimes.MODEL_CODES
-        assert all(family(name) for name in files.values())
+def test_the_modules_of_own_code_are_there() -> None:
+    for name in engines.FOLDERS:
+        engine = engines.engine_of(name)
+        assert engine.name == name
+        assert all(family(module) for module in engine.families.values())
 
 
 @pytest.mark.parametrize("name", words.ENGINES)
@@ -131,22 +132,26 @@ def test_quantized_weights_have_defaults_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("raw", "keys", "told"),
     [
-        (GPT2, {"runtime": "nanogpt", "adapter": {"kind": "lora"}}, "adapter: nanogpt has no lora: it trains every"),
-        (GPT2, {"runtime": "nanogpt", "activation_checkpointing": "full"}, "nanoGPT checkpoints nothing"),
-        (LLAMA, {"runtime": "nanogpt"}, "model: nanogpt has no llama: its only model is GPT"),
-        (GPT2, {"runtime": "fms-fsdp"}, "model: fms-fsdp has no gpt2"),
+        (GPT2, {"runtime": "nanogpt", "adapter": {"kind": "lora"}}, "adapter: lora is not in nanogpt: it trains every"),
+        (
+            GPT2,
+            {"runtime": "nanogpt", "activation_checkpointing": "full"},
+            "full is not in nanogpt: it checkpoints nothing",
+        ),
+        (LLAMA, {"runtime": "nanogpt"}, "model: llama is not in nanogpt: its only model is GPT"),
+        (GPT2, {"runtime": "fms-fsdp"}, "model: gpt2 is not in fms-fsdp"),
         (LLAMA, {"runtime": "unsloth", "parallel": {"data": 2}}, "parallel.data: unsloth trains on one device, not"),
         (LLAMA, {"runtime": "litgpt", "dropout": 0.1}, "dropout: 0.1 means nothing to litgpt"),
         (LLAMA, {"runtime": "litgpt", "frozen": ["embeddings"]}, "frozen: frozen parts are not modelled"),
-        (LLAMA, {"runtime": "litgpt", "attention": "eager"}, "attention: eager cannot run for litgpt"),
+        (LLAMA, {"runtime": "litgpt", "attention": "eager"}, "attention: eager cannot run for llama under litgpt"),
         (
             LLAMA,
             {"runtime": "litgpt", "adapter": {"kind": "lora"}, "quantization": "nf4", "precision": "amp-bf16"},
-            "precision: litgpt has no amp-bf16: it refuses quantized weights with mixed precision",
+            "precision: amp-bf16 is not in litgpt: it refuses quantized weights with mixed precision",
         ),
-        (LLAMA, {"runtime": "torchtune", "precision": "fp32"}, "precision: torchtune has no fp32"),
-        (LLAMA, {"runtime": "litgpt", "adapter": {"kind": "ia3"}}, "adapter: litgpt has no ia3"),
-        (LLAMA, {"runtime": "torchtune", "adapter": {"kind": "dora"}}, "adapter: torchtune has no dora"),
+        (LLAMA, {"runtime": "torchtune", "precision": "fp32"}, "precision: fp32 is not in torchtune"),
+        (LLAMA, {"runtime": "litgpt", "adapter": {"kind": "ia3"}}, "adapter: ia3 is not in litgpt"),
+        (LLAMA, {"runtime": "torchtune", "adapter": {"kind": "dora"}}, "adapter: dora is not in torchtune"),
         (LLAMA, {"runtime": "torchtun"}, "did you mean torchtune"),
     ],
 )

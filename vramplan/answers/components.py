@@ -66,15 +66,15 @@ def components_of(
     }
     if not trains_all(job):
         basis |= _basis_of_less(record, job, width, resident)
-    if job.model.family == "megatron":
+    if job.model.engine == "megatron":
         from vramplan.engines.megatron.basis import basis_of_split  # only its jobs pay for it
 
         basis |= basis_of_split(record, job, stage)
-    elif job.model.family == "modded_nanogpt":
+    elif job.model.engine == "modded-nanogpt":
         from vramplan.engines.modded_nanogpt.muon import basis_of_modded  # only its jobs pay for it
 
         basis |= basis_of_modded(total) | _basis_of_shared(record, job, basis, resident)
-    elif job.model.family == "llmc":
+    elif job.model.engine == "llm.c":
         from vramplan.engines.llmc.iteration import basis_of_llmc  # only its jobs pay for it
 
         basis |= basis_of_llmc(record, job)
@@ -188,7 +188,7 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
     if peak.stranded:
         what = "that"
         why = "blocks of streams that no other stream can use"
-        if judge.job.model.family == "megatron":
+        if judge.job.model.engine == "megatron":
             why = "blocks of their own, as what was freed is too small"
         parts.append(Component("streams", peak.stranded, why))
     basis, unused = f"reserved is {RESERVED_PERCENT / 100:.2f} x {what}", peak.reserved - peak.allocated - peak.stranded

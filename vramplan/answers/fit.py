@@ -86,7 +86,7 @@ def describe(
     if job.split is not None:  # the record is of a device
         from vramplan.catalog.counting import parameters_of
 
-        shape = job.model._replace(family=job.model.published_family or job.model.family)
+        shape = job.model._replace(family=job.model.published_family or job.model.family, engine=None)
         total = trainable = parameters_of(shape)
     remedies: tuple[Remedy, ...] = ()
     if rung.verdict == DOES_NOT_FIT and with_remedies:

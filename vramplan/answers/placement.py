@@ -49,10 +49,10 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         what = "dpo" if job.loss == "dpo" else "smoothed labels of the Trainer"
         message = f"placements are not modelled with {what}, whose loss is made outside of the model"
         raise UsageError(message, key="loss", hint="vramplan fit answers with none, sqrt, full and every:K")
-    if job.model.family == "megatron":
+    if job.model.engine == "megatron":
         message = "placements are not modelled under megatron, which recomputes none, the core, or blocks in equal runs"
         raise UsageError(message, key="runtime", hint="vramplan fit answers with none, selective, full and every:K")
-    if job.model.family == "llmc":
+    if job.model.engine == "llm.c":
         message = "llm.c has no checkpoints to place: it computes gelus and norms again in every block, or in none"
         raise UsageError(message, key="runtime", hint="vramplan fit answers with none, gelu and more")
     if job.compile:

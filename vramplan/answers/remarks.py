@@ -99,7 +99,7 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
 
 def _has_a_part(job: Job) -> bool:
     """Whether the parameters that are counted are those of a part of the model."""
-    return job.model.family == "megatron" or (job.split is not None and job.split.pipeline > 1)
+    return job.model.engine == "megatron" or (job.split is not None and job.split.pipeline > 1)
 
 
 def _narrower(judge: Judge, rung: Rung) -> list[str]:
@@ -125,7 +125,7 @@ def _managed(record: Record) -> list[str]:
 
 def _falls_back(decision: Decision) -> tuple[str, ...]:
     """What llm.c does where a device cannot hold all states."""
-    if decision.job.model.family != "llmc" or decision.choice.rung.verdict != DOES_NOT_FIT:
+    if decision.job.model.engine != "llm.c" or decision.choice.rung.verdict != DOES_NOT_FIT:
         return ()
     from vramplan.engines.llmc.iteration import falls_back  # only its jobs pay for it
 

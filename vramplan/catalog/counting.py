@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vramplan.engines import engine_of, with_code_of
+from vramplan.replay.models import no_code_for
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -12,24 +14,21 @@ _LENGTH = 8  # tokens: parameters do not depend on it
 
 def parameters_of(shape: ModelShape) -> int:
     """How many parameters the model has, tied ones once."""
-    return replay(_setup_of(shape)).parameters
+    return replay(setup_of(shape)).parameters
 
 
-def sizes_of(shape: ModelShape) -> tuple[int, ...]:
-    """Elements of each parameter that is trained."""
-    from vramplan.engines.deepspeed.layout import order_of
-    from vramplan.replay.precision import precision_of
-    from vramplan.replay.recipe import recipe_of
-
-    setup = _setup_of(shape)
-    return order_of(recipe_of(setup, precision_of(setup.precision)), None, ()).sizes
+def in_code(shape: ModelShape) -> ModelShape:
+    """The shape in code that computes it: that of a training program where Transformers has none."""
+    if shape.engine is None and (shape.unet is not None or no_code_for(shape) is not None):
+        name = with_code_of(shape.family)[0]
+        return shape._replace(family=engine_of(name).families[shape.family])
+    return shape
 
 
-def _setup_of(shape: ModelShape) -> Setup:
-    if shape.family == "mpt" and shape.positions == "learned":
-        shape = shape._replace(family="foundry")  # the code that has them
+def setup_of(shape: ModelShape) -> Setup:
+    """The smallest replay that builds every parameter of the model."""
     return Setup(
-        model=shape,
+        model=in_code(shape),
         precision="amp-bf16",
         sequence_length=min(_LENGTH, shape.max_positions) if shape.takes_text else 0,
         image_size=(shape.image_size or DEFAULT_IMAGE_SIZE) if shape.takes_images else None,

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vramplan import engines
 from vramplan.catalog import document, locate, profile
-from vramplan.catalog.fields import Fields
+from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 from vramplan.units import parse_size_bytes
 from vramplan.values.job import Assumption
 from vramplan.values.machine import ContextFigure, Runtime
@@ -35,19 +36,7 @@ LOSSES = ("causal-lm-fp32", "causal-lm")
 GRADIENTS = ("set-to-none", "persistent")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 EMBEDDING_STATES = ("as-others", "fp32")
-MODEL_CODES = (
-    "transformers",
-    "megatron",
-    "torchtitan",
-    "torchtune",
-    "litgpt",
-    "nanogpt",
-    "llm-foundry",
-    "fms-fsdp",
-    "unsloth",
-    "llm.c",
-    "modded-nanogpt",
-)
+PLAIN = "pytorch"  # the engine of a profile that names none and is called like none: a loop around any model
 PRECISIONS = (
     *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
     *("fsdp-bf16", "fsdp-fp16", "fp8"),
@@ -71,6 +60,14 @@ def _one_of(words: Sequence[str]) -> Read:
 
 def _context(fields: Fields, name: str) -> int | None:
     return fields.parsed(name, lambda text: parse_size_bytes(text, rounding="up"))
+
+
+def _engine(fields: Fields, name: str) -> str | None:
+    text = fields.text(name)
+    if text is not None and text not in engines.FOLDERS and text not in engines.of_packages():
+        fields.problem(name, f"there is no engine {shown(text)}", hint=f"known: {', '.join(engines.names())}")
+        return None
+    return text
 
 
 def _boolean(fields: Fields, name: str) -> bool | None:
@@ -155,7 +152,7 @@ _READERS: dict[str, Read] = {
     "convolution_workspace": _context,
     "embedding_states": _one_of(EMBEDDING_STATES),
     "caching_allocator": _boolean,
-    "model_code": _one_of(MODEL_CODES),
+    "engine": _engine,
     "quantized_from": _one_of(QUANTIZED_FROM),
     **DEFAULTS,
     "only_one_device": _boolean,
@@ -182,13 +179,45 @@ def load_runtime_profile(path: Path | str) -> Profile:
 
 
 def list_runtimes(dirs: Sequence[Path] = ()) -> list[Profile]:
-    """Every runtime profile by name. Raises InputError with the problems of all broken files."""
-    return locate.load_all("runtimes", dirs, load_runtime_profile)
+    """Every runtime profile by name, those of other packages last.
+
+    Raises InputError with the problems of all broken files, or that of a package whose engine cannot be imported.
+    """
+    known = locate.load_all("runtimes", dirs, load_runtime_profile)
+    names = {profile.name for profile in known}
+    others = [_profile_of(name) for name in engines.of_packages() if name not in names]
+    return [*known, *(profile for profile in others if profile is not None)]
+
+
+def names_of_runtimes(dirs: Sequence[Path] = ()) -> tuple[str, ...]:
+    """What `runtime` may be: the profiles by name, and the engines of other packages. No file is read."""
+    return tuple(dict.fromkeys((*locate.files("runtimes", dirs), *engines.of_packages())))
+
+
+def engine_name(found: Profile) -> str:
+    """The engine of a runtime profile: the one that it names, or the one that it is called like."""
+    name = found.value("engine")
+    if name is None and (found.name in engines.FOLDERS or found.name in engines.of_packages()):
+        name = found.name
+    return name or PLAIN
+
+
+def _profile_of(name: str) -> Profile | None:
+    """The runtime profile of another package's engine; None if it has none."""
+    path = engines.engine_of(name).profile
+    if path is None:
+        return None
+    found = load_runtime_profile(path)
+    if found.name != name:
+        raise InputError([Problem(f"{found.name!r} is not {name!r}, the name of its engine", "name", file=path)])
+    return found
 
 
 def find_runtime_profile(name: str, dirs: Sequence[Path] = ()) -> Profile:
     """The profile of that name, with the source of every field. Raises InputError, with near matches."""
     found = locate.find("runtimes", name, dirs, load_runtime_profile)
+    if found is None and name in engines.of_packages():
+        found = _profile_of(name)
     if found is None:
         raise InputError([locate.unknown("runtimes", name, dirs)._replace(key="runtime")])
     return found
@@ -219,7 +248,7 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         process_group_bytes=found.value("process_group"),
         embedding_states=found.value("embedding_states") or "as-others",
         caches=found.value("caching_allocator") is not False,
-        model_code=found.value("model_code") or "transformers",
+        engine=engine_name(found),
         quantized_from=found.value("quantized_from"),
         defaults=_given(found, DEFAULTS),
         only={key.removeprefix(ONLY): words for key, words in _given(found, _READERS).items() if key.startswith(ONLY)},

@@ -88,7 +88,7 @@ def _words(name: str, runtime: str) -> tuple[str, ...]:
         "activation_checkpointing": words.TEXTBOOK_CHECKPOINTINGS if textbook else words.CHECKPOINTINGS,
         "attention": words.ATTENTIONS,
         "loss": () if textbook else words.MODELLED_LOSSES,
-        "runtime": words.RUNTIMES,
+        "runtime": _runtimes() if name == "runtime" else (),
         "sharding": words.TEXTBOOK_SHARDINGS if textbook else words.SHARDINGS[:1],
         "activation_model": words.ACTIVATION_MODELS,
         "adapter": words.ADAPTERS,
@@ -99,6 +99,14 @@ def _words(name: str, runtime: str) -> tuple[str, ...]:
         **dict.fromkeys(words.CELLS, words.CELL_WORDS),
     }.get(name, ())
     return tuple(word if ":" not in word else word.partition(":")[0] + ":" for word in known)  # the rest is typed
+
+
+def _runtimes() -> tuple[str, ...]:
+    """The shipped runtimes, those of the user's folders, and those of other packages."""
+    from vramplan.catalog.runtimes import names_of_runtimes
+    from vramplan.job.vocabulary import RUNTIMES
+
+    return tuple(dict.fromkeys((*RUNTIMES, *names_of_runtimes())))
 
 
 def _matching(words: Iterable[Word | str], current: str) -> Iterator[Word]:
@@ -113,6 +121,7 @@ def _matching(words: Iterable[Word | str], current: str) -> Iterator[Word]:
 
 def _targets(line: Line, current: str) -> Iterator[Word]:
     """What an adapter of the kind may sit on, also after a comma; without a model what every model has."""
+    from vramplan.catalog.counting import in_code
     from vramplan.catalog.models import find_model
     from vramplan.errors import InputError
     from vramplan.job.adapter_targets import known_targets
@@ -124,6 +133,7 @@ def _targets(line: Line, current: str) -> Iterator[Word]:
     for name in line.options.get("model", ())[-1:]:
         with contextlib.suppress(InputError, OSError):
             model, _ = find_model(name, folders)
+            model = in_code(model)
             names = known_targets(model, names_of(model), (line.options.get("adapter") or ["lora"])[-1])
             known = tuple(dict.fromkeys((*names, *map(leaf, names))))  # ends of names will do
     before, comma, _ = current.rpartition(",")

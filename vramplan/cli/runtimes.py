@@ -53,15 +53,19 @@ def show_runtime(
 
 def _row(profile: Any) -> Any:
     from vramplan.catalog.locate import origin
+    from vramplan.catalog.runtimes import engine_name
+    from vramplan.engines import engine_of
     from vramplan.results.listings import RuntimeRow
 
+    engine = engine_name(profile)
+    registered = engine_of(engine)
     shardings = profile.value("only_sharding") or ()
     several = profile.value("sharding") or ("ddp" if not shardings or "ddp" in shardings else ", ".join(shardings))
     return RuntimeRow(
         name=profile.name,
         title=profile.title,
         version=profile.value("version"),
-        model_code=profile.value("model_code") or "transformers",
+        model_code=engine if registered.families or registered.own_code else "transformers",
         precision=profile.value("precision") or "auto",
         optimizer=profile.value("optimizer") or "adamw",
         optimizer_implementation=profile.value("optimizer_implementation"),

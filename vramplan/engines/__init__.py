@@ -11,6 +11,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, TypeVar
 
+from vramplan.errors import InputError, Problem
 from vramplan.values.engine import Engine
 
 FOLDERS = {
@@ -41,22 +42,52 @@ ENTRY_POINTS = "vramplan.engines"  # the group in which another package names it
 Behaviour = TypeVar("Behaviour")
 
 
+OF_SHARDINGS = dict.fromkeys(("zero1", "zero2", "zero3"), "deepspeed")
+"""Words of `parallel.sharding` that a program brings to the loops of others, and which program that is."""
+
+
 def names() -> tuple[str, ...]:
     """Every program, those of other packages last."""
-    return (*FOLDERS, *sorted(name for name in _entry_points() if name not in FOLDERS))
+    return (*FOLDERS, *of_packages())
+
+
+def of_packages() -> tuple[str, ...]:
+    """The programs that other packages register."""
+    return tuple(sorted(name for name in _entry_points() if name not in FOLDERS))
+
+
+def with_code_of(family: str) -> tuple[str, ...]:
+    """The programs that come with vramplan and have code of their own for a family. It imports each: for mistakes."""
+    return tuple(name for name in FOLDERS if family in engine_of(name).families)
 
 
 @lru_cache(maxsize=64)
 def engine_of(name: str) -> Engine:
-    """The program of a name. Raises LookupError if nobody registered it."""
+    """The program of a name.
+
+    Raises LookupError if nobody registered it, and InputError if a package did whose code cannot be imported.
+    """
     if name in FOLDERS:
         found: Engine = import_module(f"vramplan.engines.{FOLDERS[name]}").ENGINE
         return found
     entry = _entry_points().get(name)
     if entry is None:
         raise LookupError(f"no engine is registered as {name}")
-    found = entry.load()
+    try:
+        found = entry.load()
+    except Exception as error:  # whatever the code of a package raises while it is imported
+        raise _broken(entry, f"it cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Engine):
+        raise _broken(entry, f"it is no Engine but a value of type {type(found).__name__}")
+    if found.name != name:
+        raise _broken(entry, f"it is called {found.name}")
     return found
+
+
+def _broken(entry: Any, why: str) -> InputError:
+    package = "a package" if entry.dist is None else f"the package {entry.dist.name}"
+    message = f"{package} registers the engine {entry.name} as {entry.value}, but {why}"
+    return InputError([Problem(message, "runtime", hint="mend or uninstall the package")])
 
 
 def behaviour_of(name: str, room: str, default: Behaviour) -> Behaviour:
@@ -64,7 +95,14 @@ def behaviour_of(name: str, room: str, default: Behaviour) -> Behaviour:
     address = engine_of(name).behaviour.get(room)
     if address is None:
         return default
-    found: Behaviour = imported(address)
+    module, _, value = address.partition(":")
+    try:
+        found: Behaviour = getattr(import_module(module), value)
+    except Exception as error:
+        entry = None if name in FOLDERS else _entry_points().get(name)
+        if entry is None:
+            raise
+        raise _broken(entry, f"{address} cannot be imported: {type(error).__name__}: {error}") from error
     return found
 
 

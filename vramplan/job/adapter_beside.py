@@ -5,12 +5,12 @@ from __future__ import annotations
 from vramplan.catalog.fields import Fields
 from vramplan.job.losses import DPO
 from vramplan.job.read import RawJob
+from vramplan.replay.models import has_conv1d
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
 DORA = "dora"
 ASKED = "embedded tokens are asked for a gradient (enable_input_require_grads), or nothing in the segments would train"
-TRANSPOSED = ("gpt2",)  # model types whose linear layers are Conv1D
 
 
 def dropout_of(
@@ -26,7 +26,7 @@ def dropout_of(
     if kind == DORA and turned_off:
         message = f"{dropout:g} is not modelled with dora and dpo: TRL sets it to 0, PEFT computes as if it were not"
         fields.refuse("dropout", message, hint="leave it out")
-    elif kind == DORA and model.transformers_model_type in TRANSPOSED and raw.quantization is None:
+    elif kind == DORA and has_conv1d(model.family) and raw.quantization is None:
         message = f"{dropout:g} is not modelled with dora for {model.transformers_model_type}, whose layers are Conv1D"
         fields.refuse("dropout", message, hint="leave it out, or use lora")
     if not turned_off:

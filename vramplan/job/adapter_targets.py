@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.catalog.fields import Fields, shown
+from vramplan.replay.models import not_adapted
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.replay.techniques.combinations import NO_ALL_LINEAR, ONLY_LORA
 from vramplan.replay.techniques.expert_adapters import former_names, is_over_experts
@@ -47,7 +48,7 @@ def fused_targets(
         message = f"{', '.join(beside)} beside {FUSED}, which is one projection in their place"
         fields.refuse("targets", message, hint=f"name {FUSED} alone, or {', '.join(THREE)}")
     elif kind != "lora":
-        fields.refuse("targets", f"{kind} is not modelled over {FUSED} of a {model.family} model", hint="use lora")
+        fields.refuse("targets", f"{kind} is not modelled over {FUSED} of a {model.code} model", hint="use lora")
     told.append(Assumption("model.code", FUSED, BASIS))
     return tuple(targets)
 
@@ -67,8 +68,7 @@ def known_targets(model: ModelShape, names: Names, kind: str) -> tuple[str, ...]
 def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
     """The layers that may be targets: the head of ResNet is none, as it is a layer inside a `Sequential`."""
     left_out = CLASSIFIERS if model.transformers_model_type in ONLY_LORA else ()
-    if model.family == "litgpt":
-        left_out = (*left_out, "qkv")  # it adapts the three parts of its fused layer
+    left_out = (*left_out, *not_adapted(model.family))
     return tuple(name for name in names.linears if name not in left_out)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.replay.models import (
+    calls_flash,
+    has_own_core,
     no_eager_attention,
     no_flash_attention,
     no_fused_attention,
@@ -29,9 +31,9 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     obstacle = None if model is None else no_fused_attention(model.family)
     if model is not None and obstacle is not None and given != "eager":
         if given in {None, "sdpa"}:
-            resolver.assume("attention", "eager", f"no fused attention for {model.family}: {obstacle}")
+            resolver.assume("attention", "eager", f"no fused attention for {model.code}: {obstacle}")
         else:
-            message = f"{given} cannot run for {model.family}: {obstacle}"
+            message = f"{given} cannot run for {model.code}: {obstacle}"
             resolver.fields.refuse("attention", message, hint="use eager")
         return "eager"
     only = None if model is None else only_kernel_of(model)
@@ -46,9 +48,10 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     if given == "eager" and model is not None:
         obstacle = no_eager_attention(model.family)
         if obstacle is not None:
-            message = f"eager cannot run for {model.family}: {obstacle}"
-            resolver.fields.refuse("attention", message, hint="use sdpa, or the type glm")
-    if model is not None and model.family == "foundry":
+            message = f"eager cannot run for {model.code}: {obstacle}"
+            hint = "use sdpa, or the type glm" if model.engine is None else "use sdpa"
+            resolver.fields.refuse("attention", message, hint=hint)
+    if model is not None and calls_flash(model.family):
         from vramplan.job.kernels import flash_alone  # only these models pay for it
 
         return flash_alone(resolver, given, _flash_obstacle(model, gpu, precision))
@@ -70,7 +73,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     if obstacle is None and gpu is not None and gpu.flash_attention is None:
         why = f"whether {gpu.name} runs it is unknown, which counts as able"
     chosen = "flash" if obstacle is None else "efficient"
-    if obstacle is not None and model is not None and model.family in ("megatron", "llmc"):
+    if obstacle is not None and model is not None and has_own_core(model.family):
         chosen = "eager"  # its own core is the other one that it has
     resolver.assume("attention", chosen, f"sdpa: {why}")
     return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
+from vramplan.job.behaviour import under
 from vramplan.job.read import RawJob
 from vramplan.job.runtime import FOUR_BITS
 from vramplan.replay.techniques.bitsandbytes import (
@@ -15,16 +16,18 @@ from vramplan.replay.techniques.bitsandbytes import (
     release,
     written,
 )
+from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
 
 KEY = "bitsandbytes"
 
 
-def check_bitsandbytes(raw: RawJob, model: ModelShape | None) -> None:
+def check_bitsandbytes(raw: RawJob, model: ModelShape | None, runtime: Runtime | None) -> None:
     """Refuse a release that is not known, or that multiplies nothing of the job."""
     text, fields, quantization = raw.bitsandbytes, raw.fields, raw.quantization
     if text is None:
         return
+    whose = None if model is None else under(runtime).no_bitsandbytes(model)
     if not is_release(text):
         fields.problem(KEY, f"{text!r} is no release", hint=f'three numbers, as in "{NEWEST}"')
     elif not is_known(text):
@@ -33,8 +36,8 @@ def check_bitsandbytes(raw: RawJob, model: ModelShape | None) -> None:
         fields.refuse(KEY, f"{text} multiplies no weights of this job", hint="quantization: nf4; or leave it out")
     elif quantization not in (*FOUR_BITS, "int8"):
         fields.refuse(KEY, f"{text} says nothing of {quantization}, which is not its own", hint="leave it out")
-    elif model is not None and model.family == "torchtune":
-        fields.refuse(KEY, f"{text} says nothing of torchtune, whose 4-bit weights are torchao's", hint="leave it out")
+    elif whose is not None:
+        fields.refuse(KEY, f"{text} says nothing of {whose}", hint="leave it out")
     else:
         _older(fields, raw, text)
 

@@ -5,8 +5,26 @@ from __future__ import annotations
 import re
 
 from vramplan.catalog.fields import Fields
-from vramplan.replay.models import TRACED_BEYOND, holds_outputs, offloads, selective_strategies
+from vramplan.engines import FOLDERS, engine_of
+from vramplan.replay.models import (
+    TRACED_BEYOND,
+    divides_scores_in_place,
+    holds_outputs,
+    ladder_of,
+    offloads,
+    selective_strategies,
+)
 from vramplan.values.model import ModelShape
+
+
+def refuse_ladder(fields: Fields, given: str) -> None:
+    """Refuse a strategy that one training program alone has, with its name."""
+    owner = next(
+        (one for one in FOLDERS for own in engine_of(one).families.values() if given in (ladder_of(own) or ())), None
+    )
+    if owner is not None:
+        message, hint = f"{given} is {owner}'s", f"use sqrt or full, or --runtime {owner}"
+        fields.refuse("activation_checkpointing", message, hint=hint)
 
 
 def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None) -> None:
@@ -16,9 +34,9 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None) -> 
         message = f"true contradicts {strategy}: a reentrant checkpoint keeps nothing but its input"
         fields.refuse(key, message, hint="leave one of the two out")
     elif model.family not in TRACED_BEYOND:
-        fields.refuse(key, f"true is not modelled for {model.family}", hint="leave it out")
+        fields.refuse(key, f"true is not modelled for {model.code}", hint="leave it out")
     elif holds_outputs(model.family):
-        message = f"true is not modelled for {model.family}, whose blocks return their attention weights too"
+        message = f"true is not modelled for {model.code}, whose blocks return their attention weights too"
         fields.refuse(key, message, hint="leave it out")
 
 
@@ -32,8 +50,8 @@ def check_selective(fields: Fields, model: ModelShape, strategy: str, attention:
     able = selective_strategies(model.family)
     if strategy not in able:
         instead = ", ".join((*able, "sqrt", "full"))
-        fields.refuse(key, f"{strategy} is not modelled for {model.family}", hint=f"use {instead} or every:K")
-    elif strategy == "selective-op" and attention == "eager" and _divides_scores_in_place(model):
+        fields.refuse(key, f"{strategy} is not modelled for {model.code}", hint=f"use {instead} or every:K")
+    elif strategy == "selective-op" and attention == "eager" and divides_scores_in_place(model):
         message = f"{strategy} gives wrong gradients with eager attention of {model.name}, whose code divides in place"
         hint = "use attention efficient" if model.key_value_heads > 1 else "use sqrt, full or every:K"
         fields.refuse(
@@ -44,15 +62,10 @@ def check_selective(fields: Fields, model: ModelShape, strategy: str, attention:
         fields.refuse(key, message, hint="use sqrt, full or every:K")
 
 
-def _divides_scores_in_place(model: ModelShape) -> bool:
-    """Whether eager attention changes the product of queries and keys (modeling_falcon.py, FalconAttention.forward)."""
-    return model.family == "falcon" and model.positions != "alibi"
-
-
 def check_offload(fields: Fields, model: ModelShape) -> None:
     """Refuse activations on the host for families that nobody traced with them."""
     if model.family not in TRACED_BEYOND and not offloads(model.family):
-        fields.refuse("offload", f"activations are not modelled for {model.family}", hint="leave it out")
+        fields.refuse("offload", f"activations are not modelled for {model.code}", hint="leave it out")
 
 
 def check_segments(fields: Fields, model: ModelShape, given: str) -> None:

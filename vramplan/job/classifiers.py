@@ -30,7 +30,7 @@ def check_classifier(resolver: Resolver, model: ModelShape) -> None:
     raw, fields = resolver.raw, resolver.fields
     for key, given in (("adapter", raw.adapter), ("frozen", raw.frozen)):
         if given:
-            message = f"a classification head over {model.family} is not modelled with it"
+            message = f"a classification head over {model.code} is not modelled with it"
             fields.refuse(key, message, hint="leave it out")
     why = "its code takes several sequences only if a token is there that pads them"
     resolver.assume("pad_token_id", "set", why)

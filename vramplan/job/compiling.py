@@ -28,7 +28,7 @@ def check_compile(
     if model is not None and compiles_blocks(model.family):
         return []  # engines/torchtitan/job.py
     if model is not None and compiled_graphs(model.family) is None:
-        fields.refuse(key, f"true is not modelled for {model.family}", hint="leave it out")
+        fields.refuse(key, f"true is not modelled for {model.code}", hint="leave it out")
         return []
     if model is not None and model.task == "cls":
         fields.refuse(key, "true is not modelled for the task cls", hint="leave it out")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.job import vocabulary as words
+from vramplan.job.behaviour import sharing_in, under
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu
 from vramplan.values.model import Experts, ModelShape
-from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, ZERO1, Sharded, Split
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
 from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
 
 
@@ -32,7 +33,7 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
         "gradient_accumulation_steps": job.gradient_accumulation_steps,
         "precision": job.precision,
         "weight_dtype": job.precision.rpartition("-")[2] if job.half_weights else None,
-        "gradient_dtype": "fp32" if job.fp32_gradients else _gradient_dtype(job),
+        "gradient_dtype": "fp32" if job.fp32_gradients else under(job.runtime).said_gradient_dtype(job),
         "optimizer_state_dtype": "fp32" if job.fp32_states else None,
         "optimizer": job.optimizer,
         "optimizer_implementation": job.optimizer_implementation,
@@ -92,12 +93,6 @@ def _allocator(job: Job) -> str:
     return text_of(job.allocator)
 
 
-def _gradient_dtype(job: Job) -> str | None:
-    """That of the weights, where Megatron would take fp32 else."""
-    shared = job.sharding is not None and job.sharding.kind == ZERO1
-    return "bf16" if job.model.family == "megatron" and job.precision == "mixed-bf16" and not shared else None
-
-
 def _every_second(job: Job) -> bool | None:
     """Whether selective checkpoints keep every second product; null where a runtime says so and none are pinned."""
     if job.every_second_matmul and job.activation_checkpointing is None:
@@ -145,9 +140,7 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
 def _zero_to_dict(sharding: Sharded | None, offload: tuple[str, ...]) -> dict[str, Any]:
     if sharding is None or sharding.zero is None:
         return dict.fromkeys(words.ZERO_KEYS)
-    from vramplan.engines.deepspeed.job import zero_to_dict  # only these jobs pay for it
-
-    return zero_to_dict(sharding, offload)
+    return sharing_in(sharding.kind).to_dict(sharding, offload)
 
 
 def _textbook_to_dict(job: TextbookJob) -> dict[str, Any]:

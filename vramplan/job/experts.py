@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.engines import engine_of, with_code_of
+from vramplan.replay.models import drops_tokens, splits_of
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
@@ -29,12 +31,15 @@ def check_capacity(raw: RawJob, model: ModelShape | None, runtime: Runtime | Non
         if given and model.experts is None:
             message = f"belongs to models with experts, and {model.name} has none"
             fields.refuse(key, message, hint="leave it out")
-        elif given and model.family != "megatron":
+        elif given and not drops_tokens(model.family):
             shown = "true" if key == "expert_pad_to_capacity" else f"{factor:g}"
-            message = f"{shown} is not modelled for {model.family} under {runtime.name}"
-            hint = "--runtime megatron, or leave it out" if model.family == "mixtral" else "leave it out"
+            message = f"{shown} is not modelled for {model.code} under {runtime.name}"
+            others = [
+                name for name in with_code_of(model.family) if drops_tokens(engine_of(name).families[model.family])
+            ]
+            hint = f"--runtime {others[0]}, or leave it out" if others else "leave it out"
             fields.refuse(key, message, hint=hint)
-    if model.experts is None or model.family != "megatron" or not pads:
+    if model.experts is None or not drops_tokens(model.family) or not pads:
         return
     most = model.experts.routed / model.experts.active
     if factor is None:
@@ -62,7 +67,7 @@ def expert_imbalance(
             raw.fields.refuse("expert_imbalance", message, hint="leave it out")
         return None
     spread = raw.split is not None and raw.split.expert > 1
-    here = HERE if model.family == "megatron" else NO_EFFECT
+    here = HERE if "expert" in splits_of(model.family) else NO_EFFECT
     why = PADDED if raw.expert_pad_to_capacity else None if spread else here
     if given is None:
         assumptions.append(Assumption("expert_imbalance", 1.0, "balanced" if why is None else f"balanced; {why}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.replay.models import is_float8
+from vramplan.replay.models import is_float8, no_float8
 from vramplan.replay.techniques.float8 import SINCE, runs_float8
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu
@@ -21,15 +21,12 @@ def check_float8(
     """Refuse what fp8 has not been traced with; what is taken for granted is returned."""
     key = "precision"
     if model is not None and not is_float8(model.family):
-        message = f"fp8 is not modelled for {model.family}"
-        if model.family == "gpt2":
-            message = "fp8 is not modelled for gpt2, whose layers are Conv1D, which Float8Linear does not replace"
-        elif model.family == "falcon":
-            message = (
-                "fp8 is not modelled for falcon, whose code writes over what Float8Linear gives (autograd forbids it)"
-            )
+        message = f"fp8 is not modelled for {model.code}"
+        reason = no_float8(model.family)
+        if reason is not None:
+            message = f"{message}, {reason}"
         elif model.task in ("image", "contrastive"):
-            message = f"fp8 is not modelled for {model.family}, whose images are seldom a multiple of {ROWS} tokens"
+            message = f"fp8 is not modelled for {model.code}, whose images are seldom a multiple of {ROWS} tokens"
         fields.refuse(key, message, hint="use mixed-bf16")
     elif model is not None and model.task == "cls":
         fields.refuse(key, f"fp8 is not modelled for the task {model.task}", hint="use mixed-bf16")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.catalog.runtimes import AS_GATHERED
+from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_HALVES
 from vramplan.replay.sharding.traced import OF_BITSANDBYTES
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
@@ -68,10 +69,7 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         resolver.assume("parallel.units", "peft", why)
     no_sync = raw.no_sync
     if no_sync is None:
-        no_sync = raw.runtime in {None, "transformers"}
-        why = "Trainer accumulates under no_sync" if no_sync else "a plain loop sums the gradients of each micro-step"
-        if raw.runtime == "torchtitan" and raw.split is not None and raw.split.pipeline > 1:
-            no_sync, why = True, "the last micro-batch of a pipeline reduces for all"
+        no_sync, why = under(resolver.runtime).no_sync(resolver)
         if version == 1 and "parameters" in raw.offload:
             no_sync, why = True, "FSDP1 adds no micro-step to gradients that are on the host"
         resolver.assume("parallel.no_sync", no_sync, why)

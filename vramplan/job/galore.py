@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
+from vramplan.job.behaviour import under
+from vramplan.replay.models import has_conv1d
 from vramplan.replay.techniques.combinations import PROJECTABLE
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
-
-TRAINER = "transformers"
-CONV1D = ("gpt2",)  # model types whose layers are no nn.Linear, the only layers that the Trainer projects
 
 
 def check_galore(fields: Fields, optimizer: str, model: ModelShape | None, runtime: Runtime | None) -> list[Assumption]:
@@ -22,7 +21,7 @@ def check_galore(fields: Fields, optimizer: str, model: ModelShape | None, runti
         model_type = model.transformers_model_type
         if model_type not in PROJECTABLE:
             fields.refuse(key, f"{optimizer} is not modelled for {model_type}", hint="use adafactor, or adamw-8bit")
-        elif model_type in CONV1D and runtime is not None and runtime.name == TRAINER:
+        elif has_conv1d(model.family) and under(runtime).projects_linear_only:
             layers = f"those of the model type {model_type} are Conv1D, not nn.Linear"
             message = f"the Trainer finds no layer for {optimizer}: {layers}"
             fields.refuse(key, message, hint="runtime pytorch, whose loop may project any matrix")

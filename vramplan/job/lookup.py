@@ -29,6 +29,7 @@ class Catalog:
         self._models: dict[str, tuple[ModelShape, Told] | InputError] = {}
         self._gpus: dict[str, tuple[Gpu, Told] | InputError] = {}
         self._runtimes: dict[str, tuple[Runtime, Told] | InputError] = {}
+        self._others: tuple[str, ...] | None = None
         self._labels: dict[str, tuple[Gpu | None, Told] | InputError] = {}
 
     def model(self, name: str) -> tuple[ModelShape, Told]:
@@ -47,6 +48,13 @@ class Catalog:
     def runtime(self, name: str) -> tuple[Runtime, Told]:
         """`runtimes.find_runtime`, and what is to be told of where it was found."""
         return self._once(self._runtimes, name, lambda: runtimes.find_runtime(name, self.dirs))
+
+    def other_runtimes(self) -> tuple[str, ...]:
+        """The runtimes of the user's folders and of other packages, beside those that come with vramplan."""
+        if self._others is None:
+            known = runtimes.names_of_runtimes(self.dirs)
+            self._others = tuple(name for name in known if locate.shipped_file("runtimes", name) is None)
+        return self._others
 
     def label(self, name: str) -> tuple[Gpu | None, Told]:
         """`gpus.match_gpu` as a `spec.Gpu`, and what is to be told of where it was found."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.catalog import shapes
 from vramplan.job import vocabulary as words
+from vramplan.job.behaviour import under
 from vramplan.replay.models import evaluates, generates, head_losses, no_head_losses, smooths, splits_of, takes_padding
 from vramplan.replay.techniques.losses import fused_on
 
@@ -27,7 +28,7 @@ def loss_of(
     resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu | None, runtime: Runtime | None, precision: str
 ) -> str:
     """The loss that the job names; `standard` where the word means what the runtime does anyway."""
-    if loss == "vocab-parallel" and model.family == "megatron":  # what it does anyway
+    if loss == "vocab-parallel" and under(runtime).splits_loss_anyway:
         return "standard"
     if loss == "classification" and model.task in shapes.CLASSIFIERS:
         return "standard"
@@ -64,6 +65,7 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
     """Refuse a loss over the head of a causal language model where the model or the GPU has none such."""
     fields, word = resolver.fields, words.pattern_word(loss)
     known = head_losses(model.family)
+    refused = under(resolver.runtime).no_head_loss(resolver, model, loss)
     if model.task != "lm":
         message = f"{loss} is modelled for causal language models, not for the task {model.task}"
         fields.refuse("loss", message, hint="use standard")
@@ -72,10 +74,9 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         reason = "its head has a bias, which Liger's loss does not take" if has_bias else None
         reason = reason or no_head_losses(model.family)
         why = f": {reason}" if reason else ""
-        fields.refuse("loss", f"{loss} is not modelled for {model.family}{why}", hint="use standard")
-    elif word == "fused" and model.family == "torchtune" and resolver.raw.adapter is not None:
-        message = "fused is modelled under torchtune for recipes that train every weight, as its integration does"
-        fields.refuse("loss", message, hint="use chunked:8, or leave the adapter out")
+        fields.refuse("loss", f"{loss} is not modelled for {model.code}{why}", hint="use standard")
+    elif refused is not None:
+        fields.refuse("loss", refused[0], hint=refused[1])
     elif word == "fused" and gpu is not None:
         _check_fused(resolver, gpu)
     elif word == DPO:
@@ -88,7 +89,7 @@ def _check_preference(resolver: Resolver) -> None:
     """Preference training is that of TRL: over the Trainer, and without dropout unless the job asks for it."""
     raw, fields = resolver.raw, resolver.fields
     _check_outside(resolver, "dpo")
-    if raw.runtime not in {None, "transformers"}:
+    if not under(resolver.runtime).has_preference_training:
         fields.refuse("loss", "dpo is TRL's, over the Trainer of transformers", hint="runtime: transformers")
     if raw.sequence_length == 1:
         fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
@@ -138,7 +139,7 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
         message = f"an evaluation with the loss {loss} is not modelled"
         fields.refuse(key, message, hint="leave it out; training is answered without it")
     if model is not None and raw.eval_batch_size and not evaluates(model.family):
-        fields.refuse(key, f"an evaluation is not modelled for {model.family}", hint="leave it out")
+        fields.refuse(key, f"an evaluation is not modelled for {model.code}", hint="leave it out")
     elif raw.eval_batch_size and model is not None and model.task not in SMOOTHED_TASKS:
         fields.refuse(key, f"an evaluation of the task {model.task} is not modelled", hint="leave it out")
     keys = ("generation_batch_size", "generation_length")
@@ -148,7 +149,7 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
         fields.refuse(missing, f"is missing: {given[0]} alone generates nothing", hint=f"give {missing} too")
     if given and model is not None and model.task in GENERATING_TASKS and not generates(model.family):
         why = ": it has a cache of its own" if evaluates(model.family) else ""
-        fields.refuse(given[0], f"generating is not modelled for {model.family}{why}", hint="leave it out")
+        fields.refuse(given[0], f"generating is not modelled for {model.code}{why}", hint="leave it out")
     elif given and model is not None and model.task not in GENERATING_TASKS:
         message = f"a model of the task {model.task} generates nothing"
         fields.refuse(given[0], message, hint="leave it out")
@@ -161,7 +162,7 @@ def check_padding(resolver: Resolver, loss: str, model: ModelShape, sequence_len
     """Refuse padded sequences where their mask is not modelled."""
     fields, window = resolver.fields, model.sliding_window
     if not takes_padding(model.family):
-        fields.refuse("padding", f"right is not modelled for {model.family}", hint="none")
+        fields.refuse("padding", f"right is not modelled for {model.code}", hint="none")
     elif sequence_length == 1:
         fields.refuse("padding", "right leaves nothing of sequences of 1 token", hint="none")
     elif window is not None and model.sliding_window_start is not None:
@@ -174,7 +175,7 @@ def check_padding(resolver: Resolver, loss: str, model: ModelShape, sequence_len
 def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:
     """Refuse smoothed labels where they are not modelled: with another loss than the standard one of a head."""
     fields = resolver.fields
-    if resolver.raw.runtime in {None, "transformers"}:
+    if under(resolver.runtime).smooths_outside:
         _check_outside(resolver, "the Trainer's smoothed labels")
         if resolver.raw.sequence_length == 1 and model.task == "lm":
             fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
@@ -183,7 +184,7 @@ def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
         fields.refuse("label_smoothing", message, hint="leave one of the two out")
     elif not smooths(model.family) and model.task in SMOOTHED_TASKS:
-        fields.refuse("label_smoothing", f"smoothed labels are not modelled for {model.family}", hint="0 for none")
+        fields.refuse("label_smoothing", f"smoothed labels are not modelled for {model.code}", hint="0 for none")
     elif model.task not in SMOOTHED_TASKS:
         message = f"smoothed labels are not modelled for the task {model.task}"
         fields.refuse("label_smoothing", message, hint="0 for none")

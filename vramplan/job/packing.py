@@ -17,7 +17,7 @@ def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -
     """Refuse packed sequences where the mask that keeps them apart is not modelled."""
     fields, window = resolver.fields, model.sliding_window
     if not takes_packing(model.family) or model.task != "lm":
-        what = model.family if model.task == "lm" else f"the task {model.task}"
+        what = model.code if model.task == "lm" else f"the task {model.task}"
         fields.refuse(KEY, f"true is not modelled for {what}", hint=HINT)
     elif sequence_length == 1:
         fields.refuse(KEY, "true packs nothing into sequences of 1 token", hint=HINT)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
+from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_PRECISION, Cells, compose
-from vramplan.job.resolver import SPLITTING_RUNTIME
 from vramplan.values.machine import Gpu
 from vramplan.values.parallel import ZERO_STAGES
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-
-FP8_OF_SHARDS = ("torchtitan", "llm-foundry")  # runtimes whose fp8 means FSDP
 
 
 def precision_of(resolver: Resolver, gpu: Gpu | None) -> str:
@@ -41,13 +39,13 @@ def _default_precision(resolver: Resolver, gpu: Gpu | None) -> str:
     raw = resolver.raw
     able = gpu is None or gpu.bf16 is not False
     why = "the GPU has bf16" if able else "the GPU has no bf16"
-    if raw.runtime == "torchtitan" and able and _is_fully_sharded(resolver):
-        resolver.assume("precision", "fsdp-bf16", "torchtitan gathers the weights in bf16")
-        return "fsdp-bf16"
+    own = under(resolver.runtime).default_precision(resolver, able)
+    if own is not None:
+        resolver.assume("precision", *own)
+        return own[0]
     if gpu is not None and gpu.bf16 is None:
         why = f"whether {gpu.name} has bf16 is unknown, which counts as able"
-    splits = raw.runtime == SPLITTING_RUNTIME or (raw.runtime is None and raw.split is not None)
-    name = "mixed" if splits or raw.sharding in ZERO_STAGES else "amp"
+    name = "mixed" if under(resolver.runtime).keeps_master_copy or raw.sharding in ZERO_STAGES else "amp"
     precision = f"{name}-bf16" if able else f"{name}-fp16"
     resolver.assume("precision", precision, why)
     return precision
@@ -55,22 +53,14 @@ def _default_precision(resolver: Resolver, gpu: Gpu | None) -> str:
 
 def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:
     """The precision with the element types that the job has of its own."""
-    if precision == "fp8" and resolver.raw.runtime in FP8_OF_SHARDS:
+    runtime, engine = resolver.runtime, under(resolver.runtime)
+    if precision == "fp8" and runtime is not None and engine.has_sharded_float8:
         precision = FSDP_FP8
-        resolver.assume("precision", precision, f"{resolver.raw.runtime}'s products in fp8 are of fp32 shards")
-    if resolver.raw.runtime == "modded-nanogpt":
-        from vramplan.engines.modded_nanogpt.job import cells_of_modded  # only its jobs pay for it
-
-        return cells_of_modded(resolver, precision)
+        resolver.assume("precision", precision, f"{runtime.name}'s products in fp8 are of fp32 shards")
+    own = engine.cells_of(resolver, precision)
+    if own is not None:
+        return own
     cells = compose(resolver.fields, resolver.raw.cells, precision, resolver.raw.optimizer, gpu)
     if cells.precision != precision:
         resolver.assume("precision", cells.precision, "what the element types amount to")
     return cells
-
-
-def _is_fully_sharded(resolver: Resolver) -> bool:
-    from vramplan.job.fsdp import is_fsdp  # only torchtitan's jobs pay for it
-
-    raw = resolver.raw
-    devices = raw.data_parallel_size * (1 if raw.split is None else raw.split.context)
-    return devices > 1 and (raw.sharding is None or is_fsdp(raw.sharding))

@@ -13,7 +13,7 @@ from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.catalog.hf_config import read_value
 from vramplan.job import vocabulary as words
-from vramplan.values.parallel import Split
+from vramplan.values.parallel import ZERO_STAGES, Split
 
 MAX_COUNT = 2**40  # of batches, steps, devices: beyond it something was pasted wrongly
 MAX_RATE = 1e6  # of learning rates: the same guard
@@ -336,9 +336,10 @@ def _parallel(raw: RawJob, textbook: bool) -> None:
 
         read_fsdp(raw, parallel)
     if any(parallel.given(key) for key in words.ZERO_KEYS):
-        from vramplan.engines.deepspeed.job import read_zero  # only these jobs pay for it
+        from vramplan.engines import OF_SHARDINGS, behaviour_of  # only these jobs pay for it
 
-        raw.zero = read_zero(parallel)
+        ways: Any = behaviour_of(OF_SHARDINGS[ZERO_STAGES[0]], "sharing", None)
+        raw.zero = ways.read(parallel)
     known = words.TEXTBOOK_SHARDINGS if textbook else words.MODELLED_SHARDINGS
     if sharding is not None and words.pattern_word(sharding) not in known:
         whose = "among the textbook's" if textbook else "modelled"

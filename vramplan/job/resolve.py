@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.engines import engine_of, with_code_of
 from vramplan.job import vocabulary as words
 from vramplan.job.attention import attention_of, within_window
+from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaler
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import cells_of, precision_of
@@ -13,7 +15,7 @@ from vramplan.job.read import RawJob
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
-from vramplan.replay.models import no_checkpointing
+from vramplan.replay.models import ladder_of, no_checkpointing, no_code_for
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
@@ -53,7 +55,7 @@ class _ReplayResolver(Resolver):
         if raw.bitsandbytes is not None:
             from vramplan.job.bitsandbytes import check_bitsandbytes  # only these jobs pay for it
 
-            check_bitsandbytes(raw, model)
+            check_bitsandbytes(raw, model, runtime)
         if model is not None and model.task == "cls":
             from vramplan.job.classifiers import check_classifier  # only these jobs pay for it
 
@@ -149,17 +151,8 @@ class _ReplayResolver(Resolver):
         raw = self.raw
         runtime = self.find_runtime()
         model, gpu = self.find_model(), self.find_gpu()
-        if model is not None and runtime is not None and runtime.model_code != "transformers":
-            from vramplan.job.codes import in_its_own_code  # only runtimes with code of their own pay for it
-
-            model = in_its_own_code(self, model, runtime)
-        if model is not None and model.unet is not None and runtime is not None:
-            from vramplan.engines.modded_nanogpt.job import check_model  # only these models pay for it
-
-            check_model(self, runtime)
-        if model is not None and model.family == "mpt" and model.positions == "learned":
-            hint = "runtime: llm-foundry, as an option --runtime llm-foundry"
-            self.fields.refuse("model.positions", "learned is not modelled as Transformers computes it", hint=hint)
+        if model is not None and runtime is not None:
+            model = self._in_code(model, runtime)
         if raw.case.get("measured") and runtime is not None and runtime.caches:
             from vramplan.job.releases import take_releases  # only measured cases pay for it
 
@@ -170,6 +163,33 @@ class _ReplayResolver(Resolver):
 
             take_defaults(self, runtime, model, gpu)
         return runtime, model, gpu
+
+    def _in_code(self, model: ModelShape, runtime: Runtime) -> ModelShape:
+        """The model in the code of the runtime's program; refused is what no code of it can compute."""
+        engine = engine_of(runtime.engine)
+        if engine.families or engine.own_code:
+            from vramplan.job.codes import in_its_own_code  # only runtimes with code of their own pay for it
+
+            model = in_its_own_code(self, model, runtime, engine)
+        if runtime.only or under(runtime).accepts:
+            from vramplan.job.accepted import refuse_given_words  # only programs that cannot do everything pay for it
+
+            refuse_given_words(self, runtime)
+        if under(runtime).lacks and (model.engine is not None or not engine.families):
+            from vramplan.job.accepted import refuse_lacking  # the same
+
+            refuse_lacking(self, runtime)
+        if model.engine is not None:
+            return model
+        if model.unet is not None:
+            from vramplan.job.codes import refuse_class  # only a mistake pays for it
+
+            return refuse_class(self, model, runtime)
+        obstacle = no_code_for(model)
+        if obstacle is not None:
+            name = with_code_of(model.family)[0]
+            self.fields.refuse(*obstacle, hint=f"runtime: {name}, as an option --runtime {name}")
+        return model
 
     def _stepping(self, runtime: Runtime | None, model: ModelShape | None, cells: Cells) -> tuple[str, str, bool]:
         """The optimizer, its implementation, and whether it steps in backward."""
@@ -230,8 +250,10 @@ class _ReplayResolver(Resolver):
             return
         if given is None or model is None:
             return
-        if given in words.LLMC_CHECKPOINTINGS and model.family != "llmc":
-            self.fields.refuse(key, f"{given} is llm.c's", hint="use sqrt or full, or --runtime llm.c")
+        if given in words.LLMC_CHECKPOINTINGS and given not in (ladder_of(model.family) or ()):
+            from vramplan.job.checkpoints import refuse_ladder  # only a mistake pays for it
+
+            refuse_ladder(self.fields, given)
         if given in ("selective", "selective-op"):
             from vramplan.job.checkpoints import check_selective  # only these jobs pay for it
 
@@ -277,11 +299,6 @@ class _ReplayResolver(Resolver):
         """What is trained, where that is not every weight."""
         if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
             return (), None
-        if model is not None and model.family == "llmc":
-            from vramplan.engines.llmc.job import refuse_parts  # only a mistake pays for it
-
-            refuse_parts(self)
-            return (), None
         from vramplan.job.trained import resolve_trained  # only these jobs pay for it
 
         frozen, adapter, told = resolve_trained(self.raw, model, precision, loss)
@@ -307,10 +324,8 @@ class _ReplayResolver(Resolver):
             from vramplan.job.float8 import check_float8  # only these jobs pay for it
 
             self.assumptions += check_float8(self.fields, self.raw, model, gpu, sequence_length, loss)
-        if precision == FSDP_FP8 and model is not None and model.family != "titan":
-            from vramplan.engines.llm_foundry.job import check_te  # only these jobs pay for it
-
-            check_te(self, model, gpu, sequence_length)
+        if precision == FSDP_FP8 and model is not None:
+            under(self.runtime).check_sharded_float8(self, model, gpu, sequence_length)
 
     def _sharing(self, runtime: Runtime | None, model: ModelShape | None, precision: str) -> Sharded | None:
         """How data-parallel devices share the states."""
@@ -320,12 +335,9 @@ class _ReplayResolver(Resolver):
         if raw.data_parallel_size > 1 or along or raw.shares_states or precision in {*FSDP_HALVES, FSDP_FP8}:
             from vramplan.job.sharding import sharding_of  # only jobs with several devices pay for it
 
-            self.model_shape, self.runtime, self.precision = model, runtime, precision
+            self.model_shape, self.precision = model, precision
             sharding = sharding_of(self)
-        if runtime is not None and runtime.name == "deepspeed" and (sharding is None or sharding.zero is None):
-            from vramplan.engines.deepspeed.job import needs_a_stage  # only a mistake pays for it
-
-            needs_a_stage(self)
+        under(runtime).check_sharing(self, sharding)
         return sharding
 
     def _splitting(
@@ -337,11 +349,9 @@ class _ReplayResolver(Resolver):
             from vramplan.job.split import check_split  # only jobs that split a replica pay for it
 
             check_split(self, split, model, runtime, sequence_length)
-        if model is not None and model.family == "titan":
-            from vramplan.engines.torchtitan.job import titan_split  # only the jobs of torchtitan pay for it
-
-            split, loss = titan_split(self, split, loss, sequence_length)
-        return split, loss
+        if model is None:
+            return split, loss
+        return under(runtime).split_of(self, split, model, loss, sequence_length)
 
     def _on_host(self, sharding: Sharded | None) -> tuple[str, ...]:
         """Which states are there."""
@@ -388,43 +398,22 @@ class _ReplayResolver(Resolver):
 
     def _checked(self, job: Job) -> Job | None:
         """The job as its engine runs it; None if something in it was never traced together."""
-        model, runtime = job.model, job.runtime
-        if runtime.only:
-            from vramplan.job.runtime import check_only  # only runtimes that cannot do everything pay for it
+        engine = under(job.runtime)
+        if job.runtime.only or engine.accepts:
+            from vramplan.job.accepted import refuse_words  # only programs that cannot do everything pay for it
 
-            check_only(self, job)
+            refuse_words(self, job)
             if self.is_refused:
                 return None
-        if model.family == "megatron":
-            from vramplan.engines.megatron.job import check_megatron  # only its jobs pay for it
-
-            job = check_megatron(self, job)
-            if self.is_refused:
-                return None
-        elif model.family == "llmc":
-            from vramplan.engines.llmc.job import check_llmc  # only its jobs pay for it
-
-            job = check_llmc(self, job)
-            if self.is_refused:
-                return None
-        elif model.family == "modded_nanogpt":
-            from vramplan.engines.modded_nanogpt.job import check_modded  # only its jobs pay for it
-
-            check_modded(self, job)
-            if self.is_refused:
-                return None
-        elif job.sharding is not None:
+        if job.sharding is not None and not engine.shares_by_itself:
             from vramplan.job.sharding import check_sharding
 
             check_sharding(self, job)
             if self.is_refused:
                 return None
-        if model.family == "titan":
-            from vramplan.engines.torchtitan.job import check_titan  # only the jobs of torchtitan pay for it
-
-            job = check_titan(self, job)
-            if self.is_refused:
-                return None
+        job = engine.check(self, job)
+        if self.is_refused:
+            return None
         if _is_special(job):
             from vramplan.job.combinations import check_combinations  # only these jobs pay for it
 

@@ -48,11 +48,11 @@ class Resolver:
             if self.raw.split is not None and SPLITTING_RUNTIME in words.RUNTIMES:
                 runtime, why = SPLITTING_RUNTIME, f"{runtime} keeps a replica on one device"
             self.assume("runtime", runtime, why)
-        if runtime not in words.RUNTIMES:
+        if runtime not in words.RUNTIMES and runtime not in self.catalog.other_runtimes():
             reason = words.UNMODELLED_RUNTIMES.get(runtime)
             hint = nearest(runtime, words.KNOWN_RUNTIMES) if reason is None else None
             because = "" if reason is None else f": {reason}"
-            modelled = ", ".join(words.RUNTIMES)
+            modelled = ", ".join((*words.RUNTIMES, *self.catalog.other_runtimes()))
             message = f"{_word(runtime)} is not modelled{because} (modelled: {modelled})"
             self.fields.refuse("runtime", message, hint=hint)
             return None
@@ -62,6 +62,7 @@ class Resolver:
             self.pass_on(error, "runtime", None)
             return None
         self.assumptions += told
+        self.runtime = found
         return found
 
     def find_model(self) -> ModelShape | None:

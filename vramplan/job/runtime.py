@@ -1,4 +1,4 @@
-"""What a job has of its runtime where it says nothing, and what a runtime cannot do.
+"""What a job has of its runtime where it says nothing.
 
 A profile's fields are named after the keys of a job. A default is taken where the key is absent, as if it had been
 given, and is told among the assumptions; so the resolved job has it, and a runtime decides nothing that is not echoed.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vramplan.job import vocabulary as words
 from vramplan.job.fsdp import is_fsdp
-from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 
 if TYPE_CHECKING:
@@ -125,45 +123,3 @@ def _take_loss(resolver: Resolver, runtime: Runtime, model: ModelShape | None) -
         length = raw.sequence_length or min(model.max_positions, DEFAULT_MAX_SEQUENCE)
         chunks = -(-length // defaults["adapter_chunk_tokens"])
         _take(resolver, runtime, "loss", f"chunked:{chunks}", "adapter_chunk_tokens")
-
-
-def check_only(resolver: Resolver, job: Job) -> None:
-    """Refuse what the job's runtime has not got, each at its key, with what it has."""
-    runtime, fields = job.runtime, resolver.raw.fields
-    parallel = fields.fields("parallel") or fields
-    if runtime.only.get("one_device") and job.data_parallel_size > 1:
-        message = f"{runtime.name} trains on one device, not on {job.data_parallel_size}"
-        parallel.refuse("data", message + _because(runtime, "only_one_device"), hint="leave it out")
-    for key, has in _words_of(job).items():
-        known = runtime.only.get(key)
-        if known is None:
-            continue
-        for word in has:
-            if word not in known and words.pattern_word(word) not in known:
-                message = f"{runtime.name} has no {word}{_because(runtime, f'only_{key}')}"
-                named = {"family": "model", "quantized_precision": "precision"}.get(key, key)
-                at = parallel if key == "sharding" else fields
-                hint = "leave it out" if known == ("none",) else f"it has {', '.join(known)}"
-                at.refuse(named, message, hint=f"{hint}; or another --runtime")
-
-
-def _because(runtime: Runtime, field: str) -> str:
-    note = runtime.notes.get(field)
-    return f": {note}" if note else ""
-
-
-def _words_of(job: Job) -> dict[str, tuple[str, ...]]:
-    """The words of a job that a runtime may not have, by the key."""
-    return {
-        "family": (job.model.published_family or job.model.family,),
-        "precision": (job.precision,),
-        "optimizer": (job.optimizer,),
-        "adapter": ("none" if job.adapter is None else job.adapter.kind,),
-        "quantization": (job.quantization or "none",),
-        "sharding": ("none" if job.sharding is None else job.sharding.kind,),
-        "activation_checkpointing": () if job.activation_checkpointing is None else (job.activation_checkpointing,),
-        "attention": (job.attention,),
-        "loss": (job.loss,),
-        "quantized_precision": () if job.quantization is None else (job.precision,),
-        "offload": ("activations",) if job.offload_activations else (),
-    }

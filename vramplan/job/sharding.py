@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.engines.megatron.job import SHARDINGS as MEGATRON_SHARDINGS
-from vramplan.engines.megatron.job import is_megatron, sharding_under_megatron
 from vramplan.job import vocabulary as words
+from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
 from vramplan.replay.sharding.traced import SHARDED_BITS, steps_shards, untraced_with_shards
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Sharded
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO_STAGES, Sharded
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -35,25 +34,15 @@ STAGE_3_HINTS = {
 def sharding_of(resolver: Resolver) -> Sharded | None:
     """What the keys of `parallel` say; None: nothing is shared, and no communication is counted."""
     raw = resolver.raw
-    fields, devices, kind = raw.fields.fields("parallel") or raw.fields, raw.data_parallel_size, raw.sharding
-    if is_megatron(resolver):
-        refuse_fsdp_keys(raw, fields)
-        return sharding_under_megatron(resolver)
-    if raw.runtime == "llm.c":
-        from vramplan.engines.llmc.job import sharding_under_llmc  # only its jobs pay for it
-
-        return sharding_under_llmc(resolver, resolver.model_shape)
-    if raw.runtime == "torchtitan" and raw.split is not None:
-        devices *= raw.split.context  # FSDP's mesh is both together
+    engine = under(resolver.runtime)
+    fields, kind = raw.fields.fields("parallel") or raw.fields, raw.sharding
+    if engine.shares_by_itself:
+        return engine.sharding_of(resolver, resolver.model_shape)
+    devices = engine.sharing_devices(resolver)
     if raw.zero and kind not in ZERO_STAGES:
-        from vramplan.engines.deepspeed.job import only_with_zero  # only a mistake pays for it
-
-        only_with_zero(resolver)
+        sharing_in(ZERO_STAGES[0]).refuse_keys(resolver)
     if kind is None and devices > 1:
-        kind, why = DDP, "DistributedDataParallel"
-        if raw.runtime == "torchtitan":
-            pipeline = raw.split is not None and raw.split.pipeline > 1
-            kind, why = FSDP_GRAD_OP if pipeline else FSDP, "torchtitan shards over all of them"
+        kind, why = engine.default_sharding(resolver)
         resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: {why}")
     if not is_fsdp(kind):
         refuse_fsdp_keys(raw, fields)
@@ -64,8 +53,8 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
             hint = "parallel: {data: 8, sharding: fsdp}, as options --gpus 8 --sharding fsdp"
             raw.fields.refuse("precision", f"{raw.precision} shards the weights over several devices", hint=hint)
         return None
-    if kind in MEGATRON_SHARDINGS and kind not in (DDP, *ZERO_STAGES):
-        message = f"{kind} is not modelled under {raw.runtime or 'transformers'}"
+    if kind == DISTRIBUTED_OPTIMIZER:
+        message = f"{kind} is not modelled under {'the runtime' if resolver.runtime is None else resolver.runtime.name}"
         fields.refuse("sharding", message, hint="--runtime megatron")
         return None
     if kind is not None and words.pattern_word(kind) not in words.MODELLED_SHARDINGS:
@@ -76,11 +65,9 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
         return None
     if kind in ZERO_STAGES:
-        from vramplan.engines.deepspeed.job import zero_of  # only these jobs pay for it
-
         _only(resolver, "no_sync", "fsdp")
         _only(resolver, "gradient_as_bucket_view", DDP)
-        return zero_of(resolver, kind, devices)
+        return sharing_in(kind).sharded(resolver, kind, devices)
     if kind == DDP:
         _only(resolver, "no_sync", "fsdp")
         if raw.precision in FSDP_HALVES:
@@ -113,10 +100,8 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
             message = "true is not modelled with activations on the host and accumulation"
             parallel.refuse("gradient_as_bucket_view", message, hint="leave it out, or gradient_accumulation_steps: 1")
         return
-    if sharding.zero is not None and sharding.zero.parameter_drive is not None:
-        from vramplan.engines.deepspeed.drives import check_parameter_drive  # only these jobs pay for it
-
-        check_parameter_drive(parallel, job)
+    if sharding.zero is not None:
+        sharing_in(kind).check(parallel, job)
     for key, given in untraced_with_shards(job).items():
         if key == "sharding":
             parallel.refuse(key, f"{kind} is not modelled for {given}", hint="use ddp")

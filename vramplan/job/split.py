@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job.codes import OWN_CODE
+from vramplan.engines import engine_of, with_code_of
 from vramplan.replay.models import splits_of
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
@@ -12,8 +12,6 @@ from vramplan.values.parallel import Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-
-MEGATRON = "megatron"
 
 
 def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Runtime, sequence_length: int) -> None:
@@ -29,8 +27,8 @@ def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Ru
             CHECKS[key](resolver, split, model, sequence_length)
         else:
             shown = "true" if given is True else given
-            elsewhere = runtime.name != MEGATRON and known in OWN_CODE[MEGATRON]
-            hint = "--runtime megatron" if elsewhere else "leave it out"
+            elsewhere = [name for name in with_code_of(known) if key in splits_of(engine_of(name).families[known])]
+            hint = f"--runtime {elsewhere[0]}" if elsewhere and runtime.engine not in elsewhere else "leave it out"
             fields.refuse(key, f"{shown} is not modelled for {known} under {runtime.name}", hint=hint)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job import vocabulary as words
+from vramplan.job.behaviour import under
 
 if TYPE_CHECKING:
     from vramplan.job.cells import Cells
@@ -36,7 +37,7 @@ def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> t
     if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
         return optimizer, _only(resolver, "fused", optimizer, "bitsandbytes has one kernel for each parameter")
     if cells.fp32_states:
-        whose = "llm.c" if runtime is not None and runtime.name == "llm.c" else "bitsandbytes"
+        whose = under(runtime).fp32_states_of
         return optimizer, _only(resolver, "fused", optimizer, f"{whose} has one kernel for each parameter")
     if words.pattern_word(optimizer) == words.GALORE and not mixed:
         return optimizer, _only(resolver, "for-loop", optimizer, "galore-torch steps one parameter after the other")

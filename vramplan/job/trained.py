@@ -12,6 +12,7 @@ from vramplan.job.losses import DPO
 from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, quantizable, told_of
 from vramplan.job.read import RawJob
+from vramplan.replay.models import may_miss_adapter
 from vramplan.replay.models.modules import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
 from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE
@@ -81,8 +82,8 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
         check_gptq_layers(raw, model, names)
     frozen = _frozen_of_adapter(raw)
     adapter = _Adapter(raw, raw.adapter, model, names, precision, told).adapter()
-    own_code = model.family in ("litgpt", "torchtune") and adapter.kind != "ia3"  # which neither has
-    may_miss = model.family == "llava" or own_code
+    own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
+    may_miss = may_miss_adapter(model.family) and not own_ia3
     if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):
         raw.adapter.refuse("targets", "nothing that the loss depends on is trained", hint="name a further layer")
     return frozen, adapter, told

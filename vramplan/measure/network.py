@@ -22,7 +22,7 @@ HEADS = {
 """The tasks that are run, and how the class of Transformers with that head is called."""
 
 _NULL_SAYS = ("sliding_window",)  # null is a value of its own, not the default
-_UNCOMPARED = ("name", "declared_parameters", "published_family")
+_UNCOMPARED = ("name", "declared_parameters", "published_family", "engine")
 _DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
 
 

@@ -153,7 +153,7 @@ class Judge:
         Source: c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks, which malloc calls when memory is short.
         """
         found = record.stranded_bytes(micro)
-        if found and self.job.model.family == "megatron":
+        if found and self.job.model.engine == "megatron":
             return min(found, max(0, self.limits.high - record.peak_bytes(micro)))
         return found
 
@@ -354,7 +354,7 @@ def optimizer_of(job: Job) -> str:
     """The optimizer by the name that its rules have: with 32-bit states, or shared among devices."""
     if job.fp32_states:
         return f"{job.optimizer}-32bit"
-    if job.model.family == "modded_nanogpt":
+    if job.model.engine == "modded-nanogpt":
         return f"modded-{job.optimizer}:{job.data_parallel_size}"
     return job.optimizer
 
@@ -397,5 +397,5 @@ def loss_of(job: Job) -> str:
 def can_be_placed(job: Job) -> bool:
     """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
     able = no_checkpointing(job.model.family) is None
-    able = able and job.model.family not in ("megatron", "llmc")
+    able = able and job.model.engine not in ("megatron", "llm.c")
     return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

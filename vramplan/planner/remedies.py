@@ -180,12 +180,12 @@ def _shared_states(base: Job, schedule: Schedule) -> Iterator[Change]:
     """Of replicas: gradients that are views of what is summed, or a part of the states on each device."""
     if base.sharding is None or base.sharding.kind != DDP:
         return
-    if base.model.family == "megatron":
+    if base.model.engine == "megatron":
         own = base._replace(sharding=base.sharding._replace(kind=DISTRIBUTED_OPTIMIZER))
         change: dict[str, Any] = {"sharding": DISTRIBUTED_OPTIMIZER}
         yield {"parallel": change}, "fp32 copies and moments are shared, and gathered weights", own, schedule
         return
-    if base.model.family == "llmc":
+    if base.model.engine == "llm.c":
         own = base._replace(sharding=base.sharding._replace(kind=ZERO1))
         yield {"parallel": {"sharding": ZERO1}}, "weights are gathered after each step", own, schedule
         return

@@ -42,7 +42,7 @@ def makes_gradients(setup: Setup) -> bool:
     Elsewhere they are buffers that an engine has from the start, or parts of what devices share, which are taken to be
     there from the start.
     """
-    owns_all = setup.sharding is None and setup.split is None and setup.model.family != "megatron"
+    owns_all = setup.sharding is None and setup.split is None and setup.model.engine != "megatron"
     return owns_all and not setup.persistent_gradients and not setup.fp32_gradients
 
 

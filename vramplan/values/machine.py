@@ -54,7 +54,7 @@ class Runtime(NamedTuple):
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own
     caches: bool = True  # whether an allocator keeps what is freed; else everything is allocated once
-    model_code: str = "transformers"  # whose forward pass is replayed, where there is one of its own for the family
+    engine: str = "transformers"  # the training program, as it is registered (vramplan/engines)
     defaults: Mapping[str, Any] = MappingProxyType({})  # what a job has where it says nothing (job/runtime.py)
     only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True
     notes: Mapping[str, str] = MappingProxyType({})  # what its profile says of a field

@@ -130,6 +130,11 @@ class ModelShape(NamedTuple):
         return int((self.image_size // self.patch_size) ** 2)
 
     @property
+    def code(self) -> str:
+        """What messages call the code of the model: its family, and whose it is if it is not that of Transformers."""
+        return self.family if self.engine is None else f"{self.published_family} under {self.engine}"
+
+    @property
     def blocks(self) -> int:
         """All blocks, numbered through the stacks."""
         return sum(self.stacks)
@@ -152,3 +157,4 @@ class ModelShape(NamedTuple):
     parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other
     unet: UNet | None = None  # modded-nanogpt
     published_family: str | None = None  # where a runtime's own code replaced the family: what it was
+    engine: str | None = None  # whose own code that is; None: the code of Transformers

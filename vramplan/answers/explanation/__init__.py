@@ -40,10 +40,10 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if job.checkpoint_reentrant:
         message = "the graph that a reentrant checkpoint walks in backward is not explained"
         raise UsageError(message, key="checkpoint_reentrant", hint="timeline shows it; or leave it out")
-    if job.model.family == "megatron":
+    if job.model.engine == "megatron":
         message = "the layers of Megatron-LM, which are split over devices, are not derived"
         raise UsageError(message, key="runtime", hint="fit and timeline answer it; or explain another --runtime")
-    if job.model.family == "llmc":
+    if job.model.engine == "llm.c":
         message = "llm.c has no operator that allocates: its tensors are there before the first step"
         raise UsageError(message, key="runtime", hint="fit and timeline answer it; or explain another --runtime")
     if shares_weights(job):

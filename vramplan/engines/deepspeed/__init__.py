@@ -5,4 +5,8 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="deepspeed",
     brings=dict.fromkeys(("zero1", "zero2", "zero3"), "vramplan.engines.deepspeed.stages:ZERO"),
+    behaviour={
+        "job": "vramplan.engines.deepspeed.job:BEHAVIOUR",
+        "sharing": "vramplan.engines.deepspeed.job:SHARING",
+    },
 )

@@ -11,6 +11,7 @@ from vramplan.values.parallel import ParameterDrive, Zero
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.model import ModelShape
 
 DEVICE, BUFFERS = "offload_optimizer_device", "offload_optimizer_buffer_count"
 STATES_IN_BUFFERS = 4  # of Adam: weights, their gradients and two moments are in buffers at once; also the default
@@ -86,7 +87,6 @@ def check_parameter_drive(parallel: Fields, job: Job) -> None:
 
     Source: DeepSpeed 0.19.8, deepspeed/runtime/swap_tensor/partitioned_param_swapper.py, get_buffer.
     """
-    from vramplan.catalog.counting import sizes_of
     from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES
 
     sharding = job.sharding
@@ -94,7 +94,7 @@ def check_parameter_drive(parallel: Fields, job: Job) -> None:
     assert sharding.zero is not None
     drive, threshold = sharding.zero.parameter_drive, sharding.zero.param_persistence_threshold
     assert drive is not None
-    sizes = sizes_of(job.model)
+    sizes = _sizes_of(job.model)
     largest = -(-max(sizes) // sharding.shards)
     if largest > drive.buffer_size and largest * BYTES >= SWAPPABLE_BYTES:
         message = f"{drive.buffer_size:,} elements are too few: the largest parameter has {largest:,} on each device"
@@ -116,3 +116,13 @@ def drives_to_dict(zero: Zero, offload: tuple[str, ...]) -> dict[str, Any]:
         found |= {PARAMETERS_DEVICE: "cpu" if drive is None else "nvme"}
         found |= dict(zip(PARAMETER_SIZES, sizes, strict=True))
     return found
+
+
+def _sizes_of(shape: ModelShape) -> tuple[int, ...]:
+    from vramplan.catalog.counting import setup_of
+    from vramplan.engines.deepspeed.layout import order_of
+    from vramplan.replay.precision import precision_of
+    from vramplan.replay.recipe import recipe_of  # few jobs ask for them
+
+    setup = setup_of(shape)
+    return order_of(recipe_of(setup, precision_of(setup.precision)), None, ()).sizes

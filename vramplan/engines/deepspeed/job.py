@@ -6,14 +6,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog.fields import Fields
-from vramplan.engines.deepspeed.drives import drive_buffers, drives_to_dict, parameter_drive, read_drives
+from vramplan.engines.deepspeed.drives import (
+    check_parameter_drive,
+    drive_buffers,
+    drives_to_dict,
+    parameter_drive,
+    read_drives,
+)
 from vramplan.job import vocabulary as words
+from vramplan.job.behaviour import JobBehaviour, SharingBehaviour, under
 from vramplan.values.parallel import ZERO_STAGES, Sharded, Zero
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.job import Job
 
-DEEPSPEED = "deepspeed"  # the runtime
 MAX_ELEMENTS = 2**50
 
 DEFAULTS: dict[str, int] = {
@@ -87,7 +94,7 @@ def _size(resolver: Resolver, key: str, given: dict[str, Any], kind: str) -> int
     if key in given:
         return int(given[key])
     model = resolver.model_shape
-    if kind == "zero3" and model is not None and key in AUTO and resolver.raw.runtime in {None, "transformers"}:
+    if kind == "zero3" and model is not None and key in AUTO and under(resolver.runtime).sizes_buckets_by_width:
         size = AUTO[key](model.hidden_size)
         resolver.assume(f"parallel.{key}", size, "the Trainer's `auto`, in elements")
         return size
@@ -116,8 +123,44 @@ def only_with_zero(resolver: Resolver) -> None:
         fields.refuse(key, f"belongs to parallel.sharding {stages}", hint="leave it out, or --sharding zero2")
 
 
-def needs_a_stage(resolver: Resolver) -> None:
-    """Refuse DeepSpeed's engine without ZeRO, whose optimizers are others."""
-    fields = resolver.raw.fields
-    message = f"{resolver.raw.sharding or 'none'} is no stage of ZeRO, which is what the runtime {DEEPSPEED} is for"
-    fields.refuse("parallel.sharding", message, hint=f"one of {', '.join(ZERO_STAGES)}")
+class DeepSpeedJob(JobBehaviour):
+    """DeepSpeed's engine around a plain loop."""
+
+    def check_sharing(self, resolver: Resolver, sharding: Sharded | None) -> None:
+        """Refuse its engine without ZeRO, whose optimizers are others."""
+        runtime = resolver.runtime
+        if runtime is None or (sharding is not None and sharding.zero is not None):
+            return
+        message = (
+            f"{resolver.raw.sharding or 'none'} is no stage of ZeRO, which is what the runtime {runtime.name} is for"
+        )
+        resolver.raw.fields.refuse("parallel.sharding", message, hint=f"one of {', '.join(ZERO_STAGES)}")
+
+
+class ZeroSharing(SharingBehaviour):
+    """The stages of ZeRO under any loop that DeepSpeed is put around."""
+
+    def read(self, parallel: Fields) -> dict[str, Any]:
+        """The switches that are given."""
+        return read_zero(parallel)
+
+    def sharded(self, resolver: Resolver, kind: str, devices: int) -> Sharded:
+        """What the switches say, with DeepSpeed's defaults, or those of the Trainer's `auto`."""
+        return zero_of(resolver, kind, devices)
+
+    def refuse_keys(self, resolver: Resolver) -> None:
+        """Refuse switches of ZeRO without ZeRO."""
+        only_with_zero(resolver)
+
+    def check(self, parallel: Fields, job: Job) -> None:
+        """Refuse what does not go with parameters on a drive."""
+        if job.sharding is not None and job.sharding.zero is not None and job.sharding.zero.parameter_drive is not None:
+            check_parameter_drive(parallel, job)
+
+    def to_dict(self, sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:
+        """The switches as keys of `parallel`: null where they mean nothing."""
+        return zero_to_dict(sharding, offload)
+
+
+BEHAVIOUR = DeepSpeedJob()
+SHARING = ZeroSharing()

@@ -30,7 +30,7 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
     strategy = job.activation_checkpointing or ""
     stage3 = job.sharding is not None and job.sharding.kind == "zero3"
     return {
-        "sharding": "" if _is_traced(job, stage3) else job.model.family,
+        "sharding": "" if _is_traced(job, stage3) else job.model.code,
         "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
         "quantization": job.quantization if stage3 and job.quantization is not None else "",
         "precision": "" if job.precision.startswith("mixed-") else job.precision,

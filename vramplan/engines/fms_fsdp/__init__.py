@@ -5,4 +5,5 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="fms-fsdp",
     families={"llama": "vramplan.engines.fms_fsdp.model"},
+    behaviour={"job": "vramplan.engines.fms_fsdp.job:BEHAVIOUR"},
 )

@@ -278,6 +278,8 @@ class GPT:
     drops_out = False
     no_eager_attention = "LitGPT calls scaled_dot_product_attention alone"
     head_losses = ("chunked:N",)
+    may_miss_adapter = True
+    not_adapted = ("qkv",)  # LoRAQKVLinear adapts the three parts of the fused layer
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:

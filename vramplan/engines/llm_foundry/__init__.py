@@ -6,4 +6,5 @@ ENGINE = Engine(
     name="llm-foundry",
     families={"mpt": "vramplan.engines.llm_foundry.model"},
     rules=("vramplan.engines.llm_foundry.operators",),
+    behaviour={"job": "vramplan.engines.llm_foundry.job:BEHAVIOUR"},
 )

@@ -1,9 +1,10 @@
-"""What llm-foundry's own MPT was not traced with: each is refused where it was given."""
+"""A job under llm-foundry: what Composer's loop around its own MPT does, and what it was not traced with."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job.behaviour import JobBehaviour
 from vramplan.job.fsdp import is_fsdp
 from vramplan.replay.techniques.float8 import SINCE, runs_float8
 from vramplan.values.machine import Gpu
@@ -12,36 +13,50 @@ from vramplan.values.parallel import FSDP
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.machine import Runtime
 
 TOKENS, FEATURES = 8, 16  # what the sides of a product in fp8 are multiples of (assert_dim_for_fp8_exec)
 
 OTHER_LOSS = "fp32-logits"  # a way to cast logits that its loss, one kernel over them, has no use for
 
 
-def check_foundry(resolver: Resolver) -> None:
-    """Refuse adapters, frozen parts, other losses, master copies and FSDP2."""
-    raw, fields = resolver.raw, resolver.fields
-    given = {
-        "adapter": None if raw.adapter is None else "an adapter",
-        "frozen": "a frozen part" if raw.frozen else None,
-        "loss": raw.loss if raw.loss == OTHER_LOSS else None,
-        "precision": raw.precision if (raw.precision or "").startswith("mixed-") else None,
-    }
-    for key, word in given.items():
-        if word is not None:
-            fields.refuse(key, f"{word} is not modelled with llm-foundry's own MPT", hint="leave it out")
-    if raw.fsdp_version == 2:
-        parallel = fields.fields("parallel") or fields
-        parallel.refuse("fsdp_version", "2 is not Composer's, which has FSDP1 alone", hint="leave it out")
+class FoundryJob(JobBehaviour):
+    """Composer's loop around llm-foundry's own MPT."""
+
+    has_sharded_float8 = True
+
+    def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
+        """Refuse adapters, frozen parts, other losses, master copies and FSDP2."""
+        super().check_own_code(resolver, own, model, runtime)
+        raw, fields = resolver.raw, resolver.fields
+        given = {
+            "adapter": None if raw.adapter is None else "an adapter",
+            "frozen": "a frozen part" if raw.frozen else None,
+            "loss": raw.loss if raw.loss == OTHER_LOSS else None,
+            "precision": raw.precision if (raw.precision or "").startswith("mixed-") else None,
+        }
+        for key, word in given.items():
+            if word is not None:
+                fields.refuse(key, f"{word} is not modelled with llm-foundry's own MPT", hint="leave it out")
+        if raw.fsdp_version == 2:
+            parallel = fields.fields("parallel") or fields
+            parallel.refuse("fsdp_version", "2 is not Composer's, which has FSDP1 alone", hint="leave it out")
+
+    def check_sharded_float8(
+        self, resolver: Resolver, model: ModelShape, gpu: Gpu | None, sequence_length: int
+    ) -> None:
+        """Refuse fp8 where Transformer Engine's layers cannot run."""
+        if model.engine is None:
+            super().check_sharded_float8(resolver, model, gpu, sequence_length)
+        else:
+            _check_te(resolver, model, gpu, sequence_length)
 
 
-def check_te(resolver: Resolver, model: ModelShape, gpu: Gpu | None, sequence_length: int) -> None:
-    """Refuse fp8 over shards where no code is known that has it, or where Transformer Engine's layers cannot run."""
+BEHAVIOUR = FoundryJob()
+
+
+def _check_te(resolver: Resolver, model: ModelShape, gpu: Gpu | None, sequence_length: int) -> None:
     raw, fields, key = resolver.raw, resolver.fields, "precision"
-    if model.family != "foundry":
-        hint = "fsdp-bf16; or --runtime torchtitan, or llm-foundry with its own MPT"
-        fields.refuse(key, f"no code of {model.family} is known that has products in fp8 of fp32 shards", hint=hint)
-        return
     if raw.data_parallel_size == 1 or not is_fsdp(raw.sharding or FSDP):
         fields.refuse(key, "fp8 of llm-foundry is modelled under FSDP", hint="--gpus 8 --sharding fsdp")
     if sequence_length % TOKENS:

@@ -111,6 +111,7 @@ class MPT:
 
     shards_by_blocks = True
     no_eager_attention = "llm-foundry calls flash-attn"
+    calls_flash = True
     prefetches_after = True  # Composer asks FSDP for BACKWARD_POST
 
     @staticmethod

@@ -6,4 +6,5 @@ ENGINE = Engine(
     name="llm.c",
     families={"gpt2": "vramplan.engines.llmc.model"},
     only_own_code=True,
+    behaviour={"job": "vramplan.engines.llmc.job:BEHAVIOUR"},
 )

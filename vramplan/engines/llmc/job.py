@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.engines.llmc.model import ROW_MULTIPLE, padded_vocabulary, parameters, weights
+from vramplan.job.accepted import refuse
+from vramplan.job.behaviour import LEAVE, JobBehaviour
 from vramplan.values.job import Job
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, ZERO1, Sharded
@@ -13,7 +16,6 @@ if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
 
 NAME = "llm.c"  # the runtime
-LEAVE = "leave it out"
 NEVER = ("no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype")
 
 
@@ -34,7 +36,7 @@ def sharding_under_llmc(resolver: Resolver, model: ModelShape | None) -> Sharded
     if kind == DDP and devices < 2:
         fields.refuse("sharding", f"{kind} needs several devices, not parallel.data {devices}", hint=LEAVE)
         return None
-    if kind == ZERO1 and model is not None and model.family == "llmc":
+    if kind == ZERO1 and model is not None and model.engine is not None:
         uneven = next((one.name for one in weights(model) if one.elements % devices), None)
         if uneven is not None:
             message = f"zero1 needs tensors that {devices} devices can share evenly, and {uneven} is not one"
@@ -43,20 +45,42 @@ def sharding_under_llmc(resolver: Resolver, model: ModelShape | None) -> Sharded
     return Sharded(kind, devices)
 
 
-def refuse_parts(resolver: Resolver) -> None:
-    """Refuse to train less than every weight."""
-    raw = resolver.raw
-    given = {"adapter": raw.adapter is not None, "frozen": bool(raw.frozen), "quantization": bool(raw.quantization)}
-    for key in (key for key, has in given.items() if has):
-        raw.fields.refuse(key, f"{NAME} trains every weight", hint=f"{LEAVE}; or another --runtime")
+LACKED_BY_A_LOOP_IN_C = (
+    *("compile", "padding", "packing", "ema", "grad_scaler", "hold_outputs", "optimizer_in_backward"),
+    *("checkpoint_reentrant", "label_smoothing", "eval_batch_size", "generation_batch_size", "generation_length"),
+    *("pytorch_version", "cuda_module_loading", "allocator"),
+)
+EVERY_WEIGHT = "leave it out, as it trains every weight; or another --runtime"
 
 
-def check_llmc(resolver: Resolver, job: Job) -> Job:
-    """Refuse what llm.c has not got; the job with what is told about it."""
+class LlmcJob(JobBehaviour):
+    """One program in CUDA, which trains every weight of a GPT-2."""
+
+    shares_by_itself = True
+    fp32_states_of = NAME
+    lacks = MappingProxyType(
+        {
+            **dict.fromkeys(("adapter", "frozen", "quantization"), EVERY_WEIGHT),
+            **dict.fromkeys(LACKED_BY_A_LOOP_IN_C, LEAVE),
+        }
+    )
+
+    def sharding_of(self, resolver: Resolver, model: ModelShape | None) -> Sharded | None:
+        """All devices have the same, or each has a part of the optimizer's states."""
+        return sharding_under_llmc(resolver, model)
+
+    def check(self, resolver: Resolver, job: Job) -> Job:
+        """Refuse gradients and states in other types than the program's; the job with what is told about it."""
+        return _check(resolver, job)
+
+
+BEHAVIOUR = LlmcJob()
+
+
+def _check(resolver: Resolver, job: Job) -> Job:
     fields = resolver.raw.fields
-    for key, (given, hint) in _not_in_llmc(job).items():
-        if given:
-            fields.refuse(key, f"{given} is not in {NAME}", hint=hint)
+    if job.fp32_gradients:
+        refuse(fields, "gradient_dtype", "fp32", job.runtime, LEAVE)
     if job.precision.startswith("pure-") and not job.fp32_states:
         message = f"{job.precision} has 16-bit states, and those of {NAME} are in fp32"
         hint = "optimizer_state_dtype: fp32 is its option -w 0; or use mixed-bf16"
@@ -71,24 +95,3 @@ def check_llmc(resolver: Resolver, job: Job) -> Job:
     if declared is not None and padded - ROW_MULTIPLE * model.hidden_size < declared < padded:
         model = model._replace(declared_parameters=padded)  # it counts the rows without those that pad them
     return job._replace(model=model, assumptions=tuple(resolver.assumptions))
-
-
-def _not_in_llmc(job: Job) -> dict[str, tuple[str, str]]:
-    """What of a job llm.c has no code for, by its key, and what to do instead."""
-    return {
-        "gradient_dtype": ("fp32" if job.fp32_gradients else "", LEAVE),
-        "pytorch_version": ("PyTorch" if job.pytorch_version else "", LEAVE),
-        "cuda_module_loading": ("a choice of how modules are loaded" if job.cuda_module_loading else "", LEAVE),
-        "allocator": ("" if job.allocator is None else "PyTorch's allocator", LEAVE),
-        "compile": ("true" if job.compile else "", LEAVE),
-        "padding": (job.padding if job.padding != "none" else "", LEAVE),
-        "packing": ("true" if job.packing else "", LEAVE),
-        "ema": ("true" if job.ema else "", LEAVE),
-        "grad_scaler": ("true" if job.grad_scaler else "", LEAVE),
-        "hold_outputs": ("true" if job.hold_outputs else "", LEAVE),
-        "optimizer_in_backward": ("true" if job.optimizer_in_backward else "", LEAVE),
-        "checkpoint_reentrant": ("true" if job.checkpoint_reentrant else "", LEAVE),
-        "label_smoothing": (f"{job.label_smoothing:g}" if job.label_smoothing else "", LEAVE),
-        "eval_batch_size": ("an evaluation of another size" if job.eval_batch_size is not None else "", LEAVE),
-        "generation_batch_size": ("" if job.generation_batch_size is None else "a generation", LEAVE),
-    }

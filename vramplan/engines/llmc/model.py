@@ -119,6 +119,7 @@ class GPT2:
     iteration = "vramplan.engines.llmc.iteration:replay_llmc"
     shares_by_itself = True
     drops_out = False
+    own_core = True
     ladder = ("none", "gelu", "gelu-norms")
 
     @staticmethod

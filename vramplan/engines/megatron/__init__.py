@@ -12,4 +12,5 @@ ENGINE = Engine(
         "vramplan.engines.megatron.expert_capacity",
         "vramplan.engines.megatron.tensor_parallel",
     ),
+    behaviour={"job": "vramplan.engines.megatron.job:BEHAVIOUR"},
 )

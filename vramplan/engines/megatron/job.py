@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from vramplan.job import vocabulary as words
+from vramplan.job.behaviour import LEAVE, JobBehaviour
+from vramplan.job.fsdp import refuse_fsdp_keys
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ENDS_AS_BLOCKS, RING, ZERO1, Sharded, Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.machine import Runtime
+    from vramplan.values.model import ModelShape
 
 SHARDINGS = (DDP, DISTRIBUTED_OPTIMIZER, ZERO1)
 OPTIMIZERS = ("adam", "adamw", "sgd", "sgd-momentum")
-LOSSES = ("standard", "vocab-parallel")
+CHECKPOINTINGS = tuple(
+    word
+    for word in words.CHECKPOINTINGS
+    if word not in (words.OPTIMAL, *words.LLMC_CHECKPOINTINGS) and not word.startswith("selective-")
+)
+LACKED = (
+    *("adapter", "quantization", "compile", "ema", "hold_outputs", "optimizer_in_backward"),
+    *("label_smoothing", "generation_batch_size", "generation_length"),
+)
 
 
-def is_megatron(resolver: Resolver) -> bool:
-    """Whether the runtime that a job names, or that its split asks for, is Megatron-LM."""
-    raw = resolver.raw
-    return raw.runtime == "megatron" or (raw.runtime is None and raw.split is not None)
+class MegatronJob(JobBehaviour):
+    """Megatron-LM's own models, buffers and optimizers, and DeepSpeed's ZeRO-1 around them."""
+
+    keeps_master_copy = True
+    splits_loss_anyway = True
+    shares_by_itself = True
+    accepts = MappingProxyType(
+        {
+            "precision": ("mixed-bf16", "mixed-fp16", "fp32"),
+            "optimizer": OPTIMIZERS,
+            "loss": ("standard",),
+            "attention": ("flash", "eager"),
+            "activation_checkpointing": CHECKPOINTINGS,
+        }
+    )
+    lacks = MappingProxyType(
+        {**dict.fromkeys(LACKED, LEAVE), "grad_scaler": "leave it out: mixed-fp16 scales its loss"}
+    )
+
+    def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
+        """All is checked in the resolved job."""
+
+    def sharding_of(self, resolver: Resolver, model: ModelShape | None) -> Sharded | None:
+        """Megatron's own ways, and DeepSpeed's ZeRO-1."""
+        return sharding_under_megatron(resolver)
+
+    def check(self, resolver: Resolver, job: Job) -> Job:
+        """Refuse what Megatron's code was not traced with; the job with Megatron's defaults."""
+        return check_megatron(resolver, job)
+
+    def said_gradient_dtype(self, job: Job) -> str | None:
+        """That of the weights, where Megatron would take fp32 else."""
+        shared = job.sharding is not None and job.sharding.kind == ZERO1
+        return "bf16" if job.precision == "mixed-bf16" and not shared else None
+
+
+BEHAVIOUR = MegatronJob()
 
 
 def sharding_under_megatron(resolver: Resolver) -> Sharded | None:
     """How data-parallel devices share the states: Megatron's own ways, and DeepSpeed's ZeRO-1."""
     raw = resolver.raw
     fields, kind = raw.fields.fields("parallel") or raw.fields, raw.sharding
+    refuse_fsdp_keys(raw, fields)
     devices = raw.data_parallel_size * (1 if raw.split is None else raw.split.context)
     for key in ("no_sync", "gradient_as_bucket_view"):
         if getattr(raw, key):
@@ -151,30 +199,18 @@ def untraced_under_megatron(job: Job) -> dict[str, tuple[str, str]]:
     leave = "leave it out"
     found = {
         "precision": (
-            job.precision if not job.precision.startswith("mixed-") and (job.precision != "fp32" or sharded) else "",
+            job.precision if job.precision == "fp32" and sharded else "",
             "use mixed-bf16 or mixed-fp16",
         ),
-        "optimizer": (job.optimizer if job.optimizer not in OPTIMIZERS else "", f"use {', '.join(OPTIMIZERS)}"),
-        "loss": ("" if job.loss in LOSSES else job.loss, "use standard"),
-        "attention": (job.attention if job.attention == "efficient" else "", "use flash or eager"),
         "activation_checkpointing": (
-            strategy if apart or strategy.startswith(("optimal", "selective-")) else "",
+            strategy if apart else "",
             "use none, selective, full or every:K",
         ),
-        "adapter": ("" if job.adapter is None else job.adapter.kind, leave),
         "frozen": (", ".join(job.frozen), leave),
-        "quantization": (job.quantization or "", leave),
-        "compile": ("true" if job.compile else "", leave),
         "padding": (job.padding if job.padding != "none" else "", leave),
         "packing": ("true" if job.packing else "", leave),
         "offload": ("activations" if job.offload_activations else ", ".join(job.offload), leave),
-        "ema": ("true" if job.ema else "", leave),
-        "grad_scaler": ("true" if job.grad_scaler else "", "leave it out: mixed-fp16 scales its loss"),
-        "hold_outputs": ("true" if job.hold_outputs else "", leave),
-        "optimizer_in_backward": ("true" if job.optimizer_in_backward else "", leave),
-        "label_smoothing": (f"{job.label_smoothing:g}" if job.label_smoothing else "", leave),
         "eval_batch_size": ("" if job.eval_batch_size is None else "an evaluation", leave),
-        "generation_batch_size": ("" if job.generation_batch_size is None else "a generation", leave),
         "model": (job.model.name if job.model.task != "lm" or job.model.sliding_window else "", "a language model"),
     }
     window = job.model.sliding_window

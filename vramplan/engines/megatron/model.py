@@ -275,6 +275,8 @@ class Megatron:
     reads_slice = True
     shares_by_itself = True
     sequence_first = True
+    own_core = True
+    drops_tokens = True
     splits = ("tensor", "sequence_parallel", "pipeline", "context", "expert")
     selective = ("selective",)
 

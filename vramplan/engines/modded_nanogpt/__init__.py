@@ -8,4 +8,5 @@ ENGINE = Engine(
     only_own_code=True,
     brings={"modded-muon": "vramplan.engines.modded_nanogpt.muon"},
     rules=("vramplan.engines.modded_nanogpt.muon",),
+    behaviour={"job": "vramplan.engines.modded_nanogpt.job:BEHAVIOUR"},
 )

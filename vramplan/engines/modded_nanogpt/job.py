@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog import models
 from vramplan.errors import InputError, Problem
+from vramplan.job.behaviour import LEAVE, JobBehaviour
 from vramplan.job.cells import Cells
 from vramplan.replay.operators.flex_attention import BLOCK, is_whole
 from vramplan.values.job import Job
-from vramplan.values.machine import Runtime
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
 
 NAME = "modded-nanogpt"  # the runtime
 FAMILY = "modded_nanogpt"
-LEAVE = "leave it out"
 RECORDS = (
     "name: modded-nanogpt-2024-12-17 or modded-nanogpt-2024-12-10, or family: modded_nanogpt with the keys of unet"
 )
@@ -50,15 +50,32 @@ def with_record(resolver: Resolver, values: dict[str, Any]) -> dict[str, Any]:
     return {**known, **own}
 
 
-def check_model(resolver: Resolver, runtime: Runtime) -> None:
-    """Refuse to replay a record in another program."""
-    if runtime.model_code != NAME:
-        message = f"only {NAME} has this model: {runtime.name} is not modelled with it"
-        resolver.fields.refuse("model", message, hint=f"runtime: {NAME}, as an option --runtime {NAME}")
+LACKED = (
+    *("padding", "packing", "ema", "grad_scaler", "hold_outputs", "max_gradient_norm", "optimizer_in_backward"),
+    *("checkpoint_reentrant", "label_smoothing", "eval_batch_size", "generation_batch_size", "generation_length"),
+    "offload",
+)
 
 
-def cells_of_modded(resolver: Resolver, precision: str) -> Cells:
-    """Linear weights are fp32 under pure-bf16, whose products cast them at each use."""
+class ModdedJob(JobBehaviour):
+    """One script for one model, of each record its own."""
+
+    lacks = MappingProxyType(dict.fromkeys(LACKED, LEAVE))
+
+    def cells_of(self, resolver: Resolver, precision: str) -> Cells | None:
+        """Linear weights are fp32 under pure-bf16, whose products cast them at each use."""
+        return _cells_of(resolver, precision)
+
+    def check(self, resolver: Resolver, job: Job) -> Job:
+        """Refuse sizes that the script cannot run."""
+        _check(resolver, job)
+        return job._replace(assumptions=tuple(resolver.assumptions))
+
+
+BEHAVIOUR = ModdedJob()
+
+
+def _cells_of(resolver: Resolver, precision: str) -> Cells:
     raw = resolver.raw
     for key, word in raw.cells.items():
         known = CELLS.get(key, ())
@@ -70,8 +87,7 @@ def cells_of_modded(resolver: Resolver, precision: str) -> Cells:
     return Cells(precision)
 
 
-def check_modded(resolver: Resolver, job: Job) -> None:
-    """Refuse what the script has not got."""
+def _check(resolver: Resolver, job: Job) -> None:
     fields = resolver.raw.fields
     parallel = fields.fields("parallel") or fields
     if job.sharding is None:
@@ -90,27 +106,6 @@ def check_modded(resolver: Resolver, job: Job) -> None:
     if job.optimizer_implementation != "fused":
         message = f"{job.optimizer_implementation} is not in {NAME}, whose Adam is fused"
         fields.refuse("optimizer_implementation", message, hint=LEAVE)
-    for key, given in _not_in_modded(job).items():
-        if given:
-            fields.refuse(key, f"{given} is not in {NAME}", hint=LEAVE)
     if not job.compile:
         what = "FlexAttention is compiled all the same: only its kernel is never as large as the scores"
         resolver.assume("compile", False, what)
-
-
-def _not_in_modded(job: Job) -> dict[str, str]:
-    """What of a job the script has no code for, by its key."""
-    return {
-        "padding": job.padding if job.padding != "none" else "",
-        "packing": "true" if job.packing else "",
-        "ema": "true" if job.ema else "",
-        "grad_scaler": "true" if job.grad_scaler else "",
-        "hold_outputs": "true" if job.hold_outputs else "",
-        "max_gradient_norm": "" if job.max_gradient_norm is None else f"{job.max_gradient_norm:g}",
-        "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
-        "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
-        "label_smoothing": f"{job.label_smoothing:g}" if job.label_smoothing else "",
-        "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation of another size",
-        "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
-        "offload": ", ".join([*job.offload, *(["activations"] if job.offload_activations else [])]),
-    }

@@ -5,4 +5,5 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="torchtitan",
     families={"llama": "vramplan.engines.torchtitan.model"},
+    behaviour={"job": "vramplan.engines.torchtitan.job:BEHAVIOUR"},
 )

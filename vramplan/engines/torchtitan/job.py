@@ -2,19 +2,84 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from vramplan.job.behaviour import JobBehaviour
 from vramplan.job.cells import FSDP_FP8
-from vramplan.values.parallel import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP_GRAD_OP, Split
+from vramplan.job.fsdp import is_fsdp
+from vramplan.values.parallel import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.job import Job
+    from vramplan.values.machine import Gpu, Runtime
+    from vramplan.values.model import ModelShape
 
 VOCABULARY_PARALLEL = "vocab-parallel"
 WHOLE_LOGITS = "fp32-logits"
 BLOCKWISE = ("none", "full", "selective-op", "selective-layer:K")
 INSTEAD = "use none, full, selective-op or selective-layer:K"
+
+
+class TitanJob(JobBehaviour):
+    """torchtitan shards over all devices; the rest is said of its own code of a model."""
+
+    has_sharded_float8 = True
+    lacks = MappingProxyType(
+        dict.fromkeys(("adapter", "quantization", "dropout", "grad_scaler", "ema"), "leave it out, or runtime: pytorch")
+    )
+
+    def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
+        """All is checked in the resolved job."""
+
+    def default_precision(self, resolver: Resolver, able: bool) -> tuple[str, str] | None:
+        """FSDP's, where all states are shared."""
+        raw = resolver.raw
+        if able and self.sharing_devices(resolver) > 1 and (raw.sharding is None or is_fsdp(raw.sharding)):
+            return "fsdp-bf16", "torchtitan gathers the weights in bf16"
+        return None
+
+    def check_sharded_float8(
+        self, resolver: Resolver, model: ModelShape, gpu: Gpu | None, sequence_length: int
+    ) -> None:
+        """Its own models have them; what else they need is checked in the resolved job."""
+        if model.engine is None:
+            super().check_sharded_float8(resolver, model, gpu, sequence_length)
+
+    def sharing_devices(self, resolver: Resolver) -> int:
+        """FSDP's mesh is the devices that share the data and those that share a sequence together."""
+        raw = resolver.raw
+        return raw.data_parallel_size * (1 if raw.split is None else raw.split.context)
+
+    def default_sharding(self, resolver: Resolver) -> tuple[str, str]:
+        """FSDP, which keeps parameters whole between the micro-batches of a pipeline."""
+        return FSDP_GRAD_OP if _has_stages(resolver) else FSDP, "torchtitan shards over all of them"
+
+    def no_sync(self, resolver: Resolver) -> tuple[bool, str]:
+        """The last micro-batch of a pipeline is the one that gradients are summed at."""
+        if _has_stages(resolver):
+            return True, "the last micro-batch of a pipeline reduces for all"
+        return super().no_sync(resolver)
+
+    def split_of(
+        self, resolver: Resolver, split: Split | None, model: ModelShape, loss: str, sequence_length: int
+    ) -> tuple[Split | None, str]:
+        """Sequences in parts, and a loss over parts of the logits."""
+        if model.engine is None:
+            return split, loss
+        return titan_split(resolver, split, loss, sequence_length)
+
+    def check(self, resolver: Resolver, job: Job) -> Job:
+        """Refuse what torchtitan's code has not, and what was not traced with it."""
+        return job if job.model.engine is None else check_titan(resolver, job)
+
+
+BEHAVIOUR = TitanJob()
+
+
+def _has_stages(resolver: Resolver) -> bool:
+    return resolver.raw.split is not None and resolver.raw.split.pipeline > 1
 
 
 def titan_split(resolver: Resolver, split: Split | None, loss: str, sequence_length: int) -> tuple[Split | None, str]:
@@ -82,13 +147,8 @@ def check_titan(resolver: Resolver, job: Job) -> Job:
     elif job.precision == FSDP_FP8 and (job.sharding is None or job.sharding.kind == DDP):
         fields.refuse("precision", f"{job.precision} is FSDP's", hint="parallel.sharding fsdp")
     given = {
-        "adapter": None if job.adapter is None else job.adapter.kind,
         "frozen": ", ".join(job.frozen) or None,
-        "quantization": job.quantization,
-        "dropout": None if not job.dropout else f"{job.dropout:g}",
         "optimizer_in_backward": "true" if job.optimizer_in_backward else None,
-        "grad_scaler": "true" if job.grad_scaler else None,
-        "ema": "true" if job.ema else None,
         "offload": ", ".join(job.offload) or None,
     }
     for key, word in given.items():

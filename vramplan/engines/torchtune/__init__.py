@@ -6,4 +6,5 @@ ENGINE = Engine(
     name="torchtune",
     families={"llama": "vramplan.engines.torchtune.model"},
     rules=("vramplan.engines.torchtune.operators",),
+    behaviour={"job": "vramplan.engines.torchtune.job:BEHAVIOUR"},
 )

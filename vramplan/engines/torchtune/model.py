@@ -180,6 +180,7 @@ class TransformerDecoder:
     shards_by_blocks = True
     drops_out = False
     compiles_blocks = True
+    may_miss_adapter = True
     offloads = True
     ladder = ("none", "full")  # training.set_activation_checkpointing wraps every layer
     no_eager_attention = "torchtune calls scaled_dot_product_attention alone"

@@ -2,4 +2,7 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="transformers")
+ENGINE = Engine(
+    name="transformers",
+    behaviour={"job": "vramplan.engines.transformers.job:BEHAVIOUR"},
+)

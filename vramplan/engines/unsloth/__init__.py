@@ -2,4 +2,4 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="unsloth")
+ENGINE = Engine(name="unsloth", own_code=True)

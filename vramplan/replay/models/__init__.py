@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 from vramplan.values.model import ModelShape
 
+Obstacle = tuple[str, str]  # a key of a model and a message
+
 # what goes beyond forward, backward and step was traced with these; the others are refused there
 TRACED_BEYOND = (
     *("gpt2", "llama", "bert", "neox", "opt", "phi", "phi3"),
@@ -24,19 +26,6 @@ SHARDED = (
 )
 
 
-OF_ENGINES = {
-    "fms": "vramplan.engines.fms_fsdp.model",
-    "foundry": "vramplan.engines.llm_foundry.model",
-    "litgpt": "vramplan.engines.litgpt.model",
-    "llmc": "vramplan.engines.llmc.model",
-    "megatron": "vramplan.engines.megatron.model",
-    "modded_nanogpt": "vramplan.engines.modded_nanogpt.model",
-    "nanogpt": "vramplan.engines.nanogpt.model",
-    "titan": "vramplan.engines.torchtitan.model",
-    "torchtune": "vramplan.engines.torchtune.model",
-}
-
-
 def family(name: str) -> Any:
     """The class that builds and runs a family's forward pass: `FORWARD` of its module.
 
@@ -46,8 +35,8 @@ def family(name: str) -> Any:
 
 
 def module_of(name: str) -> str:
-    """The module of a family's forward pass: a file of this folder, or of the engine that has code of its own."""
-    return OF_ENGINES.get(name) or f"vramplan.replay.models.{name}"
+    """The module of a family's forward pass: a file of this folder, or the module that the name is, of an engine."""
+    return name if "." in name else f"vramplan.replay.models.{name}"
 
 
 def _own(name: str, attribute: str, otherwise: Any) -> Any:
@@ -160,6 +149,56 @@ def iteration_of(name: str, *, in_pipeline: bool) -> str | None:
     """
     address: str | None = _own(name, "iteration_of_stage" if in_pipeline else "iteration", None)
     return address
+
+
+def calls_flash(name: str) -> bool:
+    """Whether the family's code calls flash-attn itself, and has no other attention: `calls_flash = True`."""
+    return _own(name, "calls_flash", False) is True
+
+
+def has_own_core(name: str) -> bool:
+    """Whether attention that is not flash is code of the engine's own, which keeps the scores: `own_core = True`."""
+    return _own(name, "own_core", False) is True
+
+
+def drops_tokens(name: str) -> bool:
+    """Whether the family's experts take a bounded number of tokens, and drop the others: `drops_tokens = True`."""
+    return _own(name, "drops_tokens", False) is True
+
+
+def not_adapted(name: str) -> tuple[str, ...]:
+    """Linear layers that no adapter sits on, as the family's code adapts their parts: `not_adapted`."""
+    words: tuple[str, ...] = _own(name, "not_adapted", ())
+    return words
+
+
+def may_miss_adapter(name: str) -> bool:
+    """Whether an adapter may sit where nothing that the loss depends on is trained: `may_miss_adapter = True`."""
+    return _own(name, "may_miss_adapter", False) is True
+
+
+def no_float8(name: str) -> str | None:
+    """Why Float8Linear cannot stand for the family's linear layers; None where it can, or where nobody said why."""
+    reason: str | None = _own(name, "no_float8", None)
+    return reason
+
+
+def has_conv1d(name: str) -> bool:
+    """Whether the family's linear layers are Conv1D of Transformers, not nn.Linear: `conv1d = True`."""
+    return _own(name, "conv1d", False) is True
+
+
+def divides_scores_in_place(shape: ModelShape) -> bool:
+    """Whether the family's eager attention divides scores in place: `divides_scores_in_place(shape)`, else no."""
+    asked = vars(family(shape.family)).get("divides_scores_in_place")
+    return asked is not None and bool(asked.__func__(shape))
+
+
+def no_code_for(shape: ModelShape) -> Obstacle | None:
+    """Which key of the model the family's code cannot compute, and why: `no_code_for(shape)`, else none."""
+    asked = vars(family(shape.family)).get("no_code_for")
+    found: Obstacle | None = None if asked is None else asked.__func__(shape)
+    return found
 
 
 def stands_for(name: str, shape: ModelShape) -> bool:

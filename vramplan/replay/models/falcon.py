@@ -184,6 +184,12 @@ class Falcon:
     generates = True
     takes_padding = True
     holds_outputs = True  # the loop holds a block's weights until the next one returns
+    no_float8 = "whose code writes over what Float8Linear gives (autograd forbids it)"
+
+    @staticmethod
+    def divides_scores_in_place(shape: ModelShape) -> bool:
+        """Whether the product of queries and keys is divided in place (modeling_falcon.py, FalconAttention.forward)."""
+        return shape.positions != "alibi"
 
     @staticmethod
     def only_kernel(shape: ModelShape) -> tuple[str, str]:

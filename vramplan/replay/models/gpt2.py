@@ -129,6 +129,8 @@ class Block:
 class GPT2:
     """GPT2LMHeadModel, with its loss."""
 
+    conv1d = True
+    no_float8 = "whose layers are Conv1D, which Float8Linear does not replace"
     selective = SELECTIVE
     head_losses = HEAD_LOSSES
     takes_padding = True

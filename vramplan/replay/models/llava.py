@@ -58,6 +58,7 @@ class Llava:
     """LlavaForConditionalGeneration, with its loss."""
 
     equal_blocks = False  # there are several stacks of them
+    may_miss_adapter = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype

@@ -27,6 +27,7 @@ from vramplan.replay.operators.basic import add, dropout, embedding, masked_fill
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, Tensor, contiguous_strides, normalised
+from vramplan.values.model import ModelShape
 
 
 def alibi_tensor(tape: Tape, heads: int, positions: int) -> Tensor:
@@ -124,6 +125,13 @@ class MPT:
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     float8 = True
     head_losses = HEAD_LOSSES_WITHOUT_MASK
+
+    @staticmethod
+    def no_code_for(shape: ModelShape) -> tuple[str, str] | None:
+        """Its code has a bias for positions, and no table of them."""
+        if shape.positions != "learned":
+            return None
+        return "model.positions", "learned is not modelled as Transformers computes it"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape

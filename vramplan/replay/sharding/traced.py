@@ -47,7 +47,7 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
     if strategy in ("selective", "selective-op") or (selective and shards_every_selective(job.model.family)):
         strategy = ""  # tests/oracle/sharded_more.json and titan.json
     found = {
-        "sharding": "" if shards_by_blocks(job.model.family) else job.model.family,
+        "sharding": "" if shards_by_blocks(job.model.family) else job.model.code,
         "precision": job.precision if _is_untraced_precision(job) else "",
         "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
         "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
@@ -74,7 +74,7 @@ def _of_flat_parameters(job: Job) -> dict[str, str]:
     found = {
         "adapter": _of_leaves(job),
         "frozen": ", ".join(job.frozen),
-        "sharding": "" if job.model.experts is None else f"{job.model.family} in FSDP1",
+        "sharding": "" if job.model.experts is None else f"{job.model.code} in FSDP1",
         "loss": "" if job.loss in ("standard", "fp32-logits") else job.loss,
         "activation_checkpointing": _of_checkpoints(job),
         "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",

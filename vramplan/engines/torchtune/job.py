@@ -1,0 +1,45 @@
+"""A job under torchtune: weights in 4 bits are torchao's, and Liger's loss is for recipes that train every weight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.job.behaviour import JobBehaviour, Refusal
+from vramplan.job.vocabulary import pattern_word
+
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+    from vramplan.values.machine import Runtime
+    from vramplan.values.model import ModelShape
+
+TORCHAO = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
+
+
+class TorchtuneJob(JobBehaviour):
+    """What its recipes do otherwise, with its own code of a model."""
+
+    def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
+        """Refuse weights in 4 bits that are not compiled."""
+        super().check_own_code(resolver, own, model, runtime)
+        raw = resolver.raw
+        if raw.quantization is None:
+            return
+        if raw.compile:
+            resolver.assume("quantization", raw.quantization, f"{TORCHAO}, in fused kernels")
+            return
+        message = f"{raw.quantization} is modelled under torchtune compiled: else it makes indices of 8 bytes"
+        resolver.fields.refuse("quantization", message, hint="compile: true, as an option --compile")
+
+    def no_head_loss(self, resolver: Resolver, model: ModelShape, loss: str) -> Refusal | None:
+        """Liger's loss beside an adapter."""
+        if model.engine is None or pattern_word(loss) != "fused" or resolver.raw.adapter is None:
+            return None
+        message = "fused is modelled under torchtune for recipes that train every weight, as its integration does"
+        return message, "use chunked:8, or leave the adapter out"
+
+    def no_bitsandbytes(self, model: ModelShape) -> str | None:
+        """Whose the weights in 4 bits are."""
+        return None if model.engine is None else "torchtune, whose 4-bit weights are torchao's"
+
+
+BEHAVIOUR = TorchtuneJob()
