@@ -83,7 +83,6 @@ class CompiledTape(Tape):
         self.late = False  # whether the node that runs makes a gradient that waits for another one
         self.one_graph = one_graph
         self.returns_logits = returns_logits
-        self.drops_empty = True  # torch/_inductor/decomposition.py, cat
         self._normal: Storage | None = None  # the normalised input that the statistics hold until backward
         self.fusing = False  # in forward and backward; the optimizer's step is not compiled
         self.in_backward = False
@@ -110,6 +109,11 @@ class CompiledTape(Tape):
         super().phase(name)
         if self.in_backward:
             self.zeros = [self._zeros(*one) for one in self.logits]
+
+    def joined(self, tensors: Sequence[Tensor], dim: int) -> Tensor | None:
+        """The one tensor that is not empty: torch/_inductor/decomposition.py, cat."""
+        filled = [one for one in tensors if one.shape[dim]]
+        return filled[0] if len(filled) == 1 else None
 
     def _zeros(self, shape: Shape, dtype: DType, batched: int) -> Storage:
         storage = super().new("zeros", shape, dtype, batched, category="temporaries").storage

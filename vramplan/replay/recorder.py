@@ -208,7 +208,6 @@ class Tape:
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.pytorch: tuple[int, int] | None = None  # the release whose operators run; None: those that were traced
-        self.drops_empty = False  # whether what is concatenated with nothing but empty tensors stays as it is
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built
@@ -554,6 +553,10 @@ class Tape:
         results, frame.kept[frame.asked] = frame.kept[frame.asked], None
         frame.asked += 1
         return results
+
+    def joined(self, tensors: Sequence[Tensor], dim: int) -> Tensor | None:
+        """What concatenating gives without a copy: only a compiled step knows that some tensors are empty."""
+        return None
 
     def meets(self, *gradients: Tensor) -> None:
         """Two gradients are about to be added: only a compiled step needs to know."""

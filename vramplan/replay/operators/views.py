@@ -236,8 +236,9 @@ def cat(tensors: list[Tensor], dim: int) -> Tensor:
     """
     dim %= len(tensors[0].shape)
     sizes = [x.shape[dim] for x in tensors]
-    if tensors[0].tape.drops_empty and sum(map(bool, sizes)) == 1:
-        return max(tensors, key=lambda x: x.shape[dim])
+    joined = tensors[0].tape.joined(tensors, dim)
+    if joined is not None:
+        return joined
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         strides = grad.strides or contiguous_strides(grad.shape)
