@@ -18,7 +18,8 @@ from vramplan.catalog.profile import Profile
 from vramplan.job import build_job
 from vramplan.job.vocabulary import RUNTIMES
 from vramplan.planner.stacks import segments_in
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = {profile.name: profile for profile in list_gpus()}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vramplan.replay.optimizers import MOMENTS, STEP_COUNTER_BYTES, bitsandbytes
 from vramplan.replay.precision import PRECISIONS
-from vramplan.replay.rules import ROOMS, read, rules_of
+from vramplan.replay.rules import read, rooms, rules_of
 from vramplan.results.explain import Rule
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -96,7 +96,7 @@ While a node runs in backward:
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION, FREED, states()]
-    for room in ROOMS:
+    for room in rooms():
         parts.append(f"## {TITLES[room]}\n")
         parts += [entry(read(function)) for function in rules_of(import_module(room))]
     return "\n".join(parts)

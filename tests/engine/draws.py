@@ -27,7 +27,7 @@ from vramplan.replay.models import (
     takes_padding,
 )
 from vramplan.replay.models.modules import Segment
-from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
 from vramplan.values.model import ModelShape
 
 PRECISIONS = ("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")

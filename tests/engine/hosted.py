@@ -8,7 +8,8 @@ from vramplan.replay.models import TRACED_BEYOND
 from vramplan.replay.offload import pinned_bytes
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import rounded
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 MOST_SAVED = 6  # tensors of one operator: fused attention with a mask
 

@@ -14,7 +14,8 @@ from vramplan.planner.checkpoints import segments_of
 from vramplan.planner.judge import setup_of
 from vramplan.replay.models import compiled_graphs, is_float8
 from vramplan.replay.models.modules import Segment
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.replay.techniques.compiling import compiled_segments
 
 FAMILIES = ("gpt2", "llama", "bert")

@@ -19,7 +19,8 @@ from tests.cli.running import run
 from tests.engine.test_megatron import job_of, rows, sent_bytes, setup_of
 from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.parallel import ALL_GATHER, DISTRIBUTED_OPTIMIZER, RING
 
 ROWS = json.loads((Path(__file__).parent / "context_rows.json").read_text())

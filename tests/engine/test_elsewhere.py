@@ -15,7 +15,8 @@ from vramplan.replay.models import holds_outputs
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.offload import HostTensor, pinned_bytes
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 pytestmark = pytest.mark.closed_form
 

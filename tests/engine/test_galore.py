@@ -12,7 +12,8 @@ from tests.engine.draws import setups
 from tests.engine.test_optimizers import BATCHES, EMBEDDINGS, VECTORS, WIDE, in_blocks, quick, states_of
 from tests.oracle.compare import rows, setup_of
 from vramplan.replay.optimizers.galore import WITHOUT_UPDATE, WORD
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.replay.techniques.combinations import PROJECTABLE
 from vramplan.values.job import Job
 

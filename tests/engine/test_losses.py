@@ -14,7 +14,8 @@ from vramplan.replay.models import evaluates, head_losses
 from vramplan.replay.models.modules import DPO, DPO_PRECOMPUTED, Segment
 from vramplan.replay.operators.log_probabilities import TILE_COLUMNS, TILE_ROWS
 from vramplan.replay.recorder import rounded
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 LAYERS, HEADS, HEAD, VOCABULARY = 3, 4, 64, 1000
 HIDDEN = HEADS * HEAD

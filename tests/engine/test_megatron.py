@@ -18,7 +18,8 @@ from tests.cli.running import run
 from vramplan.job import build_job
 from vramplan.replay.models.modules import CORE, Segment
 from vramplan.replay.pipeline.stages import Stage, blocks_of_parts, in_flight, moments_of, stages_of
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO1, Sharded, Split
 

@@ -19,7 +19,8 @@ from tests.cli.running import run
 from tests.engine.test_megatron import setup_of
 from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.model import Experts
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, Sharded
 

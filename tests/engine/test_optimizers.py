@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups, shape
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.engine.trained_draws import trained_setups
 from vramplan.replay.models import TRACED_BEYOND, head_losses, holds_outputs
 from vramplan.replay.models.modules import DPO, DPO_ADAPTER_OFF, DPO_PRECOMPUTED
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -87,8 +87,8 @@ def job_of(run: Traced, **parallel: int) -> Job:
 @pytest.mark.parametrize("run", RUNS)
 def test_it_is_what_deepspeed_has(run: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[zero3_drive.Swapped3] = []
-    begin = zero3_drive.Swapped3.before_model
-    monkeypatch.setattr(zero3_drive.Swapped3, "before_model", lambda walk: (made.append(walk), begin(walk))[1])
+    begin = zero3_drive.Swapped3.before_forward
+    monkeypatch.setattr(zero3_drive.Swapped3, "before_forward", lambda walk: (made.append(walk), begin(walk))[1])
     kept = replay(setup_of(job_of(run), run.checkpointing, False), batch=1).host_states
     assert kept is not None
     assert run.stops in (kept.doubts or kept.stops)

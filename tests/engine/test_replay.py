@@ -13,7 +13,8 @@ from vramplan.replay.envelope import Envelope
 from vramplan.replay.models.modules import CORE
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import MATMULS
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -9,7 +9,8 @@ from vramplan.planner.checkpoints import checkpoint_ranges, segments_of
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.operators.fused_loss import chunk_rows
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 pytestmark = pytest.mark.closed_form
 

@@ -13,10 +13,11 @@ from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from vramplan.replay.models import shards_by_blocks
 from vramplan.replay.recorder import Tape
+from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.fully_shard import shard_shape
 from vramplan.replay.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
 from vramplan.replay.sharding.traced import WITHOUT_BIASES
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.step import replay
 from vramplan.replay.techniques.combinations import ADAPTABLE
 from vramplan.replay.techniques.trained import names_of
 from vramplan.replay.tensors import FP32, Parameter

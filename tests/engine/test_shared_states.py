@@ -18,7 +18,8 @@ from vramplan.job import build_job
 from vramplan.planner.judge import setup_of
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import rounded
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.textbook.states import ELEMENT_BYTES, Elements, model_states
 
 pytestmark = pytest.mark.closed_form
@@ -184,7 +185,7 @@ def models(draw: st.DrawFn) -> dict[str, Any]:
 
 def layout_of(one: Setup) -> Layout:
     from vramplan.replay.precision import precision_of
-    from vramplan.replay.step import recipe_of
+    from vramplan.replay.recipe import recipe_of
 
     assert one.sharding is not None
     order = order_of(recipe_of(one, precision_of(one.precision)), None, ((), None, None, one.precision))

@@ -12,7 +12,8 @@ from vramplan.job.file import build_job
 from vramplan.planner import judge
 from vramplan.planner.devices import process_groups
 from vramplan.replay.caching.run import reserve
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.allocator import Settings
 from vramplan.values.job import Job
 

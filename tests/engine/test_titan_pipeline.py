@@ -18,7 +18,8 @@ from vramplan.catalog.shapes import shape_from_fields
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.pipeline.stages import Stage
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.parallel import Sharded, Split
 
 TITAN = "vramplan.engines.torchtitan.model"

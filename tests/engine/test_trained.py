@@ -14,11 +14,12 @@ from tests.engine.trained_draws import frozen_words, trained_setups
 from vramplan.job.trained import feeds_head
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.recorder import ALTERNATE_MATMULS
-from vramplan.replay.step import Setup, every_block_is_checkpointed, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.replay.techniques.adapters import ALL_LINEAR
 from vramplan.replay.techniques.gptq import stored_bytes_gptq
 from vramplan.replay.techniques.quantized import stored_bytes_4bit
-from vramplan.replay.techniques.trained import is_adapter_reached, is_reached, names_of
+from vramplan.replay.techniques.trained import every_block_is_checkpointed, is_adapter_reached, is_reached, names_of
 from vramplan.values.job import Adapter
 from vramplan.values.model import Experts
 

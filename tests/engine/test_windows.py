@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.engine.draws import strategies
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.planner.checkpoints import segments_of
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 SIZES = {"hidden_size": 64, "attention_heads": 4, "key_value_heads": 2, "intermediate_size": 96, "vocabulary_size": 100}
 

@@ -14,7 +14,8 @@ from tests.engine.trained_draws import trained_setups
 from vramplan.engines.deepspeed.layout import Layout, flushes
 from vramplan.engines.deepspeed.traced import FAMILIES, GATHERED_ADAPTERS, LOOKED_AT_AS_VIEWS
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.parallel import Sharded, Zero
 
 pytestmark = pytest.mark.closed_form

@@ -18,7 +18,8 @@ from tests.engine.test_zero import partitioned, partly_trained
 from tests.oracle.compare import jobs, setup_of
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.job import Job
 from vramplan.values.parallel import MOST_GRADIENTS
 

@@ -10,7 +10,7 @@ from vramplan.job.adapter_targets import known_targets
 from vramplan.job.quantized import quantizable
 from vramplan.job.trained import feeds_head
 from vramplan.job.vocabulary import QUANTIZATIONS
-from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
 from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE, ONLY_LORA, loads_fp32
 from vramplan.replay.techniques.expert_adapters import former_names, tensors_of

@@ -19,7 +19,8 @@ from vramplan.answers.explanation.life import life
 from vramplan.answers.explanation.sections import sections
 from vramplan.answers.explanation.states import states
 from vramplan.answers.explanation.trace import Trace, full_name
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 DRAWS = settings(max_examples=20, deadline=None)
 BATCHES = st.integers(1, 5)

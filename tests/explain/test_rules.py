@@ -11,13 +11,15 @@ import pytest
 
 from tests.docs.operators import PAGE, page
 from vramplan.answers.explanation import all_rules
-from vramplan.replay.rules import ROOMS, is_rule, read, rules_of
+from vramplan.replay.rules import is_rule, read, rooms, rules_of
 
 # what other rules are made of, and what is no operator
 HELPERS = {"broadcast", "same", "neg", "cross_entropy", "rounded"}
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room.rpartition(".")[2] in ("basic", "views", "attention")])
+@pytest.mark.parametrize(
+    "room", [room for room in rooms() if room.rpartition(".")[2] in ("basic", "views", "attention")]
+)
 def test_every_public_function_of_the_operators_is_a_rule(room: str) -> None:
     module = import_module(room)
     public = {
@@ -28,7 +30,7 @@ def test_every_public_function_of_the_operators_is_a_rule(room: str) -> None:
     assert {name for name in public if not is_rule(getattr(module, name))} <= HELPERS
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", rooms())
 def test_everything_that_allocates_is_part_of_a_rule(room: str) -> None:
     """A function that calls tape.new, several, like or workspace is a rule, or private and called by one."""
     source = Path(inspect.getsourcefile(import_module(room)) or "").read_text("utf-8")

@@ -94,7 +94,7 @@ def test_the_states_are_those_of_the_first_device() -> None:
 
 def test_every_device_more_takes_a_turn_less() -> None:
     two, eight = (setup_of(job(parallel={"data": n}), "none", False).optimizer for n in (2, 8))
-    assert (two, eight) == tuple(f"vramplan.engines.modded_nanogpt.muon:{n}" for n in (2, 8))
+    assert (two, eight) == ("modded-muon:2", "modded-muon:8")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from vramplan.job import read_job_file
 from vramplan.planner import judge
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.job import Job
 from vramplan.values.parallel import MOST_GRADIENTS
 

@@ -14,7 +14,8 @@ from vramplan.job import build_job
 from vramplan.planner.checkpoints import segments_of
 from vramplan.planner.judge import Judge
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.results import FitResult
 from vramplan.values.job import Job
 

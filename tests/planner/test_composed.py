@@ -20,7 +20,8 @@ from vramplan.planner.optimal import Placement, peak_bytes, recomputed_flops
 from vramplan.planner.stacks import segments_in
 from vramplan.planner.subjects import shortened, subjects_of
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 STACKS = ("t5", "bart", "clip", "llava")
 KINDS = ("gemma3_text", "qwen2", "qwen2_moe", "deepseek_v3", "llama")

@@ -33,7 +33,8 @@ from vramplan.planner.probes import ProbedSizes
 from vramplan.replay.models import block_kinds, holds_outputs
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 
 
 def probed(setup: Setup, batch: int) -> ProbedSizes:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups
 from vramplan.replay.history import history
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.results.timeline import History, Sample
 
 pytestmark = pytest.mark.closed_form

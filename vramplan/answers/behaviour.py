@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from vramplan.engines import SHARDED_BY, behaviour_of
+from vramplan.engines import OWNERS, behaviour_of
 from vramplan.replay.record import Record
 from vramplan.values.job import Job
 
@@ -53,7 +53,7 @@ DEFAULT = AnswersBehaviour()
 
 def wording_of_sharding(kind: str) -> AnswersBehaviour | None:
     """What the program says that brings a way to share states; None of those that PyTorch has."""
-    name = SHARDED_BY.get(kind)
+    name = OWNERS.get(kind)
     return None if name is None else behaviour_of(name, ROOM, DEFAULT)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from vramplan.engines import engine_of, with_code_of
 from vramplan.replay.models import no_code_for
 from vramplan.replay.models.modules import Segment
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.model import DEFAULT_IMAGE_SIZE, ModelShape
 
 _LENGTH = 8  # tokens: parameters do not depend on it

@@ -31,8 +31,11 @@ FOLDERS = {
 }
 """The programs that come with vramplan, and their folders."""
 
-SHARDED_BY = {"zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
-"""Ways to share states among devices that one program brings and others use."""
+OWNERS = {
+    **dict.fromkeys(("zero1", "zero2", "zero3"), "deepspeed"),
+    "modded-muon": "modded-nanogpt",
+}
+"""Words of jobs whose meaning is the code of one program, and the program: `brings` of its engine has the code."""
 
 ENTRY_POINTS = "vramplan.engines"  # the group in which another package names its own: NAME = "package:ENGINE"
 
@@ -101,6 +104,24 @@ def behaviour_of(name: str, room: str, default: Behaviour) -> Behaviour:
             raise
         raise _broken(entry, f"{address} cannot be imported: {type(error).__name__}: {error}") from error
     return found
+
+
+@lru_cache(maxsize=128)
+def imported(address: str) -> Any:
+    """What a text names, `package.module` or `package.module:NAME`; it is imported when it is asked for."""
+    module, _, name = address.partition(":")
+    found = import_module(module)
+    return getattr(found, name) if name else found
+
+
+@lru_cache(maxsize=64)
+def brought_for(word: str) -> Any:
+    """What a program brings for a word of a job, such as a way to share states; None where no program does."""
+    if word in OWNERS:
+        return imported(engine_of(OWNERS[word]).brings[word])
+    others = (engine_of(name) for name in _entry_points())
+    address = next((one.brings[word] for one in others if word in one.brings), None)
+    return None if address is None else imported(address)
 
 
 @lru_cache(maxsize=1)

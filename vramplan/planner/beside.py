@@ -9,7 +9,7 @@ from vramplan.planner.budget import Footprint, footprint
 from vramplan.planner.judge import Judge
 from vramplan.replay.evaluation import evaluation, generation_bytes
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
 from vramplan.results import FITS, TIGHT
 from vramplan.values.job import Job
 

@@ -8,7 +8,7 @@ from vramplan.planner.choose import Choice, choose
 from vramplan.planner.judge import Judge
 from vramplan.planner.replays import Replays
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
 from vramplan.values.job import Job
 
 

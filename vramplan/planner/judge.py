@@ -22,7 +22,7 @@ from vramplan.replay.envelope import Envelope
 from vramplan.replay.models import compiles_blocks, no_checkpointing, takes_one
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, Segment
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.values.job import Job, shares_weights, trains_all
 from vramplan.values.parallel import MOST_GRADIENTS

@@ -13,7 +13,7 @@ from vramplan.planner.probes import ProbedSizes
 from vramplan.replay.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
 
 
 class Placed(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vramplan.replay.caching.run import Reservation, reserve
 from vramplan.replay.models import makes_gradients_in_backward
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.values.allocator import Settings
 
 GIB = 2**30

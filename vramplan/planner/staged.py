@@ -7,7 +7,7 @@ from vramplan.planner.budget import footprint
 from vramplan.planner.judge import Judge, setup_of
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.pipeline.stages import Stage
-from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
 from vramplan.results.stages import StageRow
 from vramplan.values.job import Job
 

@@ -11,7 +11,7 @@ from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import block_kinds
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
 from vramplan.values.model import ModelShape
 
 PERIODS = 3  # of a pattern of blocks that show everything

@@ -13,7 +13,7 @@ Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
 
@@ -42,12 +42,7 @@ def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: st
         from vramplan.replay.reentrant import reentrant_checkpoint  # only these jobs pay for it
 
         return reentrant_checkpoint(function, *inputs)
-    if tape.offloading:
-        from vramplan.replay.offload import to_host  # only these jobs pay for it
-
-        frame = Frame(function, tuple(to_host(tape, inputs)), tape.path, keeps)
-    else:
-        frame = Frame(function, inputs, tape.path, keeps)
+    frame = Frame(function, inputs if tape.pack is None else tuple(tape.pack(inputs)), tape.path, keeps)
     tape.frame, tape.selective = frame, keeps is not None
     try:
         return function(*inputs)
@@ -65,7 +60,7 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     phase, tape.flop_phase = tape.flop_phase, "recompute"
     tape.selective = frame.keeps is not None
     try:
-        inputs = unpacked(frame.inputs) if tape.host else frame.inputs
+        inputs = frame.inputs if tape.unpack is None else tape.unpack(frame.inputs)
         frame.function(*inputs)
     except StopRecomputation:
         pass
@@ -79,13 +74,6 @@ def _recompute(tape: Tape, frame: Frame) -> None:
         tape.enter(path)
 
 
-def unpacked(saved: Sequence[Any]) -> list[Tensor]:
-    """What is on the host comes back."""
-    from vramplan.replay.offload import to_device  # only jobs that offload pay for it
-
-    return to_device(saved)
-
-
 def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     """Walk the graph from the loss; leave the gradients on the parameters.
 
@@ -97,7 +85,6 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     root = tape.constant((), loss.dtype, False) if received else tape.new("ones_like", (), loss.dtype, False)
     walk(tape, loss, root, since=0)
     tape.enter(())
-    tape.arguments.clear()
     for kept in tape.held:
         if type(kept) is Parameter:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
@@ -127,8 +114,8 @@ def _run(tape: Tape, node: Node) -> None:
     if node.frame is not None:
         frame = node.frame
         if frame.taken is None:
-            if tape.before_recomputing is not None:
-                tape.before_recomputing(node)
+            for one in tape.observers:
+                one.recomputing(node)
             _recompute(tape, frame)
         taken = frame.taken
         assert taken is not None
@@ -137,8 +124,8 @@ def _run(tape: Tape, node: Node) -> None:
         taken[start:end] = [None] * node.width
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
-    elif tape.host and node.saved and tape.uses is None:  # else what is told of the operator brings it back
-        saved = unpacked(node.saved)
+    elif tape.unpack is not None and node.saved and not any(one.unpacks for one in tape.observers):
+        saved = tape.unpack(node.saved)
         results = list(node.fn(grad, saved))
         del saved
     else:
@@ -227,13 +214,14 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     total, parameter.waiting = parameter.waiting, None
     assert total is not None
     if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
-        if tape.input_reached is not None and parameter.name == ASKED and tape.input_table is not None:
-            tape.input_reached(tape.input_table)
+        if parameter.name == ASKED and tape.input_table is not None:
+            for one in tape.observers:
+                one.table_reached(tape.input_table)
         copied = parameter in tape.leaves and (total.strides is not None or tape.leaves[parameter])
         parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
         return
-    if tape.before_accumulation is not None:
-        tape.before_accumulation(parameter)
+    for one in tape.observers:
+        one.before_accumulate(parameter)
     if tape.gradients_resident:  # rule 4: it is added in place and freed here
         tape.accumulated(total)
         if total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
@@ -244,5 +232,5 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
         tape.relabel(total, "gradients")
         parameter.grad = total
     del total
-    if tape.after_accumulation is not None:
-        tape.after_accumulation(parameter)
+    for one in tape.observers:
+        one.after_accumulate(parameter)

@@ -29,7 +29,9 @@ from typing import Any
 from weakref import ref
 
 from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
+from vramplan.replay.models import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
 from vramplan.replay.recorder import Backward, Frame, Path, Saved, Tape
+from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
 
 UNFUSED = frozenset(
@@ -46,6 +48,16 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the
 SUMMED = ("embedding", *PRODUCTS)  # what residual sums are made of
 
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
+
+
+def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
+    """The tape of a compiled step; where the model's own code compiles block by block, that code says what is kept."""
+    name = setup.model.family
+    if compiles_blocks(name):
+        return Tape(batch, direct=direct)
+    every_block = not has_equal_blocks(name)
+    one_graph, logits = compiled_graphs(name) == 1, returns_logits(name)
+    return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
 
 
 class CompiledTape(Tape):
@@ -71,7 +83,6 @@ class CompiledTape(Tape):
         self.late = False  # whether the node that runs makes a gradient that waits for another one
         self.one_graph = one_graph
         self.returns_logits = returns_logits
-        self.drops_empty = True  # torch/_inductor/decomposition.py, cat
         self._normal: Storage | None = None  # the normalised input that the statistics hold until backward
         self.fusing = False  # in forward and backward; the optimizer's step is not compiled
         self.in_backward = False
@@ -98,6 +109,11 @@ class CompiledTape(Tape):
         super().phase(name)
         if self.in_backward:
             self.zeros = [self._zeros(*one) for one in self.logits]
+
+    def joined(self, tensors: Sequence[Tensor], dim: int) -> Tensor | None:
+        """The one tensor that is not empty: torch/_inductor/decomposition.py, cat."""
+        filled = [one for one in tensors if one.shape[dim]]
+        return filled[0] if len(filled) == 1 else None
 
     def _zeros(self, shape: Shape, dtype: DType, batched: int) -> Storage:
         storage = super().new("zeros", shape, dtype, batched, category="temporaries").storage

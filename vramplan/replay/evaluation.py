@@ -10,10 +10,11 @@ from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
 from vramplan.replay.precision import precision_of
+from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.step import Setup, recipe_of
-from vramplan.replay.techniques.objectives import forward_and_loss
+from vramplan.replay.setup import Setup
+from vramplan.replay.techniques.objectives import forward_and_smoothed_loss
 from vramplan.replay.tensors import FP32
 from vramplan.values.model import LatentAttention, ModelShape
 
@@ -44,7 +45,7 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     tape.no_grad = True
     tape.autocast = tape.compute_dtype = precision.autocast
     if setup.loss == LABEL_SMOOTHER:
-        output = forward_and_loss(setup, tape, model, recipe, arguments, inputs)
+        output = forward_and_smoothed_loss(setup, tape, model, arguments)
     else:
         output = model(*arguments)
     tape.autocast = None

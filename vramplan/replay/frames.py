@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
-from vramplan.replay.rules import ROOMS, function_of, is_rule, name_of, public_name
+from vramplan.replay.rules import function_of, is_rule, name_of, public_name, rooms
 
 MODELS = "vramplan.replay.models."
 TECHNIQUES = "vramplan.replay.techniques."
@@ -40,7 +40,7 @@ def running() -> list[FrameType]:
         name = frame.f_globals.get("__name__", "")
         if name == OUTERMOST:
             break
-        if name in ROOMS or is_model_code(name):
+        if name in rooms() or is_model_code(name):
             found.append(frame)
         frame = frame.f_back
     return found

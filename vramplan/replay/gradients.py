@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from vramplan.replay.record import State
 from vramplan.replay.recorder import rounded
+from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, Parameter
 
 
@@ -21,7 +22,6 @@ def gradient_bytes(parameter: Parameter, in_fp32: bool) -> int:
 def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[State]:
     """Gradients that are there when the iteration begins, each in allocator blocks: of the weights' dtype, or in fp32.
 
-
     In fp32 they are the buffers that Megatron (`main_grad`) and DeepSpeed (BF16_Optimizer) sum half-precision gradients
     in: megatron/core/distributed/param_and_grad_buffer.py; deepspeed/runtime/bf16_optimizer.py.
     """
@@ -30,3 +30,18 @@ def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[Stat
         if one.node is not None:
             size += gradient_bytes(one, in_fp32) * one.copies
     return [State("gradients", size, 0)]
+
+
+class ResidentGradients(Technique):
+    """Gradients of earlier micro-steps, or buffers of the runtime: backward adds to them."""
+
+    def before_model(self) -> None:
+        """Accumulators of gradients find one there."""
+        self.tape.gradients_resident = True
+
+    def states(self, buffers: Sequence[int]) -> list[State]:
+        """Those of one device; how devices share them is known to the sharding."""
+        if self.setup.sharding is not None:
+            return []
+        reached = [one for one in self.tape.parameters if not one.idle]
+        return gradient_states(reached, self.setup.fp32_gradients)

@@ -1,12 +1,13 @@
-"""What is on the device before a step begins: token ids and labels, images, ..."""
+"""What is on the device before a step begins, token ids and labels, images, ..., and the loss that is made of it."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from vramplan.replay.models.modules import Recipe
+from vramplan.replay.models.modules import Output, Recipe
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape
+from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
 
 
@@ -42,3 +43,23 @@ def make_inputs(tape: Tape, inputs: tuple[Input, ...]) -> tuple[list[Tensor], li
             size *= n
         states.append(State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size))
     return tensors, states
+
+
+class Objective:
+    """What the model is given, and how its loss comes to be. As it stands, the model gives its own."""
+
+    def __init__(self, setup: Setup, tape: Tape, recipe: Recipe) -> None:
+        self.setup, self.tape, self.recipe = setup, tape, recipe
+
+    def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
+        """The tensors of a micro-batch, and their bytes as states, to which a forward pass may add."""
+        return make_inputs(self.tape, inputs_of(model, self.recipe))
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+        """The model's output with the loss."""
+        output: Output = model(*arguments)
+        return output
+
+    def returned(self, output: Output) -> Output:
+        """What of the output the model has returned."""
+        return output

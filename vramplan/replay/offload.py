@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Saved, Tape
+from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import DType, Shape, Tensor
 
 
@@ -31,7 +34,7 @@ class HostTensor(NamedTuple):
         return self.fixed_bytes + self.per_sample_bytes * batch
 
 
-def to_host(tape: Tape, tensors: Saved) -> list[Away | None]:
+def to_host(tape: Tape, host: list[HostTensor], tensors: Saved) -> list[Away | None]:
     """A copy of each tensor on the host, also of weights, and one for each operator that saves it.
 
     A mask that is none stays none.
@@ -49,7 +52,7 @@ def to_host(tape: Tape, tensors: Saved) -> list[Away | None]:
         batched = x.batched or _is_for_every_sample(x)
         sampled = batched and not tape.direct
         fixed, per_sample = (0, size // tape.batch) if sampled else (size, 0)
-        tape.host.append(HostTensor(fixed, per_sample, tape.copies))
+        host.append(HostTensor(fixed, per_sample, tape.copies))
         gone.append(Away(tape, x.shape, x.dtype, batched, x.node))
     return gone
 
@@ -75,3 +78,20 @@ def pinned_bytes(tensors: Iterable[HostTensor], batch: int) -> int:
         size = one.at(batch)
         total += (1 << (size - 1).bit_length() if size else 0) * one.copies
     return total
+
+
+class OffloadsActivations(Technique):
+    """The model's forward pass runs inside of save_on_cpu."""
+
+    def before_forward(self) -> None:
+        """The context begins."""
+        self.host: list[HostTensor] = []
+        self.tape.pack, self.tape.unpack = partial(to_host, self.tape, self.host), to_device
+
+    def after_forward(self) -> None:
+        """The context ends."""
+        self.tape.pack = None
+
+    def annotate(self, record: Record) -> None:
+        """What is on the host."""
+        record.host = self.host

@@ -8,7 +8,7 @@ birth counts for as many copies as are alive there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from vramplan.replay.recorder import Path, Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
@@ -66,8 +66,8 @@ class Record:
         self.not_affine = tape.not_affine
         self.operators = tape.operators
         self.categories = tape.categories
-        self.host = tape.host
-        self.host_states = tape.host_states
+        self.host: list[Any] = []  # what forward has saved there: vramplan/replay/offload.py, HostTensor
+        self.host_states: Any = None  # what of the states lives there: vramplan/replay/sharding/hosted.py
         self.flops = dict(tape.flops)
         self.recomputed = dict(tape.recomputed)
         self.events = list(tape.events)
@@ -78,7 +78,7 @@ class Record:
         self.relabelled = frozenset(tape.relabelled)
         self.elsewhere = frozenset(tape.elsewhere)
         self.unjoined = frozenset(tape.unjoined)
-        self.looked_at = tuple(tape.looked_at)
+        self.looked_at: tuple[tuple[int, int], ...] = ()  # from which event on which of several devices
         self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
         self.state_bytes: tuple[tuple[int, ...], ...] = ()  # of each one's states, which the first step makes
         counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]

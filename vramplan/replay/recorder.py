@@ -117,22 +117,54 @@ class Trained(Protocol):
         """Bytes on the device beside the weights, in allocator blocks."""
 
 
-class Sharding(Protocol):
-    """How devices share the states of a model: what happens around each block."""
+class Observer:
+    """Is told of what a tape records, and may act on it. As it stands, it does nothing."""
 
-    every_block_of_a_checkpoint: bool  # whether blocks of one checkpoint are not alike
-
-    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
-        """What builds a block, from what builds it on one device."""
-
-    def apart(self) -> list[int]:
-        """The blocks of the walk that `units` was last asked for which something happens in that others do not see."""
+    unpacks = False  # whether what `recorded` gives unpacks saved tensors by itself
 
     def made(self, parameter: Parameter) -> None:
         """A parameter was made."""
 
+    def made_linear(self, layer: Any) -> None:
+        """A linear layer was made."""
+
+    def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
+        """An operator is about to run; its backward function, or one around it."""
+        return fn
+
+    def recomputing(self, node: Node) -> None:
+        """A checkpoint is about to run again, for the backward of a node."""
+
+    def table_reached(self, table: Parameter) -> None:
+        """Backward has come to what a table gave that was asked for its gradient (`Tape.looked_up`)."""
+
+    def before_accumulate(self, parameter: Parameter) -> None:
+        """A hook of the accumulator of a gradient: before it takes the gradient."""
+
+    def after_accumulate(self, parameter: Parameter) -> None:
+        """A hook of the accumulator of a gradient: when it has the gradient."""
+
+
+class Sharding(Observer):
+    """How devices share the states of a model: what happens around each block. As it stands, nothing does."""
+
+    every_block_of_a_checkpoint = False  # whether blocks of one checkpoint are not alike
+    linear_is_function = False  # `F.linear` is a function of Python, which saves all of its operands
+    weights_are_views = False  # of one tensor for several of them, so that they are no leaves of a graph
+    buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
+    thin: Callable[[Tensor, Parameter], Tensor] | None = None  # what runs the thin layers of an adapter
+
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """What builds a block, from what builds it on one device."""
+        return make
+
+    def apart(self) -> list[int]:
+        """The blocks of the walk that `units` was last asked for which something happens in that others do not see."""
+        return []
+
     def after_model(self, loss: Tensor) -> Tensor:
         """The model has returned its loss, or what one is made of; the same to go on with."""
+        return loss
 
 
 class Tape:
@@ -145,7 +177,6 @@ class Tape:
     def __init__(self, batch: int, *, direct: bool = False) -> None:
         self.batch = batch
         self.direct = direct
-        self.looked_at: list[tuple[int, int]] = []  # from which event on which of several devices
         self.events: list[int] = []  # index: birth, ~index: death
         self.fixed: list[int] = []  # bytes that do not depend on the batch, rounded to allocator blocks
         self.per_sample: list[int] = []  # bytes per sample, unrounded
@@ -169,38 +200,27 @@ class Tape:
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
         self.recomputing: Frame | None = None
         self.no_grad = False  # torch.no_grad(): nothing is recorded
-        self.arguments: list[Any] = []  # keyword ones of reentrant checkpoints: held until backward is over
-        self.offloading = False  # what is saved goes to the host
-        self.host: list[Any] = []  # what went there: vramplan/replay/offload.py, HostTensor
-        self.host_states: Any = None  # what of the states lives there: vramplan/replay/sharding/hosted.py
+        # torch.autograd.graph.saved_tensors_hooks: what is saved is packed while the first is there
+        self.pack: Callable[[Saved], Saved] | None = None
+        self.unpack: Callable[[Saved], list[Tensor]] | None = None
         self.reentrant = False  # checkpoints are reentrant
         self.entrance: Any = None  # what gets the gradient of the leaf where a graph begins that is no weight
         self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
-        self.softmax_keeps_input = False  # as before PyTorch 1.11
-        self.float8 = False  # whether linear layers multiply in fp8
-        self.drops_empty = False  # whether what is concatenated with nothing but empty tensors stays as it is
+        self.pytorch: tuple[int, int] | None = None  # the release whose operators run; None: those that were traced
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built
         self.leaves: dict[Parameter, bool] = {}  # made inside the model: whether others hold the gradient too
         self.trained: Trained | None = None  # what is trained, where that is not every weight
-        self.sharding: Sharding | None = None  # how devices share the states, where they do
-        self.thin: Callable[[Tensor, Parameter], Tensor] | None = None  # what runs the thin layers of an adapter
-        self.uses: Callable[[Sequence[Tensor | None], Backward], Backward] | None = None  # told of every operator
-        self.before_recomputing: Callable[[Node], None] | None = None  # whose backward makes a checkpoint run again
-        self.input_reached: Callable[[Parameter], None] | None = None  # a gradient has come to what a table gave
-        self.linear_is_function = False  # `F.linear` is a function of Python, which saves all of its operands
-        self.weights_are_views = False  # of one tensor for several of them, so that they are no leaves of a graph
-        self.buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
+        self.sharding: Sharding | None = None  # how devices share the states, where they do: an observer too
+        self.observers: tuple[Observer, ...] = ()
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
         self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
         self.input_table: Parameter | None = None
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
         self.gradients_resident = False
-        self.before_accumulation: Callable[[Parameter], None] | None = None  # hooks of the gradient accumulators
-        self.after_accumulation: Callable[[Parameter], None] | None = None
         self.flops: dict[str, int] = {"forward": 0, "recompute": 0, "backward": 0}
         self.flop_phase = "forward"
         self.recomputed: dict[tuple[int, int], int] = {}  # by the outermost units around, of one of their copies
@@ -303,9 +323,17 @@ class Tape:
             trainable = self.trained.parameter(self, name, shape, dtype)
         parameter = Parameter(self, name, shape, dtype, self.copies, trainable)
         self.parameters.append(parameter)
-        if self.sharding is not None:
-            self.sharding.made(parameter)
+        for one in self.observers:
+            one.made(parameter)
         return parameter
+
+    def observe(self, observer: Observer) -> None:
+        """Tell an observer of all that comes, after those that are there."""
+        self.observers = (*self.observers, observer)
+
+    def ignore(self, observer: Observer) -> None:
+        """Tell an observer no more."""
+        self.observers = tuple(one for one in self.observers if one is not observer)
 
     def looked_up(self, tensor: Tensor, table: Parameter) -> Tensor:
         """What a table gave, made to need a gradient if the iteration asks that of its token embeddings.
@@ -442,8 +470,8 @@ class Tape:
 
         Saved inputs are packed here, saved outputs by `save` afterwards: the order in which a checkpoint stops early.
         """
-        if self.uses is not None:
-            fn = self.uses(inputs, fn)
+        for one in self.observers:
+            fn = one.recorded(inputs, fn)
         if self.no_grad:
             return None
         for tensor in inputs:
@@ -489,10 +517,8 @@ class Tape:
         """Keep tensors for backward (outputs, or further inputs)."""
         if node is None:
             return
-        if self.offloading and self.frame is None:
-            from vramplan.replay.offload import to_host  # only these jobs pay for it
-
-            tensors = tuple(to_host(self, tensors))
+        if self.pack is not None and self.frame is None:
+            tensors = tuple(self.pack(tensors))
         if node is RECOMPUTED:
             assert self.recomputing is not None
             self._pack(self.recomputing, tensors)
@@ -528,6 +554,10 @@ class Tape:
         results, frame.kept[frame.asked] = frame.kept[frame.asked], None
         frame.asked += 1
         return results
+
+    def joined(self, tensors: Sequence[Tensor], dim: int) -> Tensor | None:
+        """What concatenating gives without a copy: only a compiled step knows that some tensors are empty."""
+        return None
 
     def meets(self, *gradients: Tensor) -> None:
         """Two gradients are about to be added: only a compiled step needs to know."""

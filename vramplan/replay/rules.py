@@ -12,18 +12,17 @@ Everything else is description. A label goes on until the next one, or until an 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from importlib.util import find_spec
 from types import CodeType
 from typing import Any
 
+from vramplan.engines import engine_of, names
 from vramplan.results.explain import Rule
 
-ROOMS = (
+OWN = (
     "vramplan.replay.operators.basic",
     "vramplan.replay.operators.attention",
-    "vramplan.engines.megatron.context_parallel",
-    "vramplan.engines.megatron.token_dispatcher",
-    "vramplan.engines.megatron.expert_capacity",
     "vramplan.replay.operators.ring_attention",
     "vramplan.replay.operators.convolution",
     "vramplan.replay.operators.images",
@@ -46,18 +45,13 @@ ROOMS = (
     "vramplan.replay.operators.indexing",
     "vramplan.replay.operators.plain_products",
     "vramplan.replay.operators.scripted",
-    "vramplan.engines.litgpt.operators",
-    "vramplan.engines.llm_foundry.operators",
-    "vramplan.engines.torchtune.operators",
     "vramplan.replay.operators.fused_norms",
     "vramplan.replay.operators.flex_attention",
     "vramplan.replay.operators.dtensor",
-    "vramplan.engines.megatron.tensor_parallel",
     "vramplan.replay.autograd",
     "vramplan.replay.reentrant",
     "vramplan.replay.optimizers",
     "vramplan.replay.optimizers.muon",
-    "vramplan.engines.modded_nanogpt.muon",
     "vramplan.replay.optimizers.bitsandbytes",
     "vramplan.replay.optimizers.lomo",
     "vramplan.replay.optimizers.galore",
@@ -65,10 +59,18 @@ ROOMS = (
     "vramplan.replay.techniques.scaling",
     "vramplan.replay.techniques.averaging",
 )
+"""Files with rules that belong to no engine, in the order of the page of all rules."""
+
 FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
 LIBRARIES = ("torch/", "torchtune/")  # files that are named with theirs
 PUBLIC = {"basic": "operators", "autograd": "engine"}  # files whose rules have the name of what they are about
 LABELS = ("Saves `", "Backward:", "Source:")
+
+
+@lru_cache(maxsize=1)
+def rooms() -> tuple[str, ...]:
+    """The modules with rules: our own, and those that engines name."""
+    return (*OWN, *(room for name in names() for room in engine_of(name).rules))
 
 
 def is_rule(function: Any) -> bool:
@@ -150,8 +152,11 @@ def public_name(module: str) -> str:
 
 def home_of(name: str) -> str:
     """The module of the model's code that has a public name."""
-    homes = (f"vramplan.replay.models.{name}", f"vramplan.replay.techniques.{name}", f"vramplan.engines.{name}.model")
-    return next(home for home in (*homes, f"vramplan.engines.megatron.{name}") if find_spec(home) is not None)
+    own = [module for one in names() for module in engine_of(one).families.values()]
+    homes = [module for module in own if public_name(module) == name]
+    homes += [f"vramplan.replay.models.{name}", f"vramplan.replay.techniques.{name}"]
+    homes += [f"{module.rpartition('.')[0]}.{name}" for module in own]  # another file of an engine's folder
+    return next(home for home in homes if find_spec(home) is not None)
 
 
 def rules_of(room: Any) -> list[Any]:

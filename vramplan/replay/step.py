@@ -7,76 +7,18 @@ the caller drops the model's output before backward unless it is told to hold it
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
-from vramplan.replay.autograd import backward
-from vramplan.replay.gradients import gradient_states
-from vramplan.replay.inputs import inputs_of, make_inputs
-from vramplan.replay.models import family
-from vramplan.replay.models.modules import CORE, DPO_PRECOMPUTED, OUTSIDE_LOSSES, PREFERENCES, Recipe, Segment, Slice
+from vramplan.engines import imported
+from vramplan.replay.models import family, iteration_of
 from vramplan.replay.operators.basic import mul_scalar
-from vramplan.replay.optimizers import managed_bytes, optimizer_states, shared_states, step, step_in_backward
-from vramplan.replay.precision import Precision, precision_of
+from vramplan.replay.optimizers import optimizer_of
+from vramplan.replay.precision import precision_of
+from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.setup import Setup
+from vramplan.replay.techniques import objective_of, shards_of, techniques_of
 from vramplan.replay.tensors import Parameter, Tensor
-from vramplan.values.job import Adapter
-from vramplan.values.model import ModelShape
-from vramplan.values.parallel import DDP, Sharded, Split
-
-if TYPE_CHECKING:
-    from vramplan.replay.pipeline.stages import Stage
-
-
-SOFTMAX_WITHOUT_INPUT = (1, 11)  # of PyTorch: from then on backward needs no input of a softmax
-
-
-class Setup(NamedTuple):
-    """All that decides an iteration, beside the micro-batch."""
-
-    model: ModelShape
-    precision: str
-    sequence_length: int
-    attention: str
-    segments: tuple[Segment, ...]
-    optimizer: str
-    optimizer_implementation: str
-    accumulating: bool  # gradients of earlier micro-steps are resident, and the loss is divided
-    hold_outputs: bool
-    dropout: float | None = None
-    persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
-    loss: str = "causal-lm-fp32"  # which loss the runtime computes
-    padded: bool = False  # sequences are padded, and a mask says so
-    packed: bool = False  # several sequences in each, told apart by position ids that begin anew
-    optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
-    max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
-    ema: bool = False  # an exponential moving average of the weights beside them
-    fp32_gradients: bool = False  # half-precision gradients are added to fp32 buffers, which stay, and are freed
-    image_size: int | None = None  # pixels of an edge; None: the model takes no images
-    offload_activations: bool = False  # what forward saves is in pinned memory of the host
-    checkpoint_reentrant: bool = False  # checkpoints walk a graph of their own, in one node
-    grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
-    half_weights: bool = False  # autocast over weights of its own element type
-    compile: bool = False  # torch.compile around the model and its loss
-    wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
-    target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
-    frozen: tuple[str, ...] = ()  # parts that are not trained
-    adapter: Adapter | None = None
-    quantization: str | None = None
-    bitsandbytes: str | None = None  # the release of its products; None: the newest that was read
-    quantized_from: str | None = None  # the element type that the runtime brings weights to before
-    sharding: Sharded | None = None  # how data-parallel devices share the states
-    rank: int | None = None  # of stages 1 and 2 of ZeRO: the device; None: at each moment the one that holds most then
-    split: Split | None = None  # how a replica is split over devices
-    expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean
-    expert_capacity_factor: float | None = None  # of each expert over the mean; None: no token is dropped
-    expert_pad_to_capacity: bool = False
-    offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
-    stage: Stage | None = None  # of a pipeline: which one this device has
-    pytorch: tuple[int, int] | None = None  # whose operators run, where a job says so; None: those that were traced
-    reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced
 
 
 def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
@@ -88,19 +30,10 @@ def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | N
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
     try:
-        if setup.model.engine == "megatron":
-            from vramplan.engines.megatron.iteration import replay_megatron
-
-            return replay_megatron(setup, tape or Tape(batch, direct=direct))
-        if setup.model.engine == "llm.c":
-            from vramplan.engines.llmc.iteration import replay_llmc
-
-            return replay_llmc(setup, tape or Tape(batch, direct=direct))
-        if setup.stage is not None:
-            from vramplan.engines.torchtitan.pipeline import replay_pipelined  # only pipelines pay for it
-
-            return replay_pipelined(setup, tape or Tape(batch, direct=direct))
-        return replay_one(setup, tape or tape_for(setup, batch, direct=direct))
+        address = iteration_of(setup.model.family, in_pipeline=setup.stage is not None)
+        own = replay_one if address is None else imported(address)
+        record: Record = own(setup, tape or tape_for(setup, batch, direct=direct))
+        return record
     finally:
         if enabled:
             gc.enable()
@@ -110,264 +43,142 @@ def tape_for(setup: Setup, batch: int, *, direct: bool = False) -> Tape:
     """A fresh tape that plays a step as the setup runs it: operator by operator, or compiled."""
     if not setup.compile:
         return Tape(batch, direct=direct)
-    from vramplan.replay.compiled import CompiledTape  # only compiled jobs pay for it
-    from vramplan.replay.models import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
-
-    name = setup.model.family
-    if compiles_blocks(name):
-        return Tape(batch, direct=direct)
-    every_block = not has_equal_blocks(name)
-    one_graph, logits = compiled_graphs(name) == 1, returns_logits(name)
-    return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
+    tape: Tape = imported("vramplan.replay.compiled:tape_of")(setup, batch, direct=direct)
+    return tape
 
 
 def replay_one(setup: Setup, tape: Tape) -> Record:
     """Replay one iteration, or one micro-batch of a stage of a pipeline."""
-    precision = precision_of(setup.precision, half_weights=setup.half_weights)
-    tape.float8 = precision.float8
-    tape.softmax_keeps_input = setup.pytorch is not None and setup.pytorch < SOFTMAX_WITHOUT_INPUT
-    recipe = recipe_of(setup, precision)
-    if setup.frozen or setup.adapter is not None:
-        from vramplan.replay.techniques.trained import (
-            trained_of,  # only jobs that train less than every weight pay for it
-        )
-
-        tape.trained = trained_of(setup, precision)
-        tape.asks_inputs = asks_inputs(setup)
-    model = family(setup.model.family)(tape, recipe)
-    tape.gradients_resident = setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
-    shards = None
-    if setup.sharding is not None:
-        from vramplan.replay.sharding import sharding_of  # only jobs with several devices pay for it
-
-        tape.buffer_dtype = precision.frozen or precision.stored
-        tape.sharding = shards = sharding_of(setup, tape, recipe, precision)
-    if setup.loss in PREFERENCES:
-        from vramplan.replay.techniques.preference_pairs import make_pairs  # only preference training pays for it
-
-        arguments, inputs = make_pairs(tape, recipe, scored=setup.loss == DPO_PRECOMPUTED)
-    else:
-        arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
-
-    tape.reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in recipe.segments)
-    tape.offloading = setup.offload_activations
-
-    tape.phase("forward")
-    if shards is not None:
-        shards.before_model()
-    tape.autocast = tape.compute_dtype = precision.autocast
-    if setup.loss in OUTSIDE_LOSSES:
-        from vramplan.replay.techniques.objectives import forward_and_loss  # only jobs with such a loss pay for it
-
-        output = forward_and_loss(setup, tape, model, recipe, arguments, inputs)
-    else:
-        output = model(*arguments)
-    assert output.loss is not None
-    loss = output.loss if shards is None else shards.after_model(output.loss)
-    if setup.accumulating and (shards is None or not shards.clips) and setup.stage is None:
-        loss = mul_scalar(loss)  # a pipeline divides the gradients, in place
-    if setup.grad_scaler:
-        from vramplan.replay.techniques.scaling import scale_loss  # only jobs that scale their loss pay for it
-
-        tape.autocast = None
-        loss = scale_loss(loss)
-    if setup.loss in OUTSIDE_LOSSES:
-        output = output._replace(loss=None)  # it is no part of what the model gave
-    tape.autocast = None
-    tape.offloading = False
-    tape.casts.clear()
-    held = [output] if setup.hold_outputs else []
-    del output
-    # reentrant checkpoints record their weights in backward
-    idle = [one for one in tape.parameters if one.node is not None and not one.pending and not tape.reentrant]
-    for one in idle:  # their gradients stay None, and optimizers pass them over
-        one.idle, one.node = True, None
+    iteration = Iteration(setup, tape)
+    loss = [iteration.forward()]
     saved_at = len(tape.events)
+    iteration.backward(loss)
+    iteration.step()
+    return iteration.record(saved_at)
 
-    tape.phase("backward")
-    hands_on = setup.stage is not None and not setup.stage.last  # to a stage that has the loss
-    if shards is not None:
-        loss = shards.before_backward(loss)
-    began: list[Tensor] = []  # what backward began with
-    if setup.optimizer == "lomo":
-        _with_lomo(tape, loss)
-    else:
-        if setup.optimizer_in_backward:
-            tape.after_accumulation = partial(step_in_backward, setup.optimizer, setup.optimizer_implementation)
-        began = [loss, backward(tape, loss, received=hands_on)]
-    del loss
-    if shards is None or not shards.ends_in_backward:
+
+class Iteration:
+    """A model on its tape, and who takes part in its iteration. Locals are lifetimes: what a phase drops, it holds."""
+
+    def __init__(self, setup: Setup, tape: Tape) -> None:
+        self.setup, self.tape = setup, tape
+        self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
+        recipe = recipe_of(setup, self.precision)
+        tape.pytorch = setup.pytorch
+        self.techniques = techniques_of(setup, tape, self.precision)
+        for one in self.techniques:
+            one.before_model()
+        self.model = family(setup.model.family)(tape, recipe)
+        self.shards = shards_of(setup, tape, recipe, self.precision)
+        self.objective = objective_of(setup, tape, recipe)
+        self.arguments, self.inputs = self.objective.inputs(self.model)
+        self.optimizer = optimizer_of(setup, tape, self.precision)
+        tape.reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in recipe.segments)
+        self.outputs: list[object] = []  # what the caller holds of them
+        self.unreached: list[Parameter] = []
+
+    def forward(self) -> Tensor:
+        """The loss that backward begins with."""
+        tape, setup = self.tape, self.setup
+        tape.phase("forward")
+        self.shards.before_forward()
+        for one in self.techniques:
+            one.before_forward()
+        tape.autocast = tape.compute_dtype = self.precision.autocast
+        output = self.objective.forward(self.model, self.arguments, self.inputs)
+        assert output.loss is not None
+        loss = self.shards.after_model(output.loss)
+        if setup.accumulating and setup.stage is None and not self.shards.divides_loss:
+            loss = mul_scalar(loss)  # a pipeline divides the gradients, in place
+        tape.autocast = None
+        for one in self.techniques:
+            loss = one.scale(loss)
+        output = self.objective.returned(output)
+        for one in self.techniques:
+            one.after_forward()
+        tape.casts.clear()
+        if setup.hold_outputs:
+            self.outputs.append(output)
+        return loss
+
+    def backward(self, held: list[Tensor]) -> None:
+        """Gradients, from the loss in `held`; or from what the next stage sends, if that has the loss."""
+        tape, stage = self.tape, self.setup.stage
+        self._find_unreached()
+        tape.phase("backward")
+        loss = self.shards.before_backward(held.pop())
+        began = self.optimizer.backward(loss, received=stage is not None and not stage.last)
+        del loss
+        if not self.shards.ends_in_backward:
+            began.clear()
+        if stage is None or not stage.last:  # the last stage keeps its outputs until the next step
+            self.outputs.clear()
+        tape.drop_leaves()
+        self.whole, self.buffers = tape.parameters, self.model.buffers()
+        tape.parameters = self.shards.after_backward()
         began.clear()
-    if hands_on or setup.stage is None:  # the last stage keeps its outputs until the next step
-        held.clear()
-    tape.drop_leaves()
-    whole, buffers = tape.parameters, model.buffers()
-    if shards is not None:
-        tape.parameters = shards.after_backward()
-    began.clear()
 
-    tape.phase("step")
-    scaled: list[Tensor] = []
-    if setup.grad_scaler:
-        from vramplan.replay.techniques.scaling import unscale_before_clipping
+    def step(self) -> None:
+        """Clipping, the optimizer's step, and zero_grad(set_to_none=True)."""
+        self.tape.phase("step")
+        for one in self.techniques:
+            one.before_clipping()
+        self.shards.before_step()
+        if not self.shards.clips:
+            for one in self.techniques:
+                one.clip()
+        for one in self.techniques:
+            one.before_step()
+        self.optimizer.step()
+        for one in reversed(self.techniques):
+            one.after_step()
+        for parameter in self.tape.parameters:
+            parameter.grad = None
+        self.shards.after_step()
+        self.outputs.clear()
+        self.arguments.clear()
 
-        unscale_before_clipping(tape, scaled, setup.optimizer, setup.optimizer_implementation, setup.max_gradient_norm)
-    if shards is not None:
-        shards.before_step()
-    norm: Tensor | None = None  # training loops keep it until the step is over, to log it
-    if setup.max_gradient_norm is not None and setup.fp32_gradients:
-        from vramplan.replay.techniques.clipping import clip_fp32_gradients  # only jobs that clip pay for it
+    def record(self, saved_at: int) -> Record:
+        """The record, with all that is on the device from the beginning to the end; the tape lets go of its weights."""
+        tape, optimizer = self.tape, self.optimizer
+        if len(tape.events) != 2 * len(tape.fixed):
+            raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
+        states = [State("weights", sum(one.stored_bytes * one.copies for one in tape.parameters), 0)]
+        if self.precision.master:
+            self._wake()  # a master copy is of every trainable weight
+        states += optimizer.states()
+        for one in self.techniques:
+            states += one.states(self.buffers)
+        states += self.shards.states()
+        states += self.inputs
+        states += [State("buffers", rounded(size), 0) for size in self.buffers]
+        if self.setup.model.rope_scaling is not None:
+            states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
+        self._wake()
+        managed, pieces = optimizer.managed_bytes(), optimizer.pieces() if tape.direct else ()
+        self.shards.drop()
+        tape.parameters, owned = self.whole, tape.parameters
+        record = Record(tape, states, saved_at, managed)
+        if tape.direct:
+            record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
+            record.state_bytes = pieces
+        for one in self.techniques:
+            one.annotate(record)
+        self.shards.annotate(record)
+        tape.sharding, tape.observers = None, ()  # which know the tape
+        for parameter in (*self.whole, *owned):
+            parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
+        tape.parameters.clear()
+        return record
 
-        clip_fp32_gradients(tape)
-    elif setup.offload:
-        pass  # the host clips and steps
-    elif setup.max_gradient_norm is not None and setup.sharding is not None and setup.sharding.version == 1:
-        from vramplan.replay.sharding.flat_parameter import clip_flat_parameters
+    def _find_unreached(self) -> None:
+        """Weights that the loss does not hang on: their gradients stay None, and optimizers pass them over."""
+        if self.tape.reentrant:
+            return  # such checkpoints record their weights in backward
+        self.unreached = [one for one in self.tape.parameters if one.node is not None and not one.pending]
+        for one in self.unreached:
+            one.idle, one.node = True, None
 
-        norm = clip_flat_parameters(tape)
-    elif setup.max_gradient_norm is not None and not (shards is not None and shards.clips):
-        from vramplan.replay.techniques.clipping import clip_gradients  # only jobs that clip pay for it
-
-        sharded = setup.sharding is not None and setup.sharding.kind != DDP
-        norm = clip_gradients(tape, sharded=sharded, parted=setup.split is not None and setup.split.tensor > 1)
-    if setup.grad_scaler:
-        from vramplan.replay.techniques.scaling import unscale_in_step
-
-        unscale_in_step(tape, scaled, setup.optimizer, setup.optimizer_implementation)
-    if not setup.optimizer_in_backward:
-        step(tape, setup.optimizer, setup.optimizer_implementation, precision)
-    scaled.clear()
-    if setup.ema:
-        from vramplan.replay.techniques.averaging import (  # only jobs that average pay for it
-            average_states,
-            update_average,
-        )
-
-        update_average(tape)
-    del norm
-    for parameter in tape.parameters:
-        parameter.grad = None  # zero_grad(set_to_none=True)
-    if shards is not None:
-        shards.after_step()
-    held.clear()
-
-    arguments.clear()
-    if len(tape.events) != 2 * len(tape.fixed):
-        raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
-
-    states = [State("weights", sum(p.stored_bytes * p.copies for p in tape.parameters), 0)]
-    if tape.trained is not None:
-        states.append(State("weights", tape.trained.shared_bytes(), 0))
-    optimizer, wide = setup.optimizer, setup.wide_embeddings
-    reached = [one for one in tape.parameters if one.node is not None]
-    if precision.master:
-        _wake(idle)  # a master copy is of every trainable weight
-    states += optimizer_states(tape.parameters, optimizer, setup.optimizer_implementation, precision, wide)
-    if setup.ema:
-        states += average_states(tape.parameters, buffers)
-    states += shared_states(tape.parameters, optimizer, wide, setup.optimizer_in_backward)
-    if setup.grad_scaler:
-        from vramplan.replay.techniques.scaling import scaler_states
-
-        states += scaler_states()
-    if shards is not None:
-        states += shards.states()
-    elif tape.gradients_resident:
-        states += gradient_states(reached, setup.fp32_gradients)
-    states += inputs
-    states += [State("buffers", rounded(size), 0) for size in buffers]
-    if setup.model.rope_scaling is not None:
-        states += [State("buffers", rounded(size), 0) for size in model.kept()]
-    _wake(idle)
-    managed = managed_bytes(tape.parameters, optimizer, wide)
-    pieces: tuple[tuple[int, ...], ...] = ()
-    if tape.direct:
-        from vramplan.replay.optimizers.pieces import state_pieces  # only the simulated allocator asks
-
-        pieces = state_pieces(tape.parameters, optimizer, setup.optimizer_implementation, precision, wide)
-    if shards is not None:
-        shards.drop()
-    tape.parameters, owned = whole, tape.parameters
-    record = Record(tape, states, saved_at, managed)
-    if tape.direct:
-        record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
-        record.state_bytes = pieces
-    for parameter in (*whole, *owned):
-        parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
-    tape.parameters.clear()
-    return record
-
-
-def _wake(idle: Sequence[Parameter]) -> None:
-    for one in idle:
-        one.node = one
-
-
-def _with_lomo(tape: Tape, loss: Tensor) -> None:
-    from vramplan.replay.optimizers.lomo import step_waiting  # only its jobs pay for it
-
-    waiting: list[Parameter] = []
-    tape.before_accumulation, tape.after_accumulation = partial(step_waiting, waiting), waiting.append
-    backward(tape, loss)
-    step_waiting(waiting)
-
-
-def asks_inputs(setup: Setup) -> bool:
-    """Whether the token embeddings are asked for a gradient, trained or not.
-
-    Transformers' own switch for checkpointing asks for it, and whoever uses reentrant checkpoints in another way has to
-    do the same (`enable_input_require_grads`): one whose input needs no gradient trains nothing.
-    """
-    reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in setup.segments)
-    if setup.model.published_family is not None:  # code of another engine, which asks for nothing
-        return reentrant
-    return reentrant or every_block_is_checkpointed(setup.segments)
-
-
-def every_block_is_checkpointed(segments: Sequence[Segment]) -> bool:
-    """Whether these are the checkpoints that Transformers' own switch makes: of each block, keeping nothing."""
-    return all(checkpointed and blocks == 1 and selects is None for _, blocks, checkpointed, selects in segments)
-
-
-def _segments_of(setup: Setup) -> tuple[Segment, ...]:
-    if not setup.compile:
-        return setup.segments
-    from vramplan.replay.techniques.compiling import compiled_segments  # only compiled jobs pay for it
-
-    return compiled_segments(setup.model.family, setup.segments)
-
-
-FUSED_PROJECTION = "qkv_proj"  # as a target of an adapter, for a family that has three
-
-
-def recipe_of(setup: Setup, precision: Precision) -> Recipe:
-    """What the model's forward pass needs to know."""
-    model, p = setup.model, setup.dropout
-    part = Slice()
-    if model.engine == "megatron" or setup.stage is not None or (setup.split and setup.split.context > 1):
-        from vramplan.engines.megatron.iteration import slice_of  # only its jobs pay for it
-
-        part = slice_of(setup)
-    return Recipe(
-        slice=part,
-        shape=model,
-        weight_dtype=precision.weights,
-        sequence_length=setup.sequence_length // part.context,
-        image_size=setup.image_size,
-        vision_attention_dropout=model.vision_attention_dropout if p is None else p,
-        attention=setup.attention,
-        segments=_segments_of(setup),
-        loss=OUTSIDE_LOSSES.get(setup.loss, setup.loss),
-        embedding_dropout=model.embedding_dropout if p is None else p,
-        attention_dropout=model.attention_dropout if p is None else p,
-        hidden_dropout=model.hidden_dropout if p is None else p,
-        recomputes_core=any(segment.selects == CORE for segment in setup.segments),
-        activation_dropout=model.activation_dropout if p is None else p,
-        target_length=setup.target_length,
-        padded=setup.padded,
-        packed=setup.packed,
-        split=setup.split,
-        compiled=setup.compile,
-        float8=precision.name == "fsdp-fp8",
-        fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
-    )
+    def _wake(self) -> None:
+        for one in self.unreached:
+            one.node = one

@@ -14,7 +14,7 @@ from typing import Any
 from vramplan.replay.frames import code_of_the_model, is_model_code, local, names_of, rule_at, running
 from vramplan.replay.notes import BUFFERS, KEPT, Birth, Keep, Ref, Step, Weight
 from vramplan.replay.recorder import RECOMPUTED, Backward, Frame, Path, Saved, Tape
-from vramplan.replay.rules import ROOMS
+from vramplan.replay.rules import rooms
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.results.explain import Blocks
 
@@ -304,7 +304,7 @@ class TracedTape(Tape):
         rules: list[str] = []
         inner, engine = 0, ""
         for number, frame in enumerate(frames):
-            if frame.f_globals["__name__"] not in ROOMS:
+            if frame.f_globals["__name__"] not in rooms():
                 continue
             rule = rule_at(frame.f_code, frame.f_globals["__name__"])
             if rule is None:
@@ -319,7 +319,7 @@ class TracedTape(Tape):
             rules = [engine]
         parts = self._parts(frames)
         if not parts:  # a table or a head that the model calls by itself: named for its weight
-            weights = (local(f, "weight") for f in frames if f.f_globals["__name__"] in ROOMS)
+            weights = (local(f, "weight") for f in frames if f.f_globals["__name__"] in rooms())
             weight = next((one for one in weights if type(one) is Parameter), None)
             parts = [weight.name.removesuffix(".weight")] if weight is not None else []
             modules = {frame.f_globals["__name__"] for frame in frames}

@@ -21,4 +21,6 @@ class Engine(NamedTuple):
     own_code: bool = False  # it replaces code of Transformers, whether `families` has that code or not
     only_own_code: bool = False  # it never runs the models of Transformers
     behaviour: Mapping[str, str] = NOTHING  # room -> the value that says what the program does differently there
+    brings: Mapping[str, str] = NOTHING  # word of a job, such as an optimizer of its own -> its code
+    rules: tuple[str, ...] = ()  # modules with rules of its own operators
     profile: str | None = None  # of an entry point: the path of its runtime profile

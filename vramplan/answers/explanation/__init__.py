@@ -18,7 +18,7 @@ from vramplan.answers.explanation.trace import Trace
 from vramplan.answers.fit import describe
 from vramplan.errors import UsageError
 from vramplan.planner.decision import decide
-from vramplan.replay.rules import ROOMS, home_of, name_of, read, read_model, rules_of
+from vramplan.replay.rules import home_of, name_of, read, read_model, rooms, rules_of
 from vramplan.results import FitResult
 from vramplan.results.explain import Alive, Explanation, Rule, Section, State, Top, Totals
 from vramplan.values.job import Job, shares_weights
@@ -137,7 +137,7 @@ def all_rules() -> dict[str, Rule]:
     """Every rule of the engine by its name, in the order of the files."""
     return {
         name_of(function.__module__, function.__name__): read(function)
-        for room in ROOMS
+        for room in rooms()
         for function in rules_of(import_module(room))
     }
 

@@ -11,7 +11,8 @@ from vramplan.replay.models import is_sequence_first
 from vramplan.replay.models.modules import EMBEDDINGS
 from vramplan.replay.notes import Birth, Ref, Step, Weight
 from vramplan.replay.record import Record
-from vramplan.replay.step import Setup, replay
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.replay.tensors import SQUARED
 from vramplan.replay.traced import TracedTape
 from vramplan.results.explain import Blocks, Shape

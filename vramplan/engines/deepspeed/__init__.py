@@ -4,6 +4,7 @@ from vramplan.values.engine import Engine
 
 ENGINE = Engine(
     name="deepspeed",
+    brings=dict.fromkeys(("zero1", "zero2", "zero3"), "vramplan.engines.deepspeed.stages:ZERO"),
     behaviour={
         "answers": "vramplan.engines.deepspeed.answers:BEHAVIOUR",
         "job": "vramplan.engines.deepspeed.job:BEHAVIOUR",

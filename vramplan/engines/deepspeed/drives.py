@@ -122,7 +122,7 @@ def _sizes_of(shape: ModelShape) -> tuple[int, ...]:
     from vramplan.catalog.counting import setup_of
     from vramplan.engines.deepspeed.layout import order_of
     from vramplan.replay.precision import precision_of
-    from vramplan.replay.step import recipe_of  # few jobs ask for them
+    from vramplan.replay.recipe import recipe_of  # few jobs ask for them
 
     setup = setup_of(shape)
     return order_of(recipe_of(setup, precision_of(setup.precision)), None, ()).sizes

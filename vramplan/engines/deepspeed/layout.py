@@ -16,8 +16,8 @@ from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe, Segment
-from vramplan.replay.recorder import Node, Tape, Trained
-from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.replay.recorder import Node, Sharding, Tape, Trained
+from vramplan.replay.tensors import Parameter
 from vramplan.values.job import Adapter
 
 ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)
@@ -183,16 +183,9 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
     tape.trained = key.trained
     tape.asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
-    noted = _Noted(tape)
+    noted = _Modules(tape) if with_uses else _Noted(tape)
     tape.sharding = noted
-    came: list[Parameter] = []
-    tape.after_accumulation = came.append
-    uses: list[tuple[Parameter, ...]] = []
-    if with_uses:
-        tape.linear_is_function = True
-        tape.uses = lambda inputs, fn: noting(uses, inputs, fn)
-        tape.before_recomputing = lambda node: noted_early(uses, node)
-        tape.input_reached = lambda table: uses.append((table,))
+    tape.observe(noted)
     network = family(recipe.shape.family)(tape, recipe)
     arguments, _ = make_inputs(tape, inputs_of(network, recipe))
     output = network(*arguments)
@@ -209,12 +202,12 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     order = Order(
         tuple(one.elements for one in found),
         tuple(noted.places.get(id(one)) for one in found),
-        tuple(numbers[id(one)] for one in came),
-        tuple(tuple(numbers[id(one)] for one in module) for module in uses),
+        tuple(numbers[id(one)] for one in noted.came),
+        tuple(tuple(numbers[id(one)] for one in module) for module in noted.uses),
         tuple(numbers[id(one)] for one in made),
         tuple(one.node is not None for one in found),
     )
-    tape.uses = tape.before_recomputing = tape.input_reached = None
+    tape.sharding, tape.observers = None, ()
     tape.drop_leaves()
     for one in tape.parameters:
         one.node = one.grad = None
@@ -263,15 +256,15 @@ def noted_early(uses: list[tuple[Parameter, ...]], node: Node) -> None:
         node.fn.is_entered = True
 
 
-class _Noted:
+class _Noted(Sharding):
     """Notes which parameters are in which block."""
-
-    every_block_of_a_checkpoint = False
 
     def __init__(self, tape: Tape) -> None:
         self.tape: Tape | None = tape
         self.walks = 0
         self.places: dict[int, Place] = {}
+        self.came: list[Parameter] = []
+        self.uses: list[tuple[Parameter, ...]] = []  # of modules
 
     def units(self, make: Any) -> Any:
         """Each block as it is."""
@@ -286,16 +279,27 @@ class _Noted:
 
         return build
 
-    def apart(self) -> list[int]:
-        """Every block is played on its own anyway."""
-        return []
+    def after_accumulate(self, parameter: Parameter) -> None:
+        """A gradient is complete."""
+        self.came.append(parameter)
 
-    def made(self, parameter: Parameter) -> None:
-        """Blocks are looked at as a whole."""
 
-    def after_model(self, loss: Tensor) -> Tensor:
-        """Nothing is gathered."""
-        return loss
+class _Modules(_Noted):
+    """Notes the parameters of each module too, as the iteration comes to it."""
+
+    linear_is_function = True
+
+    def recorded(self, inputs: Sequence[Any], fn: Any) -> Any:
+        """An operator has parameters, now and when its backward runs."""
+        return noting(self.uses, inputs, fn)
+
+    def recomputing(self, node: Node) -> None:
+        """The module whose backward makes a checkpoint run again."""
+        noted_early(self.uses, node)
+
+    def table_reached(self, table: Parameter) -> None:
+        """The module of the token embeddings."""
+        self.uses.append((table,))
 
 
 def key_of(frozen: tuple[str, ...], adapter: Adapter | None, quantization: str | None) -> tuple[object, ...]:

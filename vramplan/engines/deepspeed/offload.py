@@ -13,7 +13,7 @@ from __future__ import annotations
 from vramplan.engines.deepspeed.layout import Flush
 from vramplan.engines.deepspeed.worst_device import SCALAR_BYTES, Held, Worst, WorstOnHost
 from vramplan.engines.deepspeed.zero import Zero
-from vramplan.replay.record import State
+from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import rounded
 from vramplan.replay.sharding.hosted import HostStates
 from vramplan.replay.tensors import BYTE, FP32, FP64, Parameter, Tensor
@@ -27,9 +27,9 @@ class Offloaded(Zero):
     def __init__(self, *arguments: object) -> None:
         self.norms: list[Tensor] = []
         super().__init__(*arguments)  # type: ignore[arg-type]
-        self.tape.host_states = self.host_states()
+        self.hosted = self.host_states()
 
-    def before_model(self) -> None:
+    def before_forward(self) -> None:
         """Stage 1: earlier micro-steps left whole gradients, and the bucket."""
         for one in self.tape.parameters:
             self.made(one)
@@ -96,6 +96,11 @@ class Offloaded(Zero):
             State("weights", rounded(self.layout.padded * itemsize), 0),
             State("communication", rounded(max(self.layout.sizes) * itemsize), 0),
         ]
+
+    def annotate(self, record: Record) -> None:
+        """What is on the host."""
+        super().annotate(record)
+        record.host_states = self.hosted
 
     def host_states(self) -> HostStates:
         """Pinned are the master copy, its gradients, the 16-bit copy and the buffers; the moments are not."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vramplan.engines.deepspeed.layout import order_of
+from vramplan.engines.deepspeed.traced import untraced_with_zero
 from vramplan.engines.deepspeed.zero import Policy, Zero
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
-
-if TYPE_CHECKING:
-    from vramplan.replay.sharding import Shards
-    from vramplan.replay.step import Setup
+from vramplan.replay.setup import Setup
+from vramplan.replay.sharding import Way
+from vramplan.replay.techniques import Shards
 
 
 def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
@@ -59,3 +57,6 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
 
         return Offloaded(tape, policy, order)
     return Zero(tape, policy, order)
+
+
+ZERO = Way(walk=stage_of, untraced=untraced_with_zero)

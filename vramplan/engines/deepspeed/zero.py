@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 from vramplan.engines.deepspeed.layout import Flush, Layout, Order, flushes
 from vramplan.engines.deepspeed.worst_device import Held, Worst
 from vramplan.replay.operators.basic import mul_scalar
-from vramplan.replay.record import State
+from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BYTE, FP32, FP64, DType, Parameter, Tensor
 from vramplan.values.parallel import MOST_GRADIENTS
 
@@ -45,12 +46,11 @@ class Policy(NamedTuple):
     rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 
-class Zero:
+class Zero(Shards):
     """The walk of one iteration: buckets, the part's own gradients, and the step."""
 
-    every_block_of_a_checkpoint = False
     clips = True  # the norm of all gradients is taken whether they are clipped or not
-    ends_in_backward = False
+    divides_loss = True
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
@@ -69,13 +69,13 @@ class Zero:
         self.buckets: list[Tensor] = []
         self.large: Parameter | None = None  # whose gradient has no room in any bucket
         self.left: list[Tensor] = []  # such gradients that stage 1 has no use for, and keeps
+        self.looked_at: list[tuple[int, int]] = []  # from which event on which device
         self.held: Held | None = None  # what the device has that is looked at, where that changes
         self.own: Tensor | None = None  # averaged gradients of the parameters of the part
         self.earlier: Tensor | None = None  # those of earlier micro-steps
         self.accumulated: dict[Parameter, Tensor] = {}  # whole gradients of earlier micro-steps
         self.padding: Tensor | None = None
         self.losses: list[Tensor] = []
-        tape.after_accumulation = self.arrived
         if policy.accumulating and not policy.partitions_gradients:
             tape.gradients_resident = True
 
@@ -103,7 +103,7 @@ class Zero:
             made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
-    def before_model(self) -> None:
+    def before_forward(self) -> None:
         """Earlier micro-steps left gradients: stage 1 whole ones, and its bucket; stage 2 those of the part."""
         for one in self.tape.parameters:
             self.made(one)
@@ -113,10 +113,6 @@ class Zero:
             self.earlier = self._own_gradients()
         else:
             self._make_buckets()
-
-    def after_model(self, loss: Tensor) -> Tensor:
-        """The loss itself."""
-        return loss
 
     def before_backward(self, loss: Tensor) -> Tensor:
         """The loss over the number of micro-steps, and scaled.
@@ -141,7 +137,7 @@ class Zero:
         size = (self.layout.whole_elements(self.rank),)
         return self.tape.new("empty", size, self.policy.dtype, False, category="gradients")
 
-    def arrived(self, parameter: Parameter) -> None:
+    def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient is complete: stage 2 puts it into the bucket, where there is room.
 
         Source: stage_1_and_2.py, process_gradients, reduce_independent_p_g_buckets_and_remove_grads.
@@ -200,7 +196,7 @@ class Zero:
         self.own = self.earlier = None
         self.left.clear()
         self.rank, self.held = held.rank, held
-        self.tape.looked_at.append((len(self.tape.events), held.rank))
+        self.looked_at.append((len(self.tape.events), held.rank))
         if had_earlier:
             self.earlier = self._own_gradients()
         if held.has_own:
@@ -327,3 +323,7 @@ class Zero:
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.accumulated.clear()
+
+    def annotate(self, record: Record) -> None:
+        """Which device holds most, from when on."""
+        record.looked_at = tuple(self.looked_at)

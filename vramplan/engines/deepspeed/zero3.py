@@ -9,9 +9,8 @@ deepspeed/runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 from vramplan.engines.deepspeed.layout import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
@@ -19,15 +18,16 @@ from vramplan.engines.deepspeed.zero3_gathering import Gathering, Policy
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BOOL, FP16, FP32, FP64, Parameter, Tensor
 
 
-class Zero3(Gathering):
+class Zero3(Gathering, Shards):
     """The walk of one iteration: gradients are reduced to the parts of their devices, which step them."""
 
-    every_block_of_a_checkpoint = False
     clips = True
-    ends_in_backward = False
+    divides_loss = True
+    linear_is_function = True
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         super().__init__(tape, policy, order)
@@ -37,21 +37,13 @@ class Zero3(Gathering):
         self.waiting: dict[int, Parameter] = {}  # biases that come after their weights, by these
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
-        tape.after_accumulation = self.arrived
 
     # ------------------------------------------------------------------------------------------------ the model
-    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Blocks stay what they are."""
-        return make
-
     def apart(self) -> list[int]:
         """What is there of the next block when one runs is different each time."""
         return list(range(self.policy.blocks))
 
-    def made(self, parameter: Parameter) -> None:
-        """Parameters are told apart by their numbers."""
-
-    def before_model(self) -> None:
+    def before_forward(self) -> None:
         """Small parameters are there, and the modules that hold the others begin to gather them."""
         self._gather_small()
         for _ in range(self.policy.outer_modules):
@@ -73,7 +65,7 @@ class Zero3(Gathering):
         return scaled
 
     # --------------------------------------------------------------------------------------------- the gradients
-    def arrived(self, parameter: Parameter) -> None:
+    def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient goes into the bucket, where there is room.
 
         Source: stage3.py, reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
@@ -127,7 +119,7 @@ class Zero3(Gathering):
 
         Source: stage3.py, independent_gradient_partition_epilogue.
         """
-        self.tape.uses = self.tape.before_recomputing = self.tape.input_reached = None
+        self.tape.ignore(self)
         if self.bucket:
             self._reduce()
         self._let_go()

@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 
 from vramplan.engines.deepspeed.layout import Order, Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
-from vramplan.replay.autograd import unpacked
-from vramplan.replay.recorder import Node, Tape, rounded
+from vramplan.replay.recorder import Node, Observer, Tape, rounded
 from vramplan.replay.tensors import DType, Parameter, Tensor
 from vramplan.values.job import Adapter
 from vramplan.values.parallel import Zero
@@ -68,8 +67,10 @@ class Handle:
         self.is_complete = False
 
 
-class Gathering:
+class Gathering(Observer):
     """The walk of one iteration over modules: what is gathered, and when it goes."""
+
+    unpacks = True
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
@@ -96,10 +97,8 @@ class Gathering:
         # (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3.backward)
         self.after: dict[int, int] = {}
         self.pairs = frozenset(pairwise(order.arrivals))
-        tape.uses, tape.before_recomputing, tape.input_reached = self.used, self.recomputing, self.reached
-        tape.linear_is_function = True
 
-    def used(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
+    def recorded(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
         """An operator is about to run: its module's parameters have to be there, now and in its backward."""
         self._let_go()
         members = tuple(self._number(one) for one in members_of(inputs))
@@ -120,8 +119,8 @@ class Gathering:
                 self.leaving = ()
             if self.recomputed:
                 self.is_over = True
-            if self.tape.host:  # the hook of a module runs before its first node asks for what it has saved
-                saved = unpacked(saved)
+            if self.tape.unpack is not None:  # the hook of a module runs before its first node asks for what it saved
+                saved = self.tape.unpack(saved)
             found = fn(grad, saved)
             if sums is None or found[0] is None:
                 return found
@@ -142,7 +141,7 @@ class Gathering:
         if members:
             self._fetch(members)
 
-    def reached(self, table: Parameter) -> None:
+    def table_reached(self, table: Parameter) -> None:
         """Backward comes to the token embeddings whose output was asked for its gradient: nothing tells their end."""
         self._come((self._number(table),))
         self.leaving = ()

@@ -25,7 +25,7 @@ from vramplan.engines.deepspeed.offload import MOMENTS
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_gathering import GATHERED, Policy
-from vramplan.replay.record import State
+from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.hosted import HostStates, pinned_block
 from vramplan.replay.tensors import BOOL, FP32, FP64, Parameter, Tensor
@@ -131,7 +131,7 @@ class Offloaded3(Zero3):
         self.gathered += self.came
         copies.clear()
         self.whole.clear()
-        self.tape.host_states = self.host_states(self.gathered - before)
+        self.hosted = self.host_states(self.gathered - before)
 
     def states(self) -> list[State]:
         """The parts of the weights, unless they are on the host, and the bucket."""
@@ -143,6 +143,10 @@ class Offloaded3(Zero3):
             State("weights", weights, 0),
             State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
         ]
+
+    def annotate(self, record: Record) -> None:
+        """What is on the host."""
+        record.host_states = self.hosted
 
     def host_states(self, small: int) -> HostStates:
         """Pinned are gradients, in 16 bits and in fp32, and parameters; the master copy and the moments are not.

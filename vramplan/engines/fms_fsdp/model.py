@@ -18,10 +18,10 @@ from vramplan.values.model import ModelShape
 class Llama(Titan):
     """LLaMA under torch.compile, labels that the loader has shifted, and a cross-entropy of the logits as they are."""
 
+    shards_by_blocks = True
     only_compiled = True
     no_eager_attention = "its code calls scaled_dot_product_attention"
     compiles_blocks = True
-    shards_by_blocks = True
     drops_out = False
 
     @staticmethod

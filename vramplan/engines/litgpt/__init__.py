@@ -5,4 +5,5 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="litgpt",
     families=dict.fromkeys(("llama", "neox", "phi", "falcon"), "vramplan.engines.litgpt.model"),
+    rules=("vramplan.engines.litgpt.operators",),
 )

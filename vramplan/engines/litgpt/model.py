@@ -274,10 +274,10 @@ class Block:
 class GPT:
     """GPT of litgpt/model.py, called as its training loops do."""
 
+    shards_by_blocks = True
     drops_out = False
     no_eager_attention = "LitGPT calls scaled_dot_product_attention alone"
     head_losses = ("chunked:N",)
-    shards_by_blocks = True
     may_miss_adapter = True
     not_adapted = ("qkv",)  # LoRAQKVLinear adapts the three parts of the fused layer
 

@@ -5,5 +5,6 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="llm-foundry",
     families={"mpt": "vramplan.engines.llm_foundry.model"},
+    rules=("vramplan.engines.llm_foundry.operators",),
     behaviour={"job": "vramplan.engines.llm_foundry.job:BEHAVIOUR"},
 )

@@ -109,9 +109,9 @@ class Block:
 class MPT:
     """ComposerMPTCausalLM, with its loss."""
 
+    shards_by_blocks = True
     no_eager_attention = "llm-foundry calls flash-attn"
     calls_flash = True
-    shards_by_blocks = True
     prefetches_after = True  # Composer asks FSDP for BACKWARD_POST
 
     @staticmethod

@@ -16,7 +16,7 @@ from vramplan.values.job import Job
 from vramplan.values.parallel import ZERO1
 
 if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
+    from vramplan.replay.setup import Setup
 
 CUBLASLT_WORKSPACE_BYTES = 32 << 20  # llmc/cublas_common.h, cublaslt_workspace_size
 MOMENTS = 2  # m_memory and v_memory, always in fp32

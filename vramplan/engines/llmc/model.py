@@ -116,6 +116,8 @@ def flops(shape: ModelShape, length: int) -> int:
 class GPT2:
     """What llm.c can do; vramplan/engines/llmc/iteration.py adds up what it allocates."""
 
+    iteration = "vramplan.engines.llmc.iteration:replay_llmc"
+    shares_by_itself = True
     drops_out = False
     own_core = True
     ladder = ("none", "gelu", "gelu-norms")

@@ -6,6 +6,12 @@ ENGINE = Engine(
     name="megatron",
     families=dict.fromkeys(("gpt2", "llama", "bloom", "mixtral"), "vramplan.engines.megatron.model"),
     only_own_code=True,
+    rules=(
+        "vramplan.engines.megatron.context_parallel",
+        "vramplan.engines.megatron.token_dispatcher",
+        "vramplan.engines.megatron.expert_capacity",
+        "vramplan.engines.megatron.tensor_parallel",
+    ),
     behaviour={
         "answers": "vramplan.engines.megatron.answers:BEHAVIOUR",
         "job": "vramplan.engines.megatron.job:BEHAVIOUR",

@@ -10,23 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from vramplan.engines.megatron import deepspeed
 from vramplan.replay.autograd import backward, walk
 from vramplan.replay.models import family
-from vramplan.replay.models.modules import Recipe, Slice
+from vramplan.replay.models.modules import Recipe
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.stages import Moment, Stage
 from vramplan.replay.precision import Precision, precision_of
+from vramplan.replay.recipe import recipe_of, slice_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import FP16, FP32, DType, Parameter, Storage, Tensor, round_up
-from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER, RING, ZERO1, Sharded, Split
-
-if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
+from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER, Sharded, Split
 
 IN_FLIGHT = "in_flight"  # component of the answer
 
@@ -90,8 +89,6 @@ def waiting_beside(setup: Setup, records: Sequence[Record], counts: Sequence[int
         if count and record.categories[storage] != IN_FLIGHT
     ]
     if slice_of(setup).deepspeed:
-        from vramplan.replay.step import recipe_of
-
         size = deepspeed.hidden_bytes(recipe_of(setup, precision_of(setup.precision)))
         found += [Waiting(0, size, count) for count in deepspeed.copies_in_flight(setup.stage)]
     return [one for one in found if one.copies]
@@ -140,8 +137,6 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
 
     `others` wait beside it until the step.
     """
-    from vramplan.replay.step import recipe_of
-
     precision = precision_of(setup.precision)
     recipe = recipe_of(setup, precision)
     model = family(setup.model.family)(tape, recipe)
@@ -323,24 +318,3 @@ def distributed(parameters: Sequence[Parameter], sharding: Sharded) -> tuple[int
     whole = round_up(at, lcm(BUFFER_MULTIPLE, sharding.shards))
     end = whole // sharding.shards
     return whole, [min(last, end) - first for first, last in places if first < end]
-
-
-def slice_of(setup: Setup) -> Slice:
-    """What of a model this device's forward pass has."""
-    split, stage = setup.split or Split(), setup.stage
-    deepspeed = setup.sharding is not None and setup.sharding.kind == ZERO1
-    first, last = (True, True) if stage is None else (stage.first, stage.last)
-    ring = split.context_communication == RING
-    return Slice(
-        split.tensor,
-        split.sequence_parallel,
-        first,
-        last,
-        deepspeed,
-        split.context,
-        ring,
-        split.expert,
-        setup.expert_imbalance,
-        setup.expert_capacity_factor,
-        setup.expert_pad_to_capacity,
-    )

@@ -271,6 +271,9 @@ class Block:
 class Megatron:
     """GPTModel of one stage, with the loss of pretrain_gpt.py."""
 
+    iteration = iteration_of_stage = "vramplan.engines.megatron.iteration:replay_megatron"
+    reads_slice = True
+    shares_by_itself = True
     sequence_first = True
     own_core = True
     drops_tokens = True

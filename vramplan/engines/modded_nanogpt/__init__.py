@@ -6,6 +6,8 @@ ENGINE = Engine(
     name="modded-nanogpt",
     families={"modded_nanogpt": "vramplan.engines.modded_nanogpt.model"},
     only_own_code=True,
+    brings={"modded-muon": "vramplan.engines.modded_nanogpt.muon"},
+    rules=("vramplan.engines.modded_nanogpt.muon",),
     behaviour={
         "answers": "vramplan.engines.modded_nanogpt.answers:BEHAVIOUR",
         "job": "vramplan.engines.modded_nanogpt.job:BEHAVIOUR",

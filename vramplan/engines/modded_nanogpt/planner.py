@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.planner.behaviour import PlannerBehaviour
 from vramplan.values.job import Job
 
-MUON = "vramplan.engines.modded_nanogpt.muon"  # the module of its optimizer
+MUON = "modded-muon"  # what the engine brings under this name
 
 
 class ModdedPlanner(PlannerBehaviour):

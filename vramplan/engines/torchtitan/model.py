@@ -193,9 +193,11 @@ class CompiledBlock(CheckpointedBlock):
 class Titan:
     """Transformer, and the loss function of train.py."""
 
+    iteration_of_stage = "vramplan.engines.torchtitan.pipeline:replay_pipelined"
+    shards_by_blocks = True
+    shards_every_selective = True  # tests/oracle/titan.json
     no_eager_attention = "torchtitan calls scaled_dot_product_attention"
     compiles_blocks = True
-    shards_by_blocks = True
     keeps_last_block = True  # apply_fsdp: reshard_after_forward of all blocks but the last
     selective = ("selective-op",)
     ladder = ("none", "selective-op", "full")  # apply_ac wraps single blocks

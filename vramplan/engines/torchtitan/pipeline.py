@@ -20,7 +20,7 @@ from vramplan.replay.sharding.fully_shard import COMMUNICATION, GATHERED
 from vramplan.replay.tensors import BF16, FP32
 
 if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
+    from vramplan.replay.setup import Setup
 
 IN_FLIGHT = "in_flight"  # component of the answer
 STAYING = (GATHERED, COMMUNICATION, "gradients")  # components that belong to no micro-batch

@@ -5,5 +5,6 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="torchtune",
     families={"llama": "vramplan.engines.torchtune.model"},
+    rules=("vramplan.engines.torchtune.operators",),
     behaviour={"job": "vramplan.engines.torchtune.job:BEHAVIOUR"},
 )

@@ -177,9 +177,9 @@ class Block:
 class TransformerDecoder:
     """TransformerDecoder, and `_loss_step` of the recipes."""
 
+    shards_by_blocks = True
     drops_out = False
     compiles_blocks = True
-    shards_by_blocks = True
     may_miss_adapter = True
     offloads = True
     ladder = ("none", "full")  # training.set_activation_checkpointing wraps every layer
@@ -302,7 +302,7 @@ class TransformerDecoder:
         OffloadActivations (max_fwd_stash_size); recipes/full_finetune_single_device.py, _loss_step.
         """
         tape, recipe = self.tape, self.recipe
-        tape.offloading = False
+        tape.pack = None
         shape = recipe.shape
         h = RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(h)
         weight: Parameter = self.tok_embeddings

@@ -119,8 +119,36 @@ def takes_padding(name: str) -> bool:
 
 
 def shards_by_blocks(name: str) -> bool:
-    """Whether the family was traced with its blocks as the units of FSDP: or `shards_by_blocks = True`."""
+    """Whether the family was traced with its blocks as the units of FSDP: `shards_by_blocks = True`, or one of those.
+
+    The rows are in tests/oracle/fully_shard.json.
+    """
     return name in SHARDED or _own(name, "shards_by_blocks", False) is True
+
+
+def shards_every_selective(name: str) -> bool:
+    """Whether every selective checkpoint of the family's code was traced under FSDP: `shards_every_selective`."""
+    return _own(name, "shards_every_selective", False) is True
+
+
+def shares_by_itself(name: str) -> bool:
+    """Whether a runtime's own code shares states in ways of its own, which its engine checks: `shares_by_itself`."""
+    return _own(name, "shares_by_itself", False) is True
+
+
+def reads_slice(name: str) -> bool:
+    """Whether the family's code reads in `recipe.slice` what a device has of each layer: `reads_slice = True`."""
+    return _own(name, "reads_slice", False) is True
+
+
+def iteration_of(name: str, *, in_pipeline: bool) -> str | None:
+    """What replays an iteration of a runtime's own code, `package.module:function`; None: as every other model.
+
+    The family says so: `iteration`, and `iteration_of_stage` for a stage of a pipeline. The function is called with
+    the setup and the tape, and gives the record.
+    """
+    address: str | None = _own(name, "iteration_of_stage" if in_pipeline else "iteration", None)
+    return address
 
 
 def calls_flash(name: str) -> bool:

@@ -48,7 +48,8 @@ class RMSNorm:
 def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
     """GemmaTextScaledWordEmbedding.forward: times a buffer without dimensions, in the dtype of the weight."""
     tape = weight.tape
-    scale = to(tape.constant((), tape.buffer_dtype or weight.dtype, False), weight.dtype)
+    stored = None if tape.sharding is None else tape.sharding.buffer_dtype
+    scale = to(tape.constant((), stored or weight.dtype, False), weight.dtype)
     asks, tape.asks_inputs = tape.asks_inputs, False  # not what is looked up, but what the module returns
     scaled = mul(embedding(input_ids, weight), scale)
     tape.asks_inputs = asks

@@ -168,7 +168,7 @@ class GPT2:
         state = [hidden]
         del hidden  # the original's loop has no other name for it
         if tape.reentrant:
-            tape.arguments.append(position_ids)  # a keyword argument, unlike the mask
+            tape.held.append(position_ids)  # a keyword argument, unlike the mask
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), state, mask=mask)
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

@@ -136,10 +136,8 @@ class Linear:
         self.transposed = transposed
         self.adapter = None if tape.trained is None else tape.trained.linear(tape, self, name)
         self.float8 = False
-        if tape.float8:
-            from vramplan.replay.operators.float8 import MULTIPLE  # only jobs in fp8 pay for it
-
-            self.float8 = inputs % MULTIPLE == 0 and outputs % MULTIPLE == 0
+        for one in tape.observers:
+            one.made_linear(self)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.adapter is not None:

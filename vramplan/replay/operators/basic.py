@@ -318,6 +318,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     lead = x.shape[:-1]
     rows = prod(lead)
     b: Tensor | None = bias
+    is_function = tape.sharding is not None and tape.sharding.linear_is_function and not transposed
     if transposed:
         x = view(x, (rows, in_features))  # Conv1D flattens before it multiplies, and so before autocast casts
         w = autocast_half(weight)
@@ -330,7 +331,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         if x.strides is not None:
             if b is not None and len(lead) > 1:  # ATen multiplies, and adds the bias in place
                 product = linear(x, weight)
-                if tape.linear_is_function and not transposed:
+                if is_function:
                     tape.save(product.node, b)
                 return add_in_place(product, b)
             x = view(x, (rows, in_features))
@@ -357,7 +358,6 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         second = gw()
         return (gx(), second)
 
-    is_function = tape.linear_is_function and not transposed
     operands = (x, w) if b is None else (x, w, b)
     saves = [t for t, other in ((x, need_w), (w, need_x)) if other and not is_function]
     inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (b, x, w)
@@ -468,7 +468,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     need_b = bias is not None and bias.node is not None
     w_shape, w_dtype = scale.shape, scale.dtype
     saves = [x]
-    away = tape.offloading and tape.frame is None  # then the weights themselves are worth saving too
+    away = tape.pack is not None and tape.frame is None  # then the weights themselves are worth saving too
     if scale is not weight or away:
         saves.append(scale)
     if shift is not None and (shift is not bias or away):
@@ -524,6 +524,9 @@ def log_softmax(x: Tensor) -> Tensor:
     return _normalised_exponential("_log_softmax", x, x.dtype)
 
 
+SOFTMAX_WITHOUT_INPUT = (1, 11)  # of PyTorch: from then on backward needs no input of a softmax
+
+
 def _normalised_exponential(operator: str, x: Tensor, target: DType) -> Tensor:
     tape = x.tape
     if x.dtype is not target and x.dtype is not FP16:
@@ -537,7 +540,7 @@ def _normalised_exponential(operator: str, x: Tensor, target: DType) -> Tensor:
     node = tape.record(operator, (x,), backward)
     out = tape.like(operator, x, target, node)
     tape.save(node, out)
-    if tape.softmax_keeps_input:
+    if tape.pytorch is not None and tape.pytorch < SOFTMAX_WITHOUT_INPUT:
         tape.save(node, x)
     return out
 

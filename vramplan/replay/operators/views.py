@@ -53,7 +53,8 @@ def autocast_half(x: Tensor) -> Tensor:
     dtype = tape.autocast
     if dtype is None or x.dtype is not FP32:
         return x
-    if x.node is not None and ((type(x) is Parameter and not tape.weights_are_views) or x.node is tape.entrance):
+    is_leaf = type(x) is Parameter and (tape.sharding is None or not tape.sharding.weights_are_views)
+    if x.node is not None and (is_leaf or x.node is tape.entrance):
         cast = tape.casts.get(x.node)
         if cast is None:
             cast = tape.casts[x.node] = to(x, dtype, category="weight_casts" if type(x) is Parameter else None)
@@ -235,8 +236,9 @@ def cat(tensors: list[Tensor], dim: int) -> Tensor:
     """
     dim %= len(tensors[0].shape)
     sizes = [x.shape[dim] for x in tensors]
-    if tensors[0].tape.drops_empty and sum(map(bool, sizes)) == 1:
-        return max(tensors, key=lambda x: x.shape[dim])
+    joined = tensors[0].tape.joined(tensors, dim)
+    if joined is not None:
+        return joined
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         strides = grad.strides or contiguous_strides(grad.shape)

@@ -15,9 +15,12 @@ from importlib import import_module
 from math import prod
 from typing import Protocol, cast
 
+from vramplan.engines import brought_for
+from vramplan.replay.autograd import backward
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
-from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.recorder import Observer, Tape, rounded
+from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 
 # states of a parameter's own shape, by optimizer
@@ -32,7 +35,9 @@ LIBRARIES = {
     "lomo": "lomo",
     **dict.fromkeys(("galore-adamw", "galore-adamw-between"), "galore"),
 }
-"""Optimizers of other files of this folder, and the file. An engine's own optimizer has its module as its name."""
+"""Optimizers of other files of this folder, and the file."""
+
+OF_TORCH = (*MOMENTS, "adafactor")  # the optimizers of this file
 
 
 class Library(Protocol):
@@ -55,12 +60,16 @@ class Library(Protocol):
 
 
 def library_of(optimizer: str) -> Library | None:
-    """The file of an optimizer that is not one of torch.optim's own of this file; None for those."""
-    own = optimizer.partition(":")[0]
-    name = own if "." in own else LIBRARIES.get(own)
-    if name is None:
+    """The module of an optimizer that is not one of torch.optim's own of this file; None for those.
+
+    It is a file of this folder, or what an engine brings for an optimizer of its own.
+    """
+    word = optimizer.partition(":")[0]
+    if word in OF_TORCH:
         return None
-    return cast(Library, import_module(name if name == own and "." in own else f"{__name__}.{name}"))
+    if word not in LIBRARIES:
+        return cast("Library | None", brought_for(word))
+    return cast(Library, import_module(f"{__name__}.{LIBRARIES[word]}"))
 
 
 def optimizer_states(
@@ -193,6 +202,64 @@ def step_in_backward(optimizer: str, implementation: str, parameter: Parameter) 
     """
     step_group(parameter.tape, [parameter], optimizer, implementation)
     parameter.grad = None
+
+
+class Optimizer:
+    """The optimizer of an iteration: what it holds, and when it steps."""
+
+    def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
+        self.setup, self.tape, self.precision = setup, tape, precision
+        self.name, self.implementation = setup.optimizer, setup.optimizer_implementation
+
+    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
+        """Walk the graph; what backward began with, which is there until its callbacks are through."""
+        return [loss, backward(self.tape, loss, received=received)]
+
+    def step(self) -> None:
+        """Step all parameters when backward is over."""
+        step(self.tape, self.name, self.implementation, self.precision)
+
+    def states(self) -> list[State]:
+        """What the optimizer holds during the whole iteration."""
+        parameters, wide = self.tape.parameters, self.setup.wide_embeddings
+        found = optimizer_states(parameters, self.name, self.implementation, self.precision, wide)
+        return found + shared_states(parameters, self.name, wide, self.setup.optimizer_in_backward)
+
+    def managed_bytes(self) -> int:
+        """Bytes of its states in managed memory."""
+        return managed_bytes(self.tape.parameters, self.name, self.setup.wide_embeddings)
+
+    def pieces(self) -> tuple[tuple[int, ...], ...]:
+        """Its states tensor by tensor, which only the simulated allocator asks for."""
+        from vramplan.replay.optimizers.pieces import state_pieces
+
+        wide = self.setup.wide_embeddings
+        return state_pieces(self.tape.parameters, self.name, self.implementation, self.precision, wide)
+
+
+class StepsInBackward(Optimizer, Observer):
+    """One optimizer for each parameter, stepped by a hook of its gradient accumulator."""
+
+    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
+        """Walk the graph and step on the way."""
+        self.tape.observe(self)
+        began = super().backward(loss, received=received)
+        self.tape.ignore(self)
+        return began
+
+    def after_accumulate(self, parameter: Parameter) -> None:
+        """The gradient is complete."""
+        step_in_backward(self.name, self.implementation, parameter)
+
+    def step(self) -> None:
+        """Nothing is left to do."""
+
+
+def optimizer_of(setup: Setup, tape: Tape, precision: Precision) -> Optimizer:
+    """The optimizer of a job; a library's own where its module has another, `OPTIMIZER`."""
+    plain = StepsInBackward if setup.optimizer_in_backward else Optimizer
+    kind: type[Optimizer] = getattr(library_of(setup.optimizer), "OPTIMIZER", plain)
+    return kind(setup, tape, precision)
 
 
 def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Parameter]:

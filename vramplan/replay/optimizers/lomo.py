@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.recorder import Tape
+from vramplan.replay.autograd import backward
+from vramplan.replay.optimizers import Optimizer
+from vramplan.replay.recorder import Observer, Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 
@@ -52,3 +54,27 @@ def step_waiting(waiting: list[Parameter], arriving: Parameter | None = None) ->
 def describe(optimizer: str, itemsize: int) -> str:
     """What the states are."""
     return "lomo: none"
+
+
+class Lomo(Optimizer, Observer):
+    """Steps each weight when the gradient of the next one is there, and those that are left after backward."""
+
+    def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
+        """Walk the graph and step on the way."""
+        self.waiting: list[Parameter] = []
+        self.tape.observe(self)
+        backward(self.tape, loss, received=received)
+        step_waiting(self.waiting)
+        self.tape.ignore(self)
+        return []
+
+    def before_accumulate(self, parameter: Parameter) -> None:
+        """The next gradient is there."""
+        step_waiting(self.waiting, parameter)
+
+    def after_accumulate(self, parameter: Parameter) -> None:
+        """The weight waits for the next one."""
+        self.waiting.append(parameter)
+
+
+OPTIMIZER = Lomo

@@ -5,49 +5,35 @@ A file of this package is an engine's way to do it; it is imported when a job as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
+from vramplan.engines import brought_for
 from vramplan.replay.models import keeps_last_block, prefetches_after, reads_head_outside
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import State
-from vramplan.replay.recorder import Sharding, Tape
-from vramplan.replay.tensors import Parameter, Tensor
-from vramplan.values.parallel import DDP, FSDP, ZERO_STAGES
-
-if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
-
+from vramplan.replay.recorder import Tape
+from vramplan.replay.setup import Setup
+from vramplan.replay.techniques import Shards
+from vramplan.values.job import Job
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 
 BUCKET_BYTES = 25 * 2**20  # of DDP: torch/nn/parallel/distributed.py, default of bucket_cap_mb
 
 
-class Shards(Sharding, Protocol):
-    """An engine's walk through one iteration."""
+class Way(NamedTuple):
+    """A way to share states that an engine brings."""
 
-    clips: bool  # whether `before_step` has the clipping in it
-    ends_in_backward: bool  # whether what `after_backward` does is a callback of backward itself
+    walk: Callable[[Setup, Tape, Recipe, Precision], Shards]  # through one iteration
+    untraced: Callable[[Job], dict[str, str]]  # what of a job was not traced with it, by its key; else ""
 
-    def before_model(self) -> None:
-        """Forward begins."""
 
-    def before_backward(self, loss: Tensor) -> Tensor:
-        """Backward begins; the loss that it begins with."""
-
-    def before_step(self) -> None:
-        """The step begins."""
-
-    def after_backward(self) -> list[Parameter]:
-        """Backward is over; the parameters that this device steps."""
-
-    def after_step(self) -> None:
-        """The gradients go."""
-
-    def states(self) -> list[State]:
-        """What is there during the whole iteration, beside weights and states of the optimizer."""
-
-    def drop(self) -> None:
-        """Nothing more will be asked: forget the parameters."""
+def way_of(kind: str) -> Way:
+    """The way to share states that stands for a word of a job and is not PyTorch's own."""
+    way: Way | None = brought_for(kind)
+    if way is None:
+        raise LookupError(f"no engine shares states by {kind}")
+    return way
 
 
 def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
@@ -57,10 +43,8 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         from vramplan.replay.sharding.replicated import Replicated  # only these jobs pay for it
 
         return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.gradients_resident)
-    if setup.sharding.kind in ZERO_STAGES:
-        from vramplan.engines.deepspeed.stages import stage_of
-
-        return stage_of(setup, tape, recipe, precision)
+    if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):
+        return way_of(setup.sharding.kind).walk(setup, tape, recipe, precision)
     from vramplan.replay.sharding.fully_shard import REDUCED, SHARDS, WHOLE, FullyShard, Policy, root_weights
 
     engine: type[FullyShard] = FullyShard
@@ -96,7 +80,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     )
     redistribute = None
     if setup.split is not None and setup.split.tensor > 1:
-        from vramplan.engines.torchtitan.tensor_parallel import Redistribution  # only these jobs pay for it
+        from vramplan.replay.sharding.redistribution import Redistribution  # only these jobs pay for it
 
         redistribute = Redistribution(tape)
     # where gradients are summed in their own element type, they are those of the parameters

@@ -32,8 +32,6 @@ class FlatLeaves(FlatParameters):
         self.leaves: dict[Parameter, Unit] = {}
         self.trained_units: set[Unit] = set()
         super().__init__(tape, policy, [one for one in root if not one.trained], redistribute)
-        tape.thin = self.run_leaf
-        tape.after_accumulation = self._has_gradient
 
     def is_trained(self, unit: Unit) -> bool:
         """A thin layer is, and nothing else."""
@@ -62,7 +60,7 @@ class FlatLeaves(FlatParameters):
             self._accumulate(unit)
         return self.leaves[weight]
 
-    def run_leaf(self, x: Tensor, weight: Parameter) -> Tensor:
+    def thin(self, x: Tensor, weight: Parameter) -> Tensor:
         """A thin layer with the hooks of its unit."""
         unit = self._leaf(weight)
         if not self.enter(unit):
@@ -78,7 +76,7 @@ class FlatLeaves(FlatParameters):
         """The gradient of the flat parameter is made of those of its weights, were there one alone."""
         return [self.tape.new("cat", (prod(gradient.shape),), gradient.dtype, False)]
 
-    def _has_gradient(self, parameter: Parameter) -> None:
+    def after_accumulate(self, parameter: Parameter) -> None:
         """The hook of a flat parameter's accumulator (_runtime_utils.py, _post_backward_hook)."""
         assert parameter.grad is not None
         complete, parameter.grad = [parameter.grad], None
@@ -111,4 +109,3 @@ class FlatLeaves(FlatParameters):
         super().drop()
         self.leaves.clear()
         self.trained_units.clear()
-        self.tape.thin = self.tape.after_accumulation = None

@@ -25,12 +25,14 @@ from vramplan.replay.sharding.fully_shard import (
     Weight,
 )
 from vramplan.replay.sharding.hosted import Shard
+from vramplan.replay.techniques.clipping import Clips
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
 
 
 class FlatParameters(FullyShard):
     """The same walk over units, each of which is one tensor."""
 
+    weights_are_views = True
     keeps_root = True  # _runtime_utils.py, _post_forward_reshard: backward begins with it
 
     def __init__(
@@ -41,7 +43,6 @@ class FlatParameters(FullyShard):
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         super().__init__(tape, policy, root, redistribute)
-        tape.weights_are_views = True
         self.here: set[Unit] = set()  # units whose parameter is what was gathered, and not the shard
 
     def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
@@ -263,3 +264,11 @@ def clip_flat_parameters(tape: Tape) -> Tensor:
         total = tape.new("to", (), dtype, False)
     del own, coefficient, clamped
     return total
+
+
+class ClipsFlat(Clips):
+    """The method of FSDP1 in place of PyTorch's function."""
+
+    def norm_of_gradients(self) -> Tensor:
+        """The norm over all devices."""
+        return clip_flat_parameters(self.tape)

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.record import State
-from vramplan.replay.recorder import Tape, Trained, rounded
-from vramplan.replay.sharding.hosted import Shard, host_states
+from vramplan.replay.record import Record, State
+from vramplan.replay.recorder import Sharding, Tape, Trained, rounded
+from vramplan.replay.sharding.hosted import HostStates, Shard, host_states
+from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BF16, BYTE, FP16, FP32, DType, Parameter, Shape, Tensor
 
 GATHERED, COMMUNICATION = "gathered", "communication"  # components of the answer
@@ -93,12 +94,11 @@ class Unit:
         self.moves = 0  # of its shard from the host to the device
 
 
-class FullyShard:
+class FullyShard(Shards):
     """The walk of one iteration over units: what is gathered, and when it goes."""
 
     # when a checkpoint of several blocks is run again, the last but one is there already, and the others are not
     every_block_of_a_checkpoint = True
-    clips = False
     keeps_root = False  # whole from forward to backward
 
     def __init__(
@@ -115,6 +115,7 @@ class FullyShard:
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
         self.on_host: list[Shard] = []
+        self.host_states: HostStates | None = None
         self.is_over = False  # backward
         self.ends_in_backward = not policy.reduces_after  # _fsdp_state.py, _register_root_post_backward_final_callback
         self.redistribute = redistribute  # brings a gradient to the layout that its parameter has in tensor parallelism
@@ -133,14 +134,7 @@ class FullyShard:
 
         return build
 
-    def apart(self) -> list[int]:
-        """No block is unlike its neighbours."""
-        return []
-
-    def made(self, parameter: Parameter) -> None:
-        """Blocks and the root are looked at as a whole."""
-
-    def before_model(self) -> None:
+    def before_forward(self) -> None:
         """The root is gathered first."""
         self._accumulate(self.root)
         self._gather(self.root)
@@ -157,10 +151,6 @@ class FullyShard:
         inside = {id(one) for unit in self.order for one in unit.parameters}
         self.root.parameters = tuple(one for one in self.tape.parameters if id(one) not in inside)
         return self._before_backward(self.root, loss)
-
-    def before_backward(self, loss: Tensor) -> Tensor:
-        """The loss itself."""
-        return loss
 
     def before_step(self) -> None:
         """The host steps, and clips; the norm is summed over the devices."""
@@ -195,7 +185,7 @@ class FullyShard:
         """What the host has of the states."""
         if self.policy.hosted is not None:
             sums_each = self.policy.accumulated != WHOLE
-            self.tape.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each)
+            self.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each)
 
     def _shard(self, whole: Parameter) -> Parameter:
         """The shard of a parameter, as the optimizer sees it."""
@@ -245,6 +235,10 @@ class FullyShard:
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.order.clear()
+
+    def annotate(self, record: Record) -> None:
+        """What is on the host."""
+        record.host_states = self.host_states
 
     def _accumulate(self, unit: Unit) -> None:
         """Whole gradients of earlier micro-steps, summed in the element type of the reduction.
@@ -501,10 +495,8 @@ def root_weights(recipe: Recipe, trained: Trained | None, policy: Policy) -> lis
     return found
 
 
-class _Noted:
+class _Noted(Sharding):
     """Notes which parameters are in blocks."""
-
-    every_block_of_a_checkpoint = False
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -520,17 +512,6 @@ class _Noted:
             return block
 
         return build
-
-    def apart(self) -> list[int]:
-        """No block is unlike its neighbours."""
-        return []
-
-    def made(self, parameter: Parameter) -> None:
-        """Blocks are looked at as a whole."""
-
-    def after_model(self, loss: Tensor) -> Tensor:
-        """Nothing is gathered."""
-        return loss
 
 
 class UnitBlock:

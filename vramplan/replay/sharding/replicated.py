@@ -5,13 +5,13 @@ Source: torch 2.13, torch/nn/parallel/distributed.py; torch/csrc/distributed/c10
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from vramplan.replay.gradients import gradient_states
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding import BUCKET_BYTES
+from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import Parameter, Tensor
 
 COMMUNICATION = "communication"  # component of the answer
@@ -19,27 +19,14 @@ COMMUNICATION = "communication"  # component of the answer
 FIRST_BUCKET_BYTES = 2**20  # torch/csrc/distributed/c10d/reducer.hpp, kDefaultFirstBucketBytes
 
 
-class Replicated:
+class Replicated(Shards):
     """Buckets as large as all gradients, for the whole run; gradients beside them, or views of them."""
-
-    every_block_of_a_checkpoint = False
-    clips = False
-    ends_in_backward = False
 
     def __init__(self, tape: Tape, *, bucket_views: bool, resident: bool) -> None:
         self.tape = tape
         self.resident = resident and not bucket_views
         self.accumulated: dict[Parameter, Tensor] | None = {} if resident and bucket_views else None
-        if bucket_views:
-            tape.after_accumulation = self.copy_into_bucket
-
-    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Blocks stay what they are."""
-        return make
-
-    def apart(self) -> list[int]:
-        """No block is unlike its neighbours."""
-        return []
+        self.bucket_views = bucket_views
 
     def made(self, parameter: Parameter) -> None:
         """Earlier micro-steps left a gradient of it, which is no view yet.
@@ -50,30 +37,21 @@ class Replicated:
             made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
-    def copy_into_bucket(self, parameter: Parameter) -> None:
+    def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient becomes a view of its bucket, and goes.
 
         Source: reducer.cpp, Reducer::mark_variable_ready_dense.
         """
+        if not self.bucket_views:
+            return
         parameter.grad = None
         if self.accumulated is not None:
             self.accumulated.pop(parameter, None)
 
-    def before_model(self) -> None:
+    def before_forward(self) -> None:
         """Some parameters are there already."""
         for one in self.tape.parameters:
             self.made(one)
-
-    def after_model(self, loss: Tensor) -> Tensor:
-        """The loss itself."""
-        return loss
-
-    def before_backward(self, loss: Tensor) -> Tensor:
-        """The loss itself."""
-        return loss
-
-    def before_step(self) -> None:
-        """Nothing."""
 
     def after_backward(self) -> list[Parameter]:
         """Every device steps every parameter; a gradient that never came is none."""
@@ -93,9 +71,6 @@ class Replicated:
         if self.resident:
             states += gradient_states([one for one in trained if not one.idle], False)
         return states
-
-    def after_step(self) -> None:
-        """Nothing."""
 
     def drop(self) -> None:
         """Nothing more will be asked."""

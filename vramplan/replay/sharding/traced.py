@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from vramplan.replay.models import compiles_blocks, prefetches_after, shards_by_blocks
+from vramplan.replay.models import (
+    compiles_blocks,
+    prefetches_after,
+    shards_by_blocks,
+    shards_every_selective,
+    shares_by_itself,
+)
+from vramplan.replay.sharding import way_of
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, ZERO_STAGES
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 
@@ -31,16 +38,13 @@ def steps_shards(version: int) -> tuple[str, ...]:
 
 def untraced_with_shards(job: Job) -> dict[str, str]:
     """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
-    if job.sharding is None or job.sharding.kind == DDP or job.model.engine in ("megatron", "llm.c"):
-        return {}  # their own ways are looked at with their code
-    if job.sharding.kind in ZERO_STAGES:
-        from vramplan.engines.deepspeed.traced import untraced_with_zero  # only these jobs pay for it
-
-        return {key: word for key, word in untraced_with_zero(job).items() if word}
+    if job.sharding is None or job.sharding.kind == DDP or shares_by_itself(job.model.family):
+        return {}
+    if job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
+        return {key: word for key, word in way_of(job.sharding.kind).untraced(job).items() if word}
     strategy = job.activation_checkpointing or ""
-    if strategy in ("selective", "selective-op") or (
-        job.model.engine == "torchtitan" and strategy.startswith("selective")
-    ):
+    selective = strategy.startswith("selective")
+    if strategy in ("selective", "selective-op") or (selective and shards_every_selective(job.model.family)):
         strategy = ""  # tests/oracle/sharded_more.json and titan.json
     found = {
         "sharding": "" if shards_by_blocks(job.model.family) else job.model.code,

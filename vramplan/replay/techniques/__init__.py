@@ -1,0 +1,166 @@
+"""Techniques of a training loop, each an object that takes part in the phases of an iteration that concern it.
+
+An iteration (vramplan/replay/step.py) calls every phase of every technique that its job uses; a technique has methods
+for the phases in which it does something. `TECHNIQUES` says which jobs use which, and imports no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vramplan.engines import imported
+from vramplan.replay.inputs import Objective
+from vramplan.replay.models.modules import LABEL_SMOOTHER, PREFERENCES, Recipe
+from vramplan.replay.precision import PRECISIONS, Precision
+from vramplan.replay.record import Record, State
+from vramplan.replay.recorder import Sharding, Tape
+from vramplan.replay.setup import Setup
+from vramplan.replay.tensors import Parameter, Tensor
+
+
+class Technique:
+    """Takes part in an iteration: the phases in the order in which they come. Each does nothing unless overridden."""
+
+    def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
+        self.setup, self.tape, self.precision = setup, tape, precision
+
+    def before_model(self) -> None:
+        """The model is about to be built."""
+
+    def before_forward(self) -> None:
+        """The model is about to run."""
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """The loss, scaled for backward."""
+        return loss
+
+    def after_forward(self) -> None:
+        """The loss is there."""
+
+    def before_clipping(self) -> None:
+        """The gradients are complete."""
+
+    def clip(self) -> None:
+        """Gradients are clipped, unless the sharding does it."""
+
+    def before_step(self) -> None:
+        """The optimizer is about to step."""
+
+    def after_step(self) -> None:
+        """The optimizer has stepped, and the gradients are still there: called in the reverse order."""
+
+    def states(self, buffers: Sequence[int]) -> list[State]:
+        """What is on the device during the whole iteration; `buffers` are the bytes of those of the model."""
+        return []
+
+    def annotate(self, record: Record) -> None:
+        """Note in the record what else there is to say."""
+
+
+class Shards(Sharding):
+    """How data-parallel devices share the states, phase by phase. As it stands, a device has everything for itself."""
+
+    clips = False  # `before_step` has the clipping in it
+    divides_loss = False  # `before_backward` divides the loss by the micro-steps
+    ends_in_backward = False  # what `after_backward` does is a callback of backward itself
+    tape: Tape
+
+    def before_forward(self) -> None:
+        """Forward begins."""
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """Backward begins; the loss that it begins with."""
+        return loss
+
+    def after_backward(self) -> list[Parameter]:
+        """Backward is over; the parameters that this device steps."""
+        return self.tape.parameters
+
+    def before_step(self) -> None:
+        """The step begins."""
+
+    def after_step(self) -> None:
+        """The gradients go."""
+
+    def states(self) -> list[State]:
+        """What is there during the whole iteration, beside weights and states of the optimizer."""
+        return []
+
+    def drop(self) -> None:
+        """Nothing more will be asked: forget the parameters."""
+
+    def annotate(self, record: Record) -> None:
+        """Note in the record what else there is to say of this device."""
+
+
+class OneDevice(Shards):
+    """No other device shares the states."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+
+
+def trains_less(setup: Setup) -> bool:
+    """Whether a job trains less than every weight."""
+    return bool(setup.frozen) or setup.adapter is not None
+
+
+def keeps_gradients(setup: Setup) -> bool:
+    """Whether gradients are there when the iteration begins."""
+    return setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
+
+
+def clips_on_device(setup: Setup) -> bool:
+    """Whether gradients are clipped on the device, in the element type of the weights."""
+    return setup.max_gradient_norm is not None and not setup.fp32_gradients and not setup.offload
+
+
+def is_flat(setup: Setup) -> bool:
+    """Whether the states are shared by FSDP1, which clips by itself."""
+    return setup.sharding is not None and setup.sharding.version == 1
+
+
+TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
+    (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
+    (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
+    (lambda setup: PRECISIONS[setup.precision].float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
+    (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),
+    (
+        lambda setup: setup.max_gradient_norm is not None and setup.fp32_gradients,
+        "vramplan.replay.techniques.clipping:ClipsFp32",
+    ),
+    (lambda setup: clips_on_device(setup) and is_flat(setup), "vramplan.replay.sharding.flat_parameter:ClipsFlat"),
+    (lambda setup: clips_on_device(setup) and not is_flat(setup), "vramplan.replay.techniques.clipping:Clips"),
+    (lambda setup: setup.ema, "vramplan.replay.techniques.averaging:Averages"),
+    (lambda setup: setup.grad_scaler, "vramplan.replay.techniques.scaling:ScalesLoss"),
+)
+"""Who takes part: which jobs, and the class. The order counts: the scaler lets go before the average is updated."""
+
+
+OBJECTIVES = {
+    LABEL_SMOOTHER: "vramplan.replay.techniques.objectives:SmoothsLabels",
+    **dict.fromkeys(PREFERENCES, "vramplan.replay.techniques.preference_pairs:Preferences"),
+}
+"""Losses that the training loop makes when the model has returned, and who makes them."""
+
+
+def objective_of(setup: Setup, tape: Tape, recipe: Recipe) -> Objective:
+    """What the model is given, and how its loss comes to be."""
+    objective: type[Objective] = imported(OBJECTIVES[setup.loss]) if setup.loss in OBJECTIVES else Objective
+    return objective(setup, tape, recipe)
+
+
+def shards_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
+    """How devices share the states; the model is built."""
+    if setup.sharding is None:
+        return OneDevice(tape)
+    shards: Shards = imported("vramplan.replay.sharding:sharding_of")(setup, tape, recipe, precision)
+    shards.buffer_dtype = precision.frozen or precision.stored
+    tape.sharding = shards
+    tape.observe(shards)
+    return shards
+
+
+def techniques_of(setup: Setup, tape: Tape, precision: Precision) -> tuple[Technique, ...]:
+    """The techniques that a job uses."""
+    return tuple(imported(address)(setup, tape, precision) for uses, address in TECHNIQUES if uses(setup))

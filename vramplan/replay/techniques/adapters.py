@@ -215,7 +215,8 @@ def widths(module: Linear) -> tuple[int, int]:
 
 def project(x: Tensor, weight: Parameter) -> Tensor:
     """A small linear layer of an adapter; as a module it holds its input until it returns."""
-    run = x.tape.thin
+    sharding = x.tape.sharding
+    run = None if sharding is None else sharding.thin
     return linear(x, weight) if run is None else run(x, weight)
 
 

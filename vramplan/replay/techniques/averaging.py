@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import INT64, Parameter
 
 
@@ -26,3 +27,15 @@ def update_average(tape: Tape) -> None:
     tape.category = "temporaries"
     count = tape.new("_to_copy", (), INT64, False)
     del count
+
+
+class Averages(Technique):
+    """AveragedModel beside the model."""
+
+    def after_step(self) -> None:
+        """`update_parameters`."""
+        update_average(self.tape)
+
+    def states(self, buffers: Sequence[int]) -> list[State]:
+        """The averaged model."""
+        return average_states(self.tape.parameters, buffers)

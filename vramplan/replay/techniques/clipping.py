@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, INT32, DType, Tensor
+from vramplan.values.parallel import DDP
 
 CHUNK = 65536  # elements that one block of threads reduces (aten/src/ATen/native/cuda/MultiTensorApply.cuh, kChunkSize)
 
@@ -72,3 +74,31 @@ def clip_fp32_gradients(tape: Tape) -> None:
     del overflow, norm, squared
     overflow = tape.new("zeros", (1,), INT32, False)  # of the kernel that scales, in place
     del overflow
+
+
+class Clips(Technique):
+    """torch.nn.utils.clip_grad_norm_; the loop keeps the norm until the step is over, to log it."""
+
+    norm: Tensor | None = None
+
+    def clip(self) -> None:
+        """Between backward and the step."""
+        self.norm = self.norm_of_gradients()
+
+    def norm_of_gradients(self) -> Tensor:
+        """The norm over all devices."""
+        sharding, split = self.setup.sharding, self.setup.split
+        sharded = sharding is not None and sharding.kind != DDP
+        return clip_gradients(self.tape, sharded=sharded, parted=split is not None and split.tensor > 1)
+
+    def after_step(self) -> None:
+        """The norm is logged."""
+        self.norm = None
+
+
+class ClipsFp32(Technique):
+    """The same of buffers in fp32."""
+
+    def clip(self) -> None:
+        """Between backward and the step."""
+        clip_fp32_gradients(self.tape)

@@ -1,12 +1,28 @@
-"""Which GPUs multiply in fp8."""
+"""Linear layers that multiply in fp8, as torchao converts them, and which GPUs do."""
 
 from __future__ import annotations
 
+from vramplan.replay.models.modules import Linear
+from vramplan.replay.operators.float8 import MULTIPLE
+from vramplan.replay.recorder import Observer
+from vramplan.replay.techniques import Technique
 from vramplan.values.machine import Gpu
 
 SINCE = (8, 9)  # compute capability (pytorch/ao, torchao/float8/README.md)
 WITHOUT = ("pascal", "volta", "turing", "ampere", "cdna1", "cdna2", "rdna2", "rdna3")
 WITH = ("ada", "hopper", "blackwell", "cdna3", "cdna4")
+
+
+class MultipliesInFloat8(Technique, Observer):
+    """torchao's convert_to_float8_training, but for layers of other widths than multiples of 16."""
+
+    def before_model(self) -> None:
+        """Layers are converted as they are made."""
+        self.tape.observe(self)
+
+    def made_linear(self, layer: Linear) -> None:
+        """Convert one."""
+        layer.float8 = all(width % MULTIPLE == 0 for width in layer.weight.shape)
 
 
 def runs_float8(gpu: Gpu) -> bool | None:

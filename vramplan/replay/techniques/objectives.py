@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vramplan.replay.models.modules import LABEL_SMOOTHER, Output, Recipe
+from vramplan.replay.inputs import Objective
+from vramplan.replay.models.modules import Output
 from vramplan.replay.operators.views import to
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape
-from vramplan.replay.techniques.preference_pairs import forward_and_preferences
+from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.smoothing import label_smoother
 from vramplan.replay.tensors import FP32, Tensor
 
-if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
+
+class SmoothsLabels(Objective):
+    """Label smoothing of Transformers' Trainer: the model is asked for logits (trainer.py, Trainer.compute_loss)."""
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+        """A forward pass, and the loss that the Trainer makes of its results."""
+        return forward_and_smoothed_loss(self.setup, self.tape, model, arguments)
+
+    def returned(self, output: Output) -> Output:
+        """The loss is no part of it."""
+        return output._replace(loss=None)
 
 
-def forward_and_loss(
-    setup: Setup, tape: Tape, model: Any, recipe: Recipe, arguments: list[Tensor], states: list[State]
-) -> Output:
-    """A forward pass, and the loss that the Trainer makes of its results (trainer.py, Trainer.compute_loss).
-
-    What it needs on the device beside the inputs is added to the states.
-    """
-    if setup.loss != LABEL_SMOOTHER:
-        return forward_and_preferences(setup, tape, model, recipe, arguments, states)
+def forward_and_smoothed_loss(setup: Setup, tape: Tape, model: Any, arguments: list[Tensor]) -> Output:
+    """A forward pass, and the smoothed loss of its logits."""
     output = leave_autocast(tape, model(*arguments))
-    tape.offloading = False  # it is the model's forward pass that is wrapped
+    tape.pack = None  # it is the model's forward pass that is wrapped
     logits = output.logits
     if type(logits) is tuple:  # and what the encoder gave, which lives as long
         return Output(label_smoother(logits[0], arguments[1], shifts=False), logits)

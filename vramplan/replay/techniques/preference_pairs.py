@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vramplan.replay.inputs import Objective
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import ALL_SCORES, DPO_ADAPTER_OFF, DPO_PRECOMPUTED, SCORES, Output, Recipe, Segment
 from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, Trained, rounded
+from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.preference import Scored, preference_loss
 from vramplan.replay.tensors import FP32, INT64, Tensor
 
-if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
-
 SEQUENCES = 2  # of a pair
+
+
+class Preferences(Objective):
+    """TRL's DPOTrainer: the model is asked for log-probabilities of both sequences of a pair."""
+
+    def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
+        """Pairs."""
+        return make_pairs(self.tape, self.recipe, scored=self.setup.loss == DPO_PRECOMPUTED)
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+        """Both forward passes, and the loss."""
+        return forward_and_preferences(self.setup, self.tape, model, self.recipe, arguments, states)
+
+    def returned(self, output: Output) -> Output:
+        """The loss is no part of it."""
+        return output._replace(loss=None)
 
 
 def make_pairs(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor], list[State]]:

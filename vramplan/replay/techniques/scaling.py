@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.setup import Setup
+from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, FP64, Tensor
 
 KNOW_SCALES = ("adamw", "adam", "sgd", "sgd-momentum")  # whose fused kernels of torch.optim unscale by themselves
@@ -76,3 +81,33 @@ def _check(tape: Tape, _inverse: Tensor) -> Tensor:
 
 def _knows_scales(optimizer: str, implementation: str) -> bool:
     return implementation == "fused" and optimizer in KNOW_SCALES
+
+
+class ScalesLoss(Technique):
+    """torch.amp.GradScaler around one step."""
+
+    def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
+        super().__init__(setup, tape, precision)
+        self.held: list[Tensor] = []  # until the scale is updated, after the step
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """The loss that backward begins with."""
+        return scale_loss(loss)
+
+    def before_clipping(self) -> None:
+        """`scaler.unscale_`, which clipping needs."""
+        setup = self.setup
+        optimizer, implementation = setup.optimizer, setup.optimizer_implementation
+        unscale_before_clipping(self.tape, self.held, optimizer, implementation, setup.max_gradient_norm)
+
+    def before_step(self) -> None:
+        """`scaler.step`."""
+        unscale_in_step(self.tape, self.held, self.setup.optimizer, self.setup.optimizer_implementation)
+
+    def after_step(self) -> None:
+        """`scaler.update`."""
+        self.held.clear()
+
+    def states(self, buffers: Sequence[int]) -> list[State]:
+        """The scale."""
+        return scaler_states()

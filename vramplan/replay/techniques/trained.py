@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, LAYERS, Recipe, Segment
 from vramplan.replay.precision import Precision
+from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, Trained
+from vramplan.replay.setup import Setup
+from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.frozen import Frozen, path_of
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
 from vramplan.values.model import ModelShape
 
-if TYPE_CHECKING:
-    from vramplan.replay.step import Setup
-
 SHORTEST = 3  # tokens of the shortest sequence that every model takes
 ANY_IMAGE = 64  # pixels of an edge, for models that take images of all sizes
+
+
+class TrainsLess(Technique):
+    """Parts that are frozen, and adapters beside them."""
+
+    def before_model(self) -> None:
+        """The model is built with this policy."""
+        self.tape.trained = self.trained = trained_of(self.setup, self.precision)
+        self.tape.asks_inputs = asks_inputs(self.setup)
+
+    def states(self, buffers: Sequence[int]) -> list[State]:
+        """What quantized weights share."""
+        return [State("weights", self.trained.shared_bytes(), 0)]
 
 
 def trained_of(setup: Setup, precision: Precision) -> Trained:
@@ -33,6 +46,23 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
     parts = setup.frozen, setup.bitsandbytes, setup.quantized_from
     return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
+
+
+def asks_inputs(setup: Setup) -> bool:
+    """Whether the token embeddings are asked for a gradient, trained or not.
+
+    Transformers' own switch for checkpointing asks for it, and whoever uses reentrant checkpoints in another way has to
+    do the same (`enable_input_require_grads`): one whose input needs no gradient trains nothing.
+    """
+    reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in setup.segments)
+    if setup.model.published_family is not None:  # code of another engine, which asks for nothing
+        return reentrant
+    return reentrant or every_block_is_checkpointed(setup.segments)
+
+
+def every_block_is_checkpointed(segments: Sequence[Segment]) -> bool:
+    """Whether these are the checkpoints that Transformers' own switch makes: of each block, keeping nothing."""
+    return all(checkpointed and blocks == 1 and selects is None for _, blocks, checkpointed, selects in segments)
 
 
 def _former(model: ModelShape, adapter: Adapter) -> dict[str, str]:

@@ -1,0 +1,70 @@
+"""What of an iteration the model's forward pass needs to know."""
+
+from __future__ import annotations
+
+from vramplan.replay.models import reads_slice
+from vramplan.replay.models.modules import CORE, OUTSIDE_LOSSES, Recipe, Segment, Slice
+from vramplan.replay.precision import Precision
+from vramplan.replay.setup import Setup
+from vramplan.values.parallel import RING, ZERO1, Split
+
+FUSED_PROJECTION = "qkv_proj"  # as a target of an adapter, for a family that has three
+
+
+def recipe_of(setup: Setup, precision: Precision) -> Recipe:
+    """What the model's forward pass needs to know."""
+    model, p = setup.model, setup.dropout
+    shared = setup.stage is not None or (setup.split is not None and setup.split.context > 1)
+    part = slice_of(setup) if shared or reads_slice(model.family) else Slice()
+    return Recipe(
+        slice=part,
+        shape=model,
+        weight_dtype=precision.weights,
+        sequence_length=setup.sequence_length // part.context,
+        image_size=setup.image_size,
+        vision_attention_dropout=model.vision_attention_dropout if p is None else p,
+        attention=setup.attention,
+        segments=_segments_of(setup),
+        loss=OUTSIDE_LOSSES.get(setup.loss, setup.loss),
+        embedding_dropout=model.embedding_dropout if p is None else p,
+        attention_dropout=model.attention_dropout if p is None else p,
+        hidden_dropout=model.hidden_dropout if p is None else p,
+        recomputes_core=any(segment.selects == CORE for segment in setup.segments),
+        activation_dropout=model.activation_dropout if p is None else p,
+        target_length=setup.target_length,
+        padded=setup.padded,
+        packed=setup.packed,
+        split=setup.split,
+        compiled=setup.compile,
+        float8=precision.name == "fsdp-fp8",
+        fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
+    )
+
+
+def _segments_of(setup: Setup) -> tuple[Segment, ...]:
+    if not setup.compile:
+        return setup.segments
+    from vramplan.replay.techniques.compiling import compiled_segments  # only compiled jobs pay for it
+
+    return compiled_segments(setup.model.family, setup.segments)
+
+
+def slice_of(setup: Setup) -> Slice:
+    """What of a model this device's forward pass has."""
+    split, stage = setup.split or Split(), setup.stage
+    deepspeed = setup.sharding is not None and setup.sharding.kind == ZERO1
+    first, last = (True, True) if stage is None else (stage.first, stage.last)
+    ring = split.context_communication == RING
+    return Slice(
+        split.tensor,
+        split.sequence_parallel,
+        first,
+        last,
+        deepspeed,
+        split.context,
+        ring,
+        split.expert,
+        setup.expert_imbalance,
+        setup.expert_capacity_factor,
+        setup.expert_pad_to_capacity,
+    )

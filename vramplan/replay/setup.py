@@ -1,0 +1,59 @@
+"""What decides an iteration, beside the micro-batch: the values that a job is replayed from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from vramplan.replay.models.modules import Segment
+from vramplan.values.job import Adapter
+from vramplan.values.model import ModelShape
+from vramplan.values.parallel import Sharded, Split
+
+if TYPE_CHECKING:
+    from vramplan.replay.pipeline.stages import Stage
+
+
+class Setup(NamedTuple):
+    """All that decides an iteration, beside the micro-batch."""
+
+    model: ModelShape
+    precision: str
+    sequence_length: int
+    attention: str
+    segments: tuple[Segment, ...]
+    optimizer: str
+    optimizer_implementation: str
+    accumulating: bool  # gradients of earlier micro-steps are resident, and the loss is divided
+    hold_outputs: bool
+    dropout: float | None = None
+    persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
+    loss: str = "causal-lm-fp32"  # which loss the runtime computes
+    padded: bool = False  # sequences are padded, and a mask says so
+    packed: bool = False  # several sequences in each, told apart by position ids that begin anew
+    optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
+    max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
+    ema: bool = False  # an exponential moving average of the weights beside them
+    fp32_gradients: bool = False  # half-precision gradients are added to fp32 buffers, which stay, and are freed
+    image_size: int | None = None  # pixels of an edge; None: the model takes no images
+    offload_activations: bool = False  # what forward saves is in pinned memory of the host
+    checkpoint_reentrant: bool = False  # checkpoints walk a graph of their own, in one node
+    grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
+    half_weights: bool = False  # autocast over weights of its own element type
+    compile: bool = False  # torch.compile around the model and its loss
+    wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
+    target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
+    frozen: tuple[str, ...] = ()  # parts that are not trained
+    adapter: Adapter | None = None
+    quantization: str | None = None
+    bitsandbytes: str | None = None  # the release of its products; None: the newest that was read
+    quantized_from: str | None = None  # the element type that the runtime brings weights to before
+    sharding: Sharded | None = None  # how data-parallel devices share the states
+    rank: int | None = None  # of stages 1 and 2 of ZeRO: the device; None: at each moment the one that holds most then
+    split: Split | None = None  # how a replica is split over devices
+    expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean
+    expert_capacity_factor: float | None = None  # of each expert over the mean; None: no token is dropped
+    expert_pad_to_capacity: bool = False
+    offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
+    stage: Stage | None = None  # of a pipeline: which one this device has
+    pytorch: tuple[int, int] | None = None  # whose operators run, where a job says so; None: those that were traced
+    reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced
