@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "vramplan"
 
 CORE = (
-    *("tape", "models", "memory", "textbook", "planner", "results"),
+    *("tape", "models", "memory", "textbook", "planner", "results", "options"),
     *("exit_codes.py", "spec.py", "errors.py", "version.py", "allocator_settings.py"),
 )
 CORE_FILES = sorted(
@@ -126,6 +126,10 @@ def test_help_loads_neither_yaml_nor_pint_nor_rich_nor_the_engine(words: list[st
     assert not {f"vramplan.{room}" for room in rooms} & modules
 
 
+def test_the_list_of_commands_reads_no_table_of_options() -> None:
+    assert "vramplan.options" not in probe("--help")["modules"]
+
+
 @pytest.mark.parametrize("output", [[], ["--format", "json"]], ids=["text", "json"])
 def test_a_fit_opens_one_gpu_one_model_and_one_runtime_file(output: list[str]) -> None:
     opened = probe("fit", "--model", "gpt2-xl", "--gpu", "v100", *output)["opened"]
@@ -165,6 +169,6 @@ def test_a_plain_fit_loads_the_rooms_of_no_technique_that_it_does_not_use() -> N
         "resolver",
         "sizes",
         "stepping",
-        "vocabulary",
     }
+    assert loaded["options"] == {"", "draft", "option", "read", "table", "words"}
     assert {name for name in loaded["catalog"] if name.startswith("families.")} == {"families.gpt2"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job import vocabulary as words
 from vramplan.job.attention import attention_of, within_window
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaler
 from vramplan.job.lookup import Catalog
@@ -13,6 +12,7 @@ from vramplan.job.read import RawJob
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
+from vramplan.options import words
 from vramplan.replay.models import no_checkpointing
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu, Runtime
