@@ -3,88 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from operator import index
 from pathlib import Path
-from typing import Any, Required, TypeAlias, TypedDict, Unpack, overload
+from typing import Any, TypeAlias, Unpack, overload
 
 from vramplan.answers.fit import answer, known_gpus
 from vramplan.job import build_any_job, check_keys
+from vramplan.job.keys import JobFields, JobKeys, PathText
 from vramplan.results import FitResult
 from vramplan.results.frozen import FrozenDict
 
-PathText: TypeAlias = str | os.PathLike[str]
 Folders: TypeAlias = Iterable[PathText] | PathText
 
 
-class JobKeys(TypedDict, total=False):
-    """The keys of a job, as keyword arguments; docs/job-format.md says what each means and what it defaults to."""
-
-    model: Required[PathText | Mapping[str, Any]]
-    gpu: Required[PathText | Mapping[str, Any]]
-    name: str | None
-    sequence_length: int | None
-    target_length: int | None
-    image_size: int | None
-    micro_batch_size: int | None
-    global_batch_size: int | None
-    gradient_accumulation_steps: int | None
-    precision: str | None
-    optimizer: str | None
-    optimizer_implementation: str | None
-    optimizer_in_backward: bool | None
-    max_gradient_norm: float | None
-    grad_scaler: bool | None
-    ema: bool | None
-    activation_checkpointing: str | Mapping[str, Any] | None
-    every_second_matmul: bool | None
-    expert_imbalance: float | None
-    expert_capacity_factor: float | None
-    expert_pad_to_capacity: bool | None
-    checkpoint_reentrant: bool | None
-    attention: str | None
-    loss: str | None
-    label_smoothing: float | None
-    dpo_reference: str | None
-    compile: bool | None
-    dropout: float | None
-    hold_outputs: bool | None
-    padding: str | None
-    packing: bool | None
-    eval_batch_size: int | None
-    generation_batch_size: int | None
-    generation_length: int | None
-    adapter: Mapping[str, Any] | None
-    quantization: str | None
-    bitsandbytes: str | None
-    frozen: Sequence[str] | None
-    offload: Sequence[str] | None
-    parallel: Mapping[str, Any] | None
-    runtime: str | None
-    host_memory: str | None
-    gpu_free: str | None
-    pytorch_version: str | None
-    cuda_module_loading: str | None
-    allocator: str | None
-    reserve: str | None
-    expect: str | None
-    max_utilization: float | None
-    weight_dtype: str | None
-    gradient_dtype: str | None
-    master_dtype: str | None
-    optimizer_state_dtype: str | None
-    compute_dtype: str | None
-    activation_model: str | None
-    activation_bytes: str | None
-    checkpoint_factor: float | None
-    trainable_parameters: int | str | None
-    base_batch_size: int | None
-    base_learning_rate: float | None
-
-
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Job:
+class Job(JobFields):
     """The description of one training run, in the keys of the job format: frozen, hashable, picklable.
 
     A key that is None is left out: its default is taken, or it is chosen, when the job is answered. What can be said
@@ -93,67 +28,6 @@ class Job:
 
     (`vramplan.spec.Job` is what the program makes of it: profiles read, defaults taken.)
     """
-
-    model: str | Mapping[str, Any] | None
-    gpu: str | Mapping[str, Any] | None
-    name: str | None
-    sequence_length: int | None
-    target_length: int | None
-    image_size: int | None
-    micro_batch_size: int | None
-    global_batch_size: int | None
-    gradient_accumulation_steps: int | None
-    precision: str | None
-    optimizer: str | None
-    optimizer_implementation: str | None
-    optimizer_in_backward: bool | None
-    max_gradient_norm: float | None
-    grad_scaler: bool | None
-    ema: bool | None
-    activation_checkpointing: str | Mapping[str, Any] | None
-    every_second_matmul: bool | None
-    expert_imbalance: float | None
-    expert_capacity_factor: float | None
-    expert_pad_to_capacity: bool | None
-    checkpoint_reentrant: bool | None
-    attention: str | None
-    loss: str | None
-    label_smoothing: float | None
-    dpo_reference: str | None
-    compile: bool | None
-    dropout: float | None
-    hold_outputs: bool | None
-    padding: str | None
-    packing: bool | None
-    eval_batch_size: int | None
-    generation_batch_size: int | None
-    generation_length: int | None
-    adapter: Mapping[str, Any] | None
-    quantization: str | None
-    bitsandbytes: str | None
-    frozen: tuple[str, ...] | None
-    offload: tuple[str, ...] | None
-    parallel: Mapping[str, Any] | None
-    runtime: str | None
-    host_memory: str | None
-    gpu_free: str | None
-    pytorch_version: str | None
-    cuda_module_loading: str | None
-    allocator: str | None
-    reserve: str | None
-    expect: str | None
-    max_utilization: float | None
-    weight_dtype: str | None
-    gradient_dtype: str | None
-    master_dtype: str | None
-    optimizer_state_dtype: str | None
-    compute_dtype: str | None
-    activation_model: str | None
-    activation_bytes: str | None
-    checkpoint_factor: float | None
-    trainable_parameters: int | str | None
-    base_batch_size: int | None
-    base_learning_rate: float | None
 
     def __init__(self, **keys: Unpack[JobKeys]) -> None:
         given = {key: _settled(value) for key, value in keys.items() if value is not None}

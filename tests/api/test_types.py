@@ -11,7 +11,7 @@ from typing import get_type_hints
 import pytest
 
 from vramplan.api import Job, JobKeys
-from vramplan.job import vocabulary as words
+from vramplan.options import table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ def test_a_program_that_uses_it_rightly_passes_and_each_misuse_is_found(tmp_path
 
 
 def test_the_keywords_are_the_keys_of_the_job_format() -> None:
-    assert set(get_type_hints(JobKeys)) == set(words.JOB_KEYS), "vramplan/api.py and vramplan/job/vocabulary.py"
+    assert set(get_type_hints(JobKeys)) == set(table.inside())
     assert [field.name for field in fields(Job)] == list(get_type_hints(JobKeys)), "Job and JobKeys"
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "vramplan"
 
 CORE = (
-    *("planner", "replay", "results", "textbook", "values"),
+    *("options", "planner", "replay", "results", "textbook", "values"),
     *("exit_codes.py", "errors.py", "version.py"),
 )
 CORE_FILES = sorted(
@@ -128,6 +128,10 @@ def test_help_loads_neither_yaml_nor_pint_nor_rich_nor_the_engine(words: list[st
     assert not {"yaml", "pint", "rich"} & modules
     rooms = ("answers", "catalog", "engines", "job", "planner", "replay", "report")
     assert not {f"vramplan.{room}" for room in rooms} & modules
+
+
+def test_the_list_of_commands_reads_no_table_of_options() -> None:
+    assert "vramplan.options" not in probe("--help")["modules"]
 
 
 @pytest.mark.parametrize("output", [[], ["--format", "json"]], ids=["text", "json"])

@@ -16,7 +16,7 @@ from vramplan.catalog.gpus import list_gpus
 from vramplan.catalog.models import list_models
 from vramplan.catalog.profile import Profile
 from vramplan.job import build_job
-from vramplan.job.vocabulary import RUNTIMES
+from vramplan.options.words import RUNTIMES
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay

@@ -19,7 +19,7 @@ from vramplan.cli.commands import COMMANDS
 from vramplan.cli.completion import complete
 from vramplan.cli.output import FORMATS, GATE_FORMATS
 from vramplan.cli.shells import SHELLS
-from vramplan.job import vocabulary as words
+from vramplan.options import table, words
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES, DIRECTORIES = "\tfiles", "\tdirectories"
@@ -68,9 +68,9 @@ WORDS = [
     ("--optimizer", tuple(word.replace("RANK", "") for word in words.OPTIMIZERS)),
     ("--optimizer-implementation", words.IMPLEMENTATIONS),
     ("--checkpointing", tuple(word.split(":")[0] + ":" if ":" in word else word for word in words.CHECKPOINTINGS)),
-    ("--attention", words.ATTENTIONS),
+    ("--attention", table.find("attention").words),
     ("--runtime", words.RUNTIMES),
-    ("--sharding", ("none",)),
+    ("--sharding", tuple(word.replace("N", "") for word in words.SHARDINGS)),
     ("--format", FORMATS),
 ]
 
@@ -86,10 +86,11 @@ def test_the_words_of_an_option_are_offered(option: str, known: tuple[str, ...])
     ("option", "word"), [(option, word) for option, known in WORDS for word in known], ids=lambda part: part
 )
 def test_a_word_that_is_offered_is_not_refused_as_unknown(option: str, word: str) -> None:
-    ending = {"every:": "2", "layers:": "[[0,3]]"}.get(word, "")
+    ending = {"every:": "2", "layers:": "[[0,3]]", "hsdp:": "2"}.get(word, "")
     model, gpu = ("llama-3.2-1b", "h100") if word == "fp8" else ("gpt2", "a100-80gb")
     model = "modded-nanogpt-2024-12-17" if word == "modded-nanogpt" else model  # whose only models are its own
-    ran = run("fit", "--model", model, "--gpu", gpu, option, word + ending)
+    more = ("--runtime", "megatron", "--gpus", "2") if word == "distributed-optimizer" else ()
+    ran = run("fit", "--model", model, "--gpu", gpu, option, word + ending, *more)
     assert ran.code in (0, 3) or "not modelled" not in ran.err
     assert "not a known" not in ran.err
     assert "is not a format" not in ran.err

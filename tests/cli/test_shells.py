@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.running import run
 from vramplan.cli.shells import SCRIPTS, SHELLS
-from vramplan.job import vocabulary as words
+from vramplan.options import table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -175,7 +175,7 @@ def test_tab_at_a_terminal(terminal: Terminal, keys: str, line: str) -> None:
         ("mod", {"models\tList the known models, or show one."}),
         ("models show gpt2-med", {"gpt2-medium\tGPT-2 Medium"}),
         ("fit --gpu=v100s", {"--gpu=v100s\tNVIDIA V100S PCIe 32 GB"}),
-        ("fit --attention ", set(words.ATTENTIONS)),
+        ("fit --attention ", set(table.find("attention").words)),
         ("check some-j", {"some-jobs.yaml"}),
         ("fit --profiles a-f", {"a-folder/\tDirectory"}),
     ],

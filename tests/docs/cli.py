@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 
-from vramplan.cli import job_options
+from tests.options.made import default_of
 from vramplan.cli.app import app
 from vramplan.cli.commands import COMMANDS, build
+from vramplan.options import table
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -76,7 +76,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-JOB = tuple(signature(job_options._job).parameters)  # the names of the options that describe a job
+JOB = tuple(table.parameters())  # the names of the options that describe a job
 
 
 def _jobs(command: Command) -> bool:
@@ -87,14 +87,6 @@ def _jobs(command: Command) -> bool:
 def _of_a_job() -> frozenset[tuple[str, str | None]]:
     """Name and help of the options that describe a job: a command may have an option of its own by such a name."""
     return frozenset((one.name, one.help) for one in build("fit").params if one.name in JOB)
-
-
-@cache
-def _defaults() -> dict[str, str]:
-    """The default of each key, from the tables of the job format."""
-    cells = (line.strip("|").split(" | ") for line in (DOCS / "job-format.md").read_text("utf-8").splitlines())
-    rows = ([cell.strip() for cell in row] for row in cells if len(row) == 5 and row[0].strip().startswith("`"))
-    return {row[0].strip("`"): row[3].replace("](#", "](job-format.md#") for row in rows}
 
 
 def _section(command: Command) -> str:
@@ -128,26 +120,28 @@ def _section(command: Command) -> str:
 
 
 def _job_section() -> str:
-    shown = [one for one in build("fit").params if one.name in JOB and not one.hidden]
+    shown = {one.name: one for one in build("fit").params}
     lines = [
         "## Options of a job",
         "",
         "Each sets a key of a job, which [the job format](job-format.md) describes.",
         "An answer lists every default that it took, under its assumptions.",
-        "Options for the keys that the job format calls refused are accepted, and answered with the reason.",
         "",
     ]
-    rows = []
-    for one in shown:
-        key = _job_key(one.name)
-        rows.append((_names(one), _code(key), _defaults().get(key, ""), _cell(one.help)))
-    return "\n".join([*lines, *_table(("Option", "Job key", "Default", "Meaning"), rows)]) + "\n"
-
-
-def _job_key(name: str) -> str:
-    """The key of the job format that an option sets, with a dot where it is nested."""
-    (key, value), *_ = job_options.as_job({name: "1"}).items()
-    return f"{key}.{next(iter(value))}" if isinstance(value, dict) else key
+    for section in table.SECTIONS:
+        rows = [
+            (
+                _names(shown[name]),
+                _code(row.key),
+                default_of(row).replace("](#", "](job-format.md#"),
+                _cell(row.description),
+            )
+            for name, row in table.parameters().items()
+            if row.section == section
+        ]
+        if rows:
+            lines += [f"### {section}", "", *_table(("Option", "Job key", "Default", "Meaning"), rows), ""]
+    return "\n".join(lines)
 
 
 def _usage(command: Command, arguments: list[Any]) -> str:

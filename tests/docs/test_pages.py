@@ -35,7 +35,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.cli.app import app
 from vramplan.cli.commands import COMMANDS, build
 from vramplan.exit_codes import ExitCode
-from vramplan.job import vocabulary as words
+from vramplan.options import table, words
 from vramplan.report.json import SCHEMAS, schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -254,13 +254,10 @@ def test_every_option_is_described() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        *(words.JOB_KEYS, words.CASE_KEYS, words.MEASURED_KEYS, words.PARALLEL_KEYS, words.ADAPTER_KEYS),
-        *(words.GPU_KEYS, words.CAPACITY_BASES, words.CELLS, words.CELL_WORDS, words.IMPLEMENTATIONS),
-        *(words.KNOWN_PRECISIONS, words.KNOWN_OPTIMIZERS, words.CHECKPOINTINGS, words.KNOWN_RUNTIMES),
-        *(words.ATTENTIONS, words.LOSSES, words.QUANTIZATIONS, words.ADAPTERS, words.OFFLOADS, words.SHARDINGS),
-        *(words.SCHEDULES, words.EXPECTATIONS, words.METRICS, words.OUTCOMES, words.USES, words.CONFIDENCES),
+        *(words.CASE_KEYS, words.MEASURED_KEYS, words.GPU_KEYS, words.CAPACITY_BASES),
+        *(words.METRICS, words.OUTCOMES, words.USES, words.CONFIDENCES),
+        *((option.name, *option.words) for option in table.TABLE),
         (*shapes.FIELDS, *shapes.UNMODELLED_FIELDS, *shapes.TASKS, *shapes.ACTIVATIONS),
-        words.ACTIVATION_MODELS,
     ],
     ids=lambda keys: keys[0],
 )
@@ -307,11 +304,11 @@ def rows(page: str, heading: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("heading", "known", "modelled"),
     [
-        ("Precision", {*words.KNOWN_PRECISIONS} - {"auto", "bf16", "fp16", "tf32"}, {*words.PRECISIONS}),
-        ("Optimizers", {*words.KNOWN_OPTIMIZERS}, {*words.OPTIMIZERS}),
+        ("Precision", {*words.PRECISIONS} - {"bf16", "fp16", "tf32"}, {*words.PRECISIONS}),
+        ("Optimizers", {*words.OPTIMIZERS}, {*words.OPTIMIZERS}),
         ("Activation checkpointing", {*words.CHECKPOINTINGS}, {*words.CHECKPOINTINGS}),
-        ("Loss", {*words.LOSSES}, {*words.MODELLED_LOSSES}),
-        ("Runtimes", {*words.KNOWN_RUNTIMES}, {*words.RUNTIMES}),
+        ("Loss", {*words.LOSSES}, {*words.LOSSES}),
+        ("Runtimes", {*words.RUNTIMES}, {*words.RUNTIMES}),
     ],
 )
 def test_what_is_refused_is_said_to_be(heading: str, known: set[str], modelled: set[str]) -> None:

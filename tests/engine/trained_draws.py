@@ -9,7 +9,7 @@ from tests.engine.draws import setups
 from vramplan.job.adapter_targets import known_targets
 from vramplan.job.quantized import quantizable
 from vramplan.job.trained import feeds_head
-from vramplan.job.vocabulary import QUANTIZATIONS
+from vramplan.options.words import QUANTIZATIONS
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
 from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE, ONLY_LORA, loads_fp32

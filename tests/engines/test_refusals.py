@@ -10,8 +10,8 @@ from vramplan import engines
 from vramplan.catalog.runtimes import find_runtime
 from vramplan.errors import InputError, Problem
 from vramplan.job import build_job
-from vramplan.job import vocabulary as words
 from vramplan.job.behaviour import under
+from vramplan.options import words
 
 pytestmark = pytest.mark.contract
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.job import vocabulary as words
+from vramplan.options import table, words
 from vramplan.values.job import Job
 
 HISTORY = {"assumptions", "global_batch_given", "case"}  # how the job came about, not what it is
@@ -51,8 +51,8 @@ def test_every_key_is_known_and_every_default_explicit() -> None:
     echoed = job_to_dict(build_job({"model": "gpt2", "gpu": "v100"}))
     # those that can differ from what the resolved precision has
     cells = set(words.CELLS) - {"weight_dtype", "gradient_dtype", "optimizer_state_dtype"}
-    left_out = {*cells, *words.TEXTBOOK_KEYS}
-    assert set(echoed) == set(words.JOB_KEYS) - left_out
+    left_out = {*cells, *(one.key for one in table.TABLE if one.only)}
+    assert set(echoed) == set(table.inside()) - left_out
     assert echoed["global_batch_size"] == 512
     assert echoed["gpu"]["memory"] == "34080565493 B"
 
@@ -85,7 +85,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "micro_batch_size": st.integers(1, 64),
             "global_batch_size": st.integers(1, 4096),
             "gradient_accumulation_steps": st.integers(1, 64),
-            "precision": pinned(list(words.KNOWN_PRECISIONS)),
+            "precision": pinned(list(table.find("precision").words)),
             "optimizer": pinned([word.replace("RANK", "8") for word in words.OPTIMIZERS]),
             "optimizer_implementation": pinned(list(words.IMPLEMENTATIONS)),
             "activation_checkpointing": pinned(
@@ -105,7 +105,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "generation_length": pinned([None, 64]),
             "checkpoint_reentrant": st.booleans(),
             "offload": pinned([None, [], ["activations"]]),
-            "attention": pinned(list(words.ATTENTIONS)),
+            "attention": pinned(list(table.find("attention").words)),
             "dropout": st.none() | st.floats(0, 0.99),
             "hold_outputs": st.booleans(),
             "compile": st.booleans(),
@@ -124,7 +124,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
             "gpu_free": pinned([None, "15.5 GiB", "100 MB"]),
             "pytorch_version": pinned([None, "1.10", "1.13.1", "2.10"]),
             "cuda_module_loading": pinned([None, "lazy", "eager"]),
-            "expect": pinned(list(words.EXPECTATIONS)),
+            "expect": pinned(list(table.find("expect").words)),
             "max_utilization": st.floats(0.01, 1),
         },
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vramplan.errors import InputError
 from vramplan.job import JobEntry, read_job_file
-from vramplan.job import vocabulary as words
+from vramplan.options import table, words
 
 HEAD = "version: 1\ndefaults:\n  gpu: {name: some label, memory: 80 GiB}\n  model: {family: gpt2}\n"
 TRACED = Path(__file__).resolve().parents[1] / "oracle"
@@ -116,6 +116,7 @@ def test_the_whole_file_is_broken_by_its_form_and_everything_is_said(read) -> No
         ("version: 1\njobs: 5", "expected a list"),
         ("version: 1\njobs: {a: 1}", "expected a list"),
         ("version: 1\njobs:\n- precision: fp32", "name: required key is missing"),
+        ("version: 1\njobs:\n- {name: null, precision: fp32}", "name: required key is missing"),
         ("version: '1'\njobs: [{name: a}]", "expected a whole number"),
         ("version: 1\ndefaults: [1]\njobs: [{name: a}]", "defaults: expected keys and values, not a list"),
         ("version: 1\njobs: [{name: a, measured: {peak: 1}}]", "measured.peak: unknown key"),
@@ -188,7 +189,7 @@ junk = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NESTED), inner, max_size=4),
     max_leaves=6,
 )
-keys = st.sampled_from([*words.JOB_KEYS, *words.CASE_KEYS, "x"])
+keys = st.sampled_from([*table.inside(), *words.CASE_KEYS, "x"])
 documents = st.fixed_dictionaries(
     {"version": st.just(1) | junk, "jobs": st.lists(st.dictionaries(keys, junk, max_size=8) | junk, max_size=3) | junk},
     optional={"defaults": st.dictionaries(keys, junk, max_size=4) | junk, "x": junk},

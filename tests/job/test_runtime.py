@@ -9,7 +9,8 @@ from vramplan import engines
 from vramplan.catalog import runtimes
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.job import vocabulary as words
+from vramplan.options import table, words
+from vramplan.options.option import WORD
 from vramplan.replay.models import family
 from vramplan.values.job import Job
 
@@ -19,18 +20,13 @@ MODELS = {"nanogpt": "gpt2", "llm.c": "gpt2", "modded-nanogpt": "modded-nanogpt-
 SEVERAL = ("deepspeed", "modded-nanogpt")  # modelled for ZeRO alone, and for DDP alone
 PROFILES = runtimes.list_runtimes()
 WORDS = {
-    "precision": words.KNOWN_PRECISIONS,
-    "sharded_precision": words.KNOWN_PRECISIONS,
-    "quantized_precision": words.KNOWN_PRECISIONS,
-    "optimizer": words.KNOWN_OPTIMIZERS,
-    "quantized_optimizer": words.KNOWN_OPTIMIZERS,
-    "attention": words.ATTENTIONS,
-    "sharding": words.SHARDINGS,
-    "gradient_dtype": words.CELL_WORDS,
+    field: (*option.words, *option.profile_words)
+    for field, option in table.profile_fields().items()
+    if option.words and option.kind == WORD
 }
 HAS = {
     "adapter": (*words.ADAPTERS, "none"),
-    "quantization": (*words.QUANTIZATIONS, "none"),
+    "quantization": (*table.find("quantization").words, "none"),
     "offload": (*words.OFFLOADS, "none"),
     "activation_checkpointing": words.CHECKPOINTINGS,
     "loss": words.LOSSES,
@@ -62,7 +58,7 @@ def test_the_words_of_a_profile_are_those_of_the_job_format(profile: Any) -> Non
         elif key.startswith(runtimes.ONLY) and key != "only_one_device" and key != "only_family":
             assert set(field.value) <= set(HAS[key.removeprefix(runtimes.ONLY)]), key
         elif key in WORDS:
-            assert field.value in WORDS[key], key
+            assert words.pattern_word(field.value) in WORDS[key], key
         elif key == "head_loss":
             assert words.pattern_word(field.value) in words.LOSSES
 

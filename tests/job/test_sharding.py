@@ -116,7 +116,7 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
         ({"parallel": {"data": 8, "sharding": "hsdp:1"}}, "parallel.sharding: 1 device shares nothing"),
         (
             {"parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 3}},
-            "parallel.fsdp_version: 3 is no version of FSDP",
+            "parallel.fsdp_version: '3' is not a known value (1: FullyShardedDataParallel, 2: fully_shard)",
         ),
         (
             {"parallel": {"data": 8, "sharding": "ddp", "reduce_dtype": "bf16"}, "precision": "amp-bf16"},

@@ -19,7 +19,7 @@ from tests.measured.compare import DIED, HERE, PEAKS
 from vramplan.answers.fit import describe
 from vramplan.errors import InputError
 from vramplan.job import build_job, read_job_file
-from vramplan.job.vocabulary import CASE_KEYS
+from vramplan.options.words import CASE_KEYS
 from vramplan.planner.decision import decide
 from vramplan.report.json import fit_document
 from vramplan.results import FitResult

@@ -119,9 +119,13 @@ class Fields:
             return text.lower()
         if text is None or text in known:
             return text
-        hint = nearest(text, known) or "known: " + ", ".join(known)
-        self.problem(name, f"{shown(text)} is not a known value", hint=hint)
+        self.unknown_word(name, text, known)
         return None
+
+    def unknown_word(self, name: str, text: str, known: Collection[str], hint: str | None = None) -> None:
+        """A problem for a word that is not known, with the nearest ones if no better hint is given."""
+        hint = hint or nearest(text, known) or "known: " + ", ".join(known)
+        self.problem(name, f"{shown(text)} is not a known value", hint=hint)
 
     def integer(self, name: str, *, minimum: int = 1, maximum: int = MAX_INTEGER) -> int | None:
         """A whole number. `4.0` and `1e9` are whole numbers, `true` and `"4"` are not numbers."""

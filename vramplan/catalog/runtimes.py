@@ -13,6 +13,10 @@ from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
 from vramplan.catalog.stacks import CONTEXT, FIGURE, WORKSPACE
 from vramplan.errors import InputError, Problem
+from vramplan.options import table as options
+from vramplan.options.option import Option
+from vramplan.options.read import read as read_option
+from vramplan.options.words import HALVES, pattern_of
 from vramplan.values.job import Assumption
 from vramplan.values.machine import ContextFigure, Runtime
 
@@ -23,24 +27,15 @@ ONLY_KEYS = (
 )
 """What an `only_` field may be about; of `adapter` the kinds, of `family` the families of models."""
 
+ONLY_OF = {"adapter": "adapter.kind", "sharding": "parallel.sharding", "quantized_precision": "precision"}
+"""The keys of a job behind such names, where they are others."""
 
+
+_REQUIRED = ("optimizer_implementation", "loss", "gradients")
 LOSSES = ("causal-lm-fp32", "causal-lm")
 GRADIENTS = ("set-to-none", "persistent")
-IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 EMBEDDING_STATES = ("as-others", "fp32")
 PLAIN = "pytorch"  # the engine of a profile that names none and is called like none: a loop around any model
-PRECISIONS = (
-    *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16"),
-    *("fsdp-bf16", "fsdp-fp16", "fp8"),
-)
-OPTIMIZERS = ("adamw", "adam", "sgd", "adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "muon")
-ATTENTIONS = ("eager", "flash", "efficient", "sdpa")
-SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "distributed-optimizer")
-DTYPES = ("fp32", "bf16", "fp16")
-QUANTIZED_FROM = ("bf16", "fp16")
-AS_GATHERED = "as-gathered"
-REDUCTIONS = (AS_GATHERED, *DTYPES)
-"""What a policy of FSDP sums gradients in: a type, or that of the parameters that it gathers."""
 
 
 def _one_of(words: Sequence[str]) -> Read:
@@ -85,66 +80,62 @@ def _count(fields: Fields, name: str) -> int | None:
     return fields.integer(name)
 
 
-def _probability(fields: Fields, name: str) -> float | None:
-    return fields.number(name, minimum=0, below=1)
-
-
-def _norm(fields: Fields, name: str) -> float | None:
-    return fields.number(name, minimum=0)
-
-
 def _words(fields: Fields, name: str) -> tuple[str, ...] | None:
     texts = fields.texts(name)
     return None if texts is None else tuple(texts)
 
 
-DEFAULTS: dict[str, Read] = {
-    "sequence_length": _count,
-    "micro_batch_size": _count,
-    "global_batch_size": _count,
-    "precision": _one_of(PRECISIONS),
-    "sharded_precision": _one_of(PRECISIONS),
-    "quantized_precision": _one_of(PRECISIONS),
-    "optimizer": _one_of(OPTIMIZERS),
-    "quantized_optimizer": _one_of(OPTIMIZERS),
-    "gradient_dtype": _one_of(DTYPES),
-    "max_gradient_norm": _norm,
-    "attention": _one_of(ATTENTIONS),
-    "head_loss": _text,
-    "adapter_chunk_tokens": _count,
-    "adapter_dropout": _probability,
-    "dropout": _probability,
-    "hold_outputs": _boolean,
-    "compile": _boolean,
+def _only(key: str) -> Read:
+    """Reads the words of a key that a runtime has; `none` stands for doing without."""
+    if key == "family":
+        return _words
+    known = (*options.find(ONLY_OF.get(key, key)).words, "none")
+
+    def read(fields: Fields, name: str) -> tuple[str, ...] | None:
+        texts = _words(fields, name)
+        for text in texts or ():
+            if pattern_of(text, known) not in known:
+                fields.unknown_word(name, text, known)
+        return texts
+
+    return read
+
+
+def _default(option: Option) -> Read:
+    """Reads a default for a key of a job as the key itself is read."""
+
+    def read(fields: Fields, name: str) -> Any:
+        return read_option(option, fields, name, more=option.profile_words)
+
+    return read
+
+
+OF_KEYS: dict[str, Read] = {
+    **{field: _default(option) for field, option in options.profile_fields().items()},
     "bitsandbytes": _release,
-    "checkpoint_reentrant": _boolean,
-    "sharding": _one_of(SHARDINGS),
-    "no_sync": _boolean,
-    "fsdp_version": _count,
-    "reduce_dtype": _one_of(REDUCTIONS),
-    "gradient_as_bucket_view": _boolean,
-    "allocator": _text,
-    "allocator_of_several_nodes": _text,
+}
+"""Fields that have the words and ranges of the key of a job."""
+
+DEFAULTS: dict[str, Read] = {
+    **{field: read for field, read in OF_KEYS.items() if field not in _REQUIRED},
+    "adapter_chunk_tokens": _count,
 }
 """What a job has of a runtime where it says nothing; `job/runtime.py` says how each is taken."""
 
 _READERS: dict[str, Read] = {
     "version": _text,
-    "optimizer_implementation": _one_of(IMPLEMENTATIONS),
+    **OF_KEYS,
     "loss": _one_of(LOSSES),
     "gradients": _one_of(GRADIENTS),
     "embedding_states": _one_of(EMBEDDING_STATES),
     "caching_allocator": _boolean,
     "engine": _engine,
-    "quantized_from": _one_of(QUANTIZED_FROM),
+    "quantized_from": _one_of(HALVES),
     **DEFAULTS,
     "only_one_device": _boolean,
-    **{ONLY + key: _words for key in ONLY_KEYS},
+    **{ONLY + key: _only(key) for key in ONLY_KEYS},
     **stacks.READERS,
 }
-_REQUIRED = ("optimizer_implementation", "loss", "gradients")
-
-
 FIELDS = tuple(_READERS)
 """The fields of a runtime profile."""
 

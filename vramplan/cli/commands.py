@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_group
 from typer.models import CommandInfo
 
@@ -74,13 +74,32 @@ class Commands(TyperGroup):
             formatter.write_dl([(name, entry.short_help) for name, entry in COMMANDS.items()])
 
 
+class Command(TyperCommand):
+    """One command, whose help has its options under their headings."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """As click does, heading by heading: an option says its own in `rich_help_panel`."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
+        for heading, records in panels.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
 def build(name: str) -> Any:
     """The command of a name in the table."""
     entry = COMMANDS[name]
     found = getattr(import_module(entry.module), entry.attribute)
     if callable(found) and not hasattr(found, "registered_commands"):
         info = CommandInfo(
-            name=name, callback=found, short_help=entry.short_help, context_settings={"help_option_names": HELP}
+            name=name,
+            cls=Command,
+            callback=found,
+            short_help=entry.short_help,
+            context_settings={"help_option_names": HELP},
         )
         return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
     group = get_group(found)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vramplan.options.option import TEXTS
+
 FILES, DIRECTORIES = "\tfiles", "\tdirectories"
 
 
@@ -72,7 +74,7 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
     elif _shown(parameter) in ("FILE", "PATH", "PATHS"):
         yield Word(FILES)
     else:
-        yield from _matching(_words(name, (line.options.get("runtime") or [""])[-1]), current)
+        yield from _words(line, parameter, current)
 
 
 def _shown(parameter: Any) -> str:
@@ -80,35 +82,30 @@ def _shown(parameter: Any) -> str:
     return (parameter.metavar or parameter.name or "").strip("[].").upper()
 
 
-def _words(name: str, runtime: str) -> tuple[str, ...]:
-    """The words of the job format that are modelled, by the name of the key; none for a number or a size."""
-    from vramplan.job import vocabulary as words
+def _words(line: Line, parameter: Any, current: str) -> Iterator[Word]:
+    """The words of a key of the job format; none for a number or a size. In a list also after a comma."""
+    from vramplan.options import table, words
 
-    textbook = runtime == words.TEXTBOOK
-    known = {
-        "precision": ("auto", *words.PRECISIONS),
-        "optimizer": words.TEXTBOOK_OPTIMIZERS if textbook else words.OPTIMIZERS,
-        "optimizer_implementation": words.IMPLEMENTATIONS,
-        "activation_checkpointing": words.TEXTBOOK_CHECKPOINTINGS if textbook else words.CHECKPOINTINGS,
-        "attention": words.ATTENTIONS,
-        "loss": () if textbook else words.MODELLED_LOSSES,
-        "runtime": _runtimes() if name == "runtime" else (),
-        "sharding": words.TEXTBOOK_SHARDINGS if textbook else words.SHARDINGS[:1],
-        "activation_model": words.ACTIVATION_MODELS,
-        "adapter": words.ADAPTERS,
-        "quantization": words.QUANTIZATIONS,
-        "frozen": ("embeddings", "layers", "norms", "head"),
-        "cuda_module_loading": words.MODULE_LOADINGS,
-        "adapter_dtype": ("fp32", "fp16", "bf16"),
-        **dict.fromkeys(words.CELLS, words.CELL_WORDS),
-    }.get(name, ())
-    return tuple(word if ":" not in word else word.partition(":")[0] + ":" for word in known)  # the rest is typed
+    option = table.parameters().get(parameter.name)
+    if option is None:
+        return
+    known = option.words or option.examples
+    if (line.options.get("runtime") or [""])[-1] == words.TEXTBOOK and option.textbook is not True:
+        known = option.textbook or ()
+    offered = (word if ":" not in word else word.partition(":")[0] + ":" for word in known)  # the rest is typed
+    yield from _listed(offered, current) if option.kind == TEXTS else _matching(offered, current)
+
+
+def _listed(words: Iterable[str], current: str) -> Iterator[Word]:
+    """Words of a list that is separated by commas: those that it does not have yet."""
+    before, comma, _ = current.rpartition(",")
+    yield from _matching((before + comma + word for word in words if word not in before.split(",")), current)
 
 
 def _runtimes() -> tuple[str, ...]:
     """The shipped runtimes, those of the user's folders, and those of other packages."""
     from vramplan.catalog.runtimes import names_of_runtimes
-    from vramplan.job.vocabulary import RUNTIMES
+    from vramplan.options.words import RUNTIMES
 
     return tuple(dict.fromkeys((*RUNTIMES, *names_of_runtimes())))
 
@@ -140,8 +137,7 @@ def _targets(line: Line, current: str) -> Iterator[Word]:
             model = in_code(model)
             names = known_targets(model, names_of(model), (line.options.get("adapter") or ["lora"])[-1])
             known = tuple(dict.fromkeys((*names, *map(leaf, names))))  # ends of names will do
-    before, comma, _ = current.rpartition(",")
-    yield from _matching((before + comma + word for word in known if word not in before.split(",")), current)
+    yield from _listed(known, current)
 
 
 # Profiles, by their files

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog.fields import Fields
-from vramplan.job import vocabulary as words
 from vramplan.job.behaviour import under
+from vramplan.options import words
 
 if TYPE_CHECKING:
     from vramplan.job.read import RawJob

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vramplan.errors import near_matches
-from vramplan.job.vocabulary import DEVICES_PER_NODE
+from vramplan.options.words import DEVICES_PER_NODE
 from vramplan.values.allocator import DEFAULT, LARGE_SEGMENT_BYTES, MIN_LARGE_BYTES, UNLIMITED, Settings
 
 if TYPE_CHECKING:

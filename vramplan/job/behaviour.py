@@ -145,10 +145,6 @@ class JobBehaviour:
 class SharingBehaviour:
     """What a program that brings its ways to share states to the loops of others makes of the keys of `parallel`."""
 
-    def read(self, parallel: Fields) -> dict[str, Any]:
-        """The keys of these ways that are given."""
-        return {}
-
     def sharded(self, resolver: Resolver, kind: str, devices: int) -> Sharded:
         """What the keys say, with the program's defaults."""
         raise NotImplementedError

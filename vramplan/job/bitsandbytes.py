@@ -44,7 +44,7 @@ def check_bitsandbytes(raw: RawJob, model: ModelShape | None, runtime: Runtime |
 
 def _older(fields: Fields, raw: RawJob, text: str) -> None:
     """What is modelled with newer releases alone."""
-    kind = raw.adapter.text("kind") if raw.adapter is not None else None
+    kind = raw.adapter_kind
     if raw.quantization == "int8" and release(text) < EIGHT_BITS_SINCE:
         hint = f"{written(EIGHT_BITS_SINCE)} or newer"
         fields.refuse(KEY, f"int8 is not modelled as {text} multiplies it, which keeps more", hint=hint)

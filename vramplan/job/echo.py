@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from vramplan.job import vocabulary as words
 from vramplan.job.behaviour import sharing_in, under
+from vramplan.options import table
+from vramplan.options.option import SIZE, TEXTS, Option
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu
 from vramplan.values.model import Experts, ModelShape
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
 from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
+
+LISTED = ("targets", "feedforward_targets", "modules_to_save")
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:
@@ -22,67 +26,21 @@ def job_to_dict(job: AnyJob) -> dict[str, Any]:
     if isinstance(job, TextbookJob):
         return _textbook_to_dict(job)
     return {
-        "name": job.name,
-        "model": model_to_dict(job.model),
-        "gpu": gpu_to_dict(job.gpu),
-        "sequence_length": job.sequence_length or None,
-        "target_length": job.target_length,
-        "image_size": job.image_size,
-        "micro_batch_size": job.micro_batch_size,
-        "global_batch_size": job.global_batch_size or None,
-        "gradient_accumulation_steps": job.gradient_accumulation_steps,
-        "precision": job.precision,
-        "weight_dtype": job.precision.rpartition("-")[2] if job.half_weights else None,
-        "gradient_dtype": "fp32" if job.fp32_gradients else under(job.runtime).said_gradient_dtype(job),
-        "optimizer_state_dtype": "fp32" if job.fp32_states else None,
-        "optimizer": job.optimizer,
-        "optimizer_implementation": job.optimizer_implementation,
-        "optimizer_in_backward": job.optimizer_in_backward,
-        "max_gradient_norm": job.max_gradient_norm,
-        "grad_scaler": job.grad_scaler,
-        "ema": job.ema,
-        "activation_checkpointing": job.activation_checkpointing,
-        "every_second_matmul": _every_second(job),
-        "attention": job.attention if job.model.attention_heads else None,
-        "expert_imbalance": job.expert_imbalance,
-        "expert_capacity_factor": job.expert_capacity_factor,
-        "expert_pad_to_capacity": job.expert_pad_to_capacity,
-        "checkpoint_reentrant": job.checkpoint_reentrant,
-        "loss": job.loss,
-        "label_smoothing": job.label_smoothing,
-        "dpo_reference": job.dpo_reference,
-        "padding": job.padding,
-        "packing": job.packing,
-        "compile": job.compile,
-        "dropout": job.dropout,
-        "hold_outputs": job.hold_outputs,
-        "adapter": None if job.adapter is None else adapter_to_dict(job.adapter),
-        "quantization": job.quantization,
-        "bitsandbytes": job.bitsandbytes,
-        "frozen": list(job.frozen),
-        "eval_batch_size": job.eval_batch_size,
-        "generation_batch_size": job.generation_batch_size,
-        "generation_length": job.generation_length,
-        "offload": [*job.offload, *(["activations"] if job.offload_activations else [])],
-        "parallel": {
-            "data": job.data_parallel_size,
-            **split_to_dict(job.split),
-            **sharding_to_dict(job.sharding),
-            **_zero_to_dict(job.sharding, job.offload),
-            "devices_per_node": job.devices_per_node,
-        },
-        "runtime": job.runtime.name,
-        "host_memory": None if job.host_memory_bytes is None else f"{job.host_memory_bytes} B",
-        "gpu_free": None if job.gpu_free_bytes is None else f"{job.gpu_free_bytes} B",
-        "pytorch_version": job.pytorch_version,
-        "cuda_module_loading": job.cuda_module_loading,
-        "allocator": _allocator(job),
-        "reserve": f"{job.reserve_bytes} B",
-        "expect": job.expect,
-        "max_utilization": job.max_utilization,
-        "base_batch_size": job.base_batch_size,
-        "base_learning_rate": job.base_learning_rate,
+        option.name: OWN[option.name](job) if option.name in OWN else _plain(option, job)
+        for option in table.inside().values()
+        if option.only is None and option.name not in OF_THE_PRECISION
     }
+
+
+OF_THE_PRECISION = ("master_dtype", "compute_dtype")  # the name of the resolved precision says them
+
+
+def _plain(option: Option, job: AnyJob) -> Any:
+    """The value as the job has it; bytes with their unit, so that they can be read back."""
+    value = getattr(job, option.attribute)
+    if option.kind == TEXTS:
+        return list(value)
+    return f"{value} B" if option.kind == SIZE and value is not None else value
 
 
 def _allocator(job: Job) -> str:
@@ -98,6 +56,36 @@ def _every_second(job: Job) -> bool | None:
     if job.every_second_matmul and job.activation_checkpointing is None:
         return None
     return job.every_second_matmul and job.activation_checkpointing == "selective-op"
+
+
+def _parallel(job: Job) -> dict[str, Any]:
+    values = {
+        "data": job.data_parallel_size,
+        **split_to_dict(job.split),
+        **sharding_to_dict(job.sharding),
+        **_zero_to_dict(job.sharding, job.offload),
+        "devices_per_node": job.devices_per_node,
+    }
+    return {name: values.get(name) for name in table.inside("parallel")}
+
+
+OWN: dict[str, Callable[[Job], Any]] = {
+    "model": lambda job: model_to_dict(job.model),
+    "gpu": lambda job: gpu_to_dict(job.gpu),
+    "sequence_length": lambda job: job.sequence_length or None,
+    "global_batch_size": lambda job: job.global_batch_size or None,
+    "weight_dtype": lambda job: job.precision.rpartition("-")[2] if job.half_weights else None,
+    "gradient_dtype": lambda job: "fp32" if job.fp32_gradients else under(job.runtime).said_gradient_dtype(job),
+    "optimizer_state_dtype": lambda job: "fp32" if job.fp32_states else None,
+    "every_second_matmul": lambda job: _every_second(job),
+    "attention": lambda job: job.attention if job.model.attention_heads else None,
+    "adapter": lambda job: None if job.adapter is None else adapter_to_dict(job.adapter),
+    "offload": lambda job: [*job.offload, *(["activations"] if job.offload_activations else [])],
+    "parallel": _parallel,
+    "runtime": lambda job: job.runtime.name,
+    "allocator": lambda job: _allocator(job),
+}
+"""Keys that the resolved job has in another form."""
 
 
 def split_to_dict(split: Split | None) -> dict[str, Any]:
@@ -117,21 +105,19 @@ def split_to_dict(split: Split | None) -> dict[str, Any]:
 
 
 def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
-    """The keys of `parallel` that say how states are shared."""
-    keys = ("sharding", "shards", "no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype")
+    """The keys of `parallel` that say how states are shared, those that mean something."""
     if sharding is None:
-        return dict.fromkeys(keys, None) | {"sharding": "none"}
+        return {"sharding": "none"}
     if sharding.kind == DDP:
-        return dict.fromkeys(keys, None) | {"sharding": DDP, "gradient_as_bucket_view": sharding.bucket_views}
+        return {"sharding": DDP, "gradient_as_bucket_view": sharding.bucket_views}
     if sharding.kind not in (FSDP, FSDP_GRAD_OP):
         no_sync = None if sharding.zero is not None else sharding.no_sync
-        return dict.fromkeys(keys, None) | {"sharding": sharding.kind, "shards": sharding.shards, "no_sync": no_sync}
+        return {"sharding": sharding.kind, "shards": sharding.shards, "no_sync": no_sync}
     hybrid = sharding.kind == FSDP and sharding.replicas > 1
     return {
         "sharding": f"hsdp:{sharding.shards}" if hybrid else sharding.kind,
         "shards": sharding.shards,
         "no_sync": sharding.no_sync,
-        "gradient_as_bucket_view": None,
         "fsdp_version": sharding.version,
         "reduce_dtype": sharding.reduce_dtype,
     }
@@ -139,39 +125,30 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
 
 def _zero_to_dict(sharding: Sharded | None, offload: tuple[str, ...]) -> dict[str, Any]:
     if sharding is None or sharding.zero is None:
-        return dict.fromkeys(words.ZERO_KEYS)
+        return {}
     return sharing_in(sharding.kind).to_dict(sharding, offload)
 
 
 def _textbook_to_dict(job: TextbookJob) -> dict[str, Any]:
     """The keys that the equations look at; the others have no meaning in such a job and are refused in it."""
     cells = job.cells
-    return {
-        "name": job.name,
+    own = {
         "model": _textbook_model_to_dict(job.model),
         "gpu": gpu_to_dict(job.gpu),
-        "sequence_length": job.sequence_length,
-        "micro_batch_size": job.micro_batch_size,
         "global_batch_size": job.global_batch_size or None,
-        "gradient_accumulation_steps": job.gradient_accumulation_steps,
-        "precision": job.precision,
         "weight_dtype": cells.weights,
         "gradient_dtype": cells.gradients,
         "master_dtype": cells.master,
         "optimizer_state_dtype": cells.optimizer,
         "compute_dtype": cells.compute,
-        "optimizer": job.optimizer,
-        "activation_checkpointing": job.activation_checkpointing,
-        "activation_model": job.activation_model,
-        "activation_bytes": None if job.activation_bytes is None else f"{job.activation_bytes} B",
-        "checkpoint_factor": job.checkpoint_factor,
         "trainable_parameters": job.model.trainable_parameters,
         "parallel": {"data": job.data_parallel_size, "sharding": job.sharding, "shards": job.shards},
         "runtime": job.runtime.name,
-        "expect": job.expect,
-        "max_utilization": job.max_utilization,
-        "base_batch_size": job.base_batch_size,
-        "base_learning_rate": job.base_learning_rate,
+    }
+    return {
+        option.name: own[option.name] if option.name in own else _plain(option, job)
+        for option in table.inside().values()
+        if option.textbook
     }
 
 
@@ -190,12 +167,9 @@ def _textbook_model_to_dict(model: TextbookModel) -> dict[str, Any]:
 
 def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
     """An adapter with every key that its kind has."""
-    kept: dict[str, Any] = {"kind": adapter.kind, "targets": list(adapter.targets)}
-    if adapter.kind == "ia3":
-        kept["feedforward_targets"] = list(adapter.feedforward_targets)
-    else:
-        kept |= {"rank": adapter.rank, "alpha": adapter.alpha, "dropout": adapter.dropout}
-    return {**kept, "modules_to_save": list(adapter.modules_to_save), "dtype": adapter.dtype}
+    values = {**adapter._asdict(), **{key: list(getattr(adapter, key)) for key in LISTED}}
+    without = ("rank", "alpha", "dropout") if adapter.kind == "ia3" else ("feedforward_targets",)
+    return {name: values[name] for name in table.inside("adapter") if name not in without}
 
 
 def model_to_dict(model: ModelShape) -> dict[str, Any]:

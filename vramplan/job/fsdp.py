@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.catalog.runtimes import AS_GATHERED
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_HALVES
+from vramplan.options.words import AS_GATHERED
 from vramplan.replay.sharding.traced import OF_BITSANDBYTES
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
 
@@ -15,20 +15,9 @@ if TYPE_CHECKING:
     from vramplan.job.read import RawJob
     from vramplan.job.resolver import Resolver
 
-VERSIONS = (1, 2)
-REDUCE_DTYPES = ("fp32", "bf16", "fp16")
 KINDS = (FSDP, FSDP_GRAD_OP, "hsdp")
 KEYS = ("fsdp_version", "reduce_dtype")
 """Keys of `parallel` that belong to FSDP alone."""
-
-
-def read_fsdp(raw: RawJob, parallel: Fields) -> None:
-    """Read the keys of FSDP."""
-    raw.fsdp_version = parallel.integer("fsdp_version")
-    if raw.fsdp_version is not None and raw.fsdp_version not in VERSIONS:
-        hint = "1: FullyShardedDataParallel, 2: fully_shard"
-        parallel.problem("fsdp_version", f"{raw.fsdp_version} is no version of FSDP", hint=hint)
-    raw.reduce_dtype = parallel.word("reduce_dtype", REDUCE_DTYPES)
 
 
 def is_fsdp(kind: str | None) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from vramplan.catalog import gpus, locate, models, runtimes
 from vramplan.catalog.fields import Fields, shown
 from vramplan.errors import InputError
-from vramplan.job import vocabulary as words
+from vramplan.options import words
 from vramplan.units import parse_bandwidth_bytes_per_s
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu, Runtime

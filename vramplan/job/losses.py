@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.catalog import shapes
-from vramplan.job import vocabulary as words
 from vramplan.job.behaviour import under
+from vramplan.options import words
 from vramplan.replay.models import evaluates, generates, head_losses, no_head_losses, smooths, splits_of, takes_padding
 from vramplan.replay.techniques.losses import fused_on
 
@@ -51,7 +51,7 @@ def loss_of(
         resolver.fields.refuse("loss", message, hint="use standard")
     else:
         hint = "--runtime megatron" if loss == "vocab-parallel" else None
-        modelled = ", ".join(one for one in words.MODELLED_LOSSES if one != loss)
+        modelled = ", ".join(one for one in words.LOSSES if one != loss)
         resolver.fields.refuse("loss", f"{loss} is not modelled (modelled: {modelled})", hint=hint)
     return "standard"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.job import vocabulary as words
+from vramplan.options import words
 
 FLAT = "programs that step a master copy with any optimizer (DeepSpeed) make one flat tensor of the whole model"
 

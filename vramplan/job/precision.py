@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job import vocabulary as words
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_PRECISION, Cells, compose
+from vramplan.options import words
 from vramplan.values.machine import Gpu
 from vramplan.values.parallel import ZERO_STAGES
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramplan.engines import engine_of, with_code_of
-from vramplan.job import vocabulary as words
 from vramplan.job.attention import attention_of, within_window
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaler
@@ -15,6 +14,7 @@ from vramplan.job.read import RawJob
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
+from vramplan.options import words
 from vramplan.replay.models import ladder_of, no_checkpointing, no_code_for
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu, Runtime

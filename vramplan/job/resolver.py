@@ -7,9 +7,9 @@ from typing import Any
 from vramplan.catalog import models, shapes
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
-from vramplan.job import vocabulary as words
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
+from vramplan.options import words
 from vramplan.units import format_gib
 from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption
 from vramplan.values.machine import Gpu, Runtime
@@ -49,12 +49,9 @@ class Resolver:
                 runtime, why = SPLITTING_RUNTIME, f"{runtime} keeps a replica on one device"
             self.assume("runtime", runtime, why)
         if runtime not in words.RUNTIMES and runtime not in self.catalog.other_runtimes():
-            reason = words.UNMODELLED_RUNTIMES.get(runtime)
-            hint = nearest(runtime, words.KNOWN_RUNTIMES) if reason is None else None
-            because = "" if reason is None else f": {reason}"
-            modelled = ", ".join((*words.RUNTIMES, *self.catalog.other_runtimes()))
-            message = f"{_word(runtime)} is not modelled{because} (modelled: {modelled})"
-            self.fields.refuse("runtime", message, hint=hint)
+            modelled = (*words.RUNTIMES, *self.catalog.other_runtimes())
+            message = f"{shown(runtime)} is not modelled (modelled: {', '.join(modelled)})"
+            self.fields.refuse("runtime", message, hint=nearest(runtime, modelled))
             return None
         try:
             found, told = self.catalog.runtime(runtime)
@@ -188,7 +185,3 @@ class Resolver:
                 inside.refuse(problem.key, problem.message, hint=problem.hint)
             else:
                 self.fields.refuse(key, problem.message, hint=problem.hint)
-
-
-def _word(text: str) -> str:
-    return text if text in words.KNOWN_RUNTIMES else shown(text)

@@ -9,28 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramplan.job.fsdp import is_fsdp
-from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
+from vramplan.options import table, words
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.machine import Gpu, Runtime
     from vramplan.values.model import ModelShape
 
-SHARING = (FSDP, FSDP_GRAD_OP)
-PLAIN = {"attention": "sdpa", "hold_outputs": False, "checkpoint_reentrant": False, "compile": False}
-"""Keys that are taken whatever else the job says, and what they are anyway: that needs no saying."""
+OWN = (
+    *("precision", "gradient_dtype", "optimizer", "loss", "bitsandbytes", "allocator", "adapter.dropout"),
+    *("parallel.sharding", "parallel.reduce_dtype"),
+)
+"""Keys whose default depends on more than whether the job says something."""
 
-GLOBAL = ("global_batch_size",)  # follows from the steps, where they are given
-SIZES = ("sequence_length", "micro_batch_size", *GLOBAL)
-"""Keys that a script sets and a job may change."""
-
-NULLABLE = ("dropout", "max_gradient_norm")
-"""The same, where null in a job means something: it is what stands there, and nothing is taken."""
-
-PARALLEL: dict[str, tuple[str, ...]] = {"no_sync": SHARING, "fsdp_version": SHARING, "gradient_as_bucket_view": (DDP,)}
-"""Keys of `parallel`, and the ways to share the states that they belong to."""
-
-
+GLOBAL = "global_batch_size"  # follows from the steps, where they are given
 FOUR_BITS = ("nf4", "nf4-double")
 
 
@@ -39,26 +31,30 @@ def take_defaults(resolver: Resolver, runtime: Runtime, model: ModelShape | None
     _take_parallel(resolver, runtime)
     _take_precision(resolver, runtime, gpu)
     _take_optimizer(resolver, runtime)
-    raw, fields = resolver.raw, resolver.raw.fields
-    for key in SIZES:
-        if (
-            getattr(raw, key) is None
-            and key in runtime.defaults
-            and not (key in GLOBAL and raw.gradient_accumulation_steps)
-        ):
-            _take(resolver, runtime, key, runtime.defaults[key])
-    for key, anyway in PLAIN.items():
-        if getattr(raw, key) is None and runtime.defaults.get(key, anyway) != anyway:
-            _take(resolver, runtime, key, runtime.defaults[key])
-    for key in NULLABLE:
-        if not fields.present(key) and getattr(raw, key) is None and key in runtime.defaults:
-            _take(resolver, runtime, key, float(runtime.defaults[key]))
+    raw = resolver.raw
+    _take_plain(resolver, runtime, "")
     _take_loss(resolver, runtime, model)
     if raw.quantization in FOUR_BITS and raw.bitsandbytes is None and "bitsandbytes" in runtime.defaults:
         _take(resolver, runtime, "bitsandbytes", runtime.defaults["bitsandbytes"])
     if raw.adapter is not None and not raw.adapter.present("dropout") and "adapter_dropout" in runtime.defaults:
         raw.adapter_dropout = float(runtime.defaults["adapter_dropout"])
         resolver.assume("adapter.dropout", raw.adapter_dropout, _why(runtime, "adapter_dropout"))
+
+
+def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
+    """Take the defaults of a mapping's keys that are left out; in silence what the key has anyway."""
+    raw = resolver.raw
+    fields = raw.fields.fields(group) if group else raw.fields
+    for option in sorted(table.inside(group).values(), key=lambda one: one.nullable):
+        value = runtime.defaults.get(option.name)
+        if value is None or value == option.default or option.key in OWN or getattr(raw, option.attribute) is not None:
+            continue
+        chosen = option.nullable and fields is not None and fields.present(option.name)
+        follows = option.key == GLOBAL and raw.gradient_accumulation_steps
+        elsewhere = option.sharding and words.pattern_word(raw.sharding or "none") not in option.sharding
+        if not (chosen or follows or elsewhere):
+            setattr(raw, option.attribute, value)
+            resolver.assume(option.key, value, _why(runtime, option.name))
 
 
 def _take(resolver: Resolver, runtime: Runtime, key: str, value: Any, field: str | None = None) -> None:
@@ -76,11 +72,7 @@ def _take_parallel(resolver: Resolver, runtime: Runtime) -> None:
     if raw.data_parallel_size > 1 and raw.sharding is None and "sharding" in defaults:
         raw.sharding = defaults["sharding"]
         resolver.assume("parallel.sharding", raw.sharding, _why(runtime, "sharding"))
-    for key, kinds in PARALLEL.items():
-        shares = is_fsdp(raw.sharding) if kinds == SHARING else raw.sharding in kinds
-        if shares and getattr(raw, key) is None and key in defaults:
-            setattr(raw, key, defaults[key])
-            resolver.assume(f"parallel.{key}", defaults[key], _why(runtime, key))
+    _take_plain(resolver, runtime, "parallel")
 
 
 def _take_precision(resolver: Resolver, runtime: Runtime, gpu: Gpu | None) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job import vocabulary as words
 from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
+from vramplan.options import words
 from vramplan.replay.sharding.traced import SHARDED_BITS, steps_shards, untraced_with_shards
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO_STAGES, Sharded
@@ -57,7 +57,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         message = f"{kind} is not modelled under {'the runtime' if resolver.runtime is None else resolver.runtime.name}"
         fields.refuse("sharding", message, hint="--runtime megatron")
         return None
-    if kind is not None and words.pattern_word(kind) not in words.MODELLED_SHARDINGS:
+    if kind is not None and words.pattern_word(kind) not in words.SHARDINGS:
         return None  # which was refused
     assert kind is not None
     if devices < 2 and kind not in ZERO_STAGES:

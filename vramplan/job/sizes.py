@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job import vocabulary as words
+from vramplan.options import words
 from vramplan.replay.models import bounds_positions
 from vramplan.values.model import ModelShape
 

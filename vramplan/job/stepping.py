@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job import vocabulary as words
 from vramplan.job.behaviour import under
+from vramplan.options import words
 
 if TYPE_CHECKING:
     from vramplan.job.cells import Cells

@@ -7,14 +7,13 @@ is refused, so that nothing that was asked for is ignored.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.catalog import document, gpus
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.counting import parameters_of
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink
-from vramplan.job import vocabulary as words
 from vramplan.job.cells import own_cells
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import precision_of
@@ -22,6 +21,7 @@ from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
+from vramplan.options import table, words
 from vramplan.textbook.activations import NEEDS
 from vramplan.units import format_gib
 from vramplan.values.job import Job
@@ -33,45 +33,6 @@ _POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
 
 # Sizes that the equations of a plain stack of blocks have no place for.
 _OTHER_SHAPES = ("decoder_layers", "experts", "depths", "widths", "image_size", "patch_size")
-
-
-class _Meaningless(NamedTuple):
-    """A key that no equation looks at, and the values that say nothing."""
-
-    key: str
-    empty: tuple[Any, ...]
-
-
-_MEANINGLESS = (
-    _Meaningless("image_size", ()),
-    _Meaningless("attention", ("sdpa",)),
-    _Meaningless("optimizer_implementation", ()),
-    _Meaningless("optimizer_in_backward", (False,)),
-    _Meaningless("max_gradient_norm", ()),
-    _Meaningless("grad_scaler", (False,)),
-    _Meaningless("ema", (False,)),
-    _Meaningless("every_second_matmul", (False,)),
-    _Meaningless("target_length", ()),
-    _Meaningless("expert_imbalance", ()),
-    _Meaningless("expert_capacity_factor", ()),
-    _Meaningless("expert_pad_to_capacity", (False,)),
-    _Meaningless("checkpoint_reentrant", (False,)),
-    _Meaningless("loss", ("standard",)),
-    _Meaningless("label_smoothing", (0, 0.0)),
-    _Meaningless("dpo_reference", ()),
-    _Meaningless("padding", ("none",)),
-    _Meaningless("packing", (False,)),
-    _Meaningless("eval_batch_size", ()),
-    _Meaningless("generation_batch_size", ()),
-    _Meaningless("generation_length", ()),
-    _Meaningless("compile", (False,)),
-    _Meaningless("dropout", ()),
-    _Meaningless("hold_outputs", (False,)),
-    _Meaningless("frozen", ((),)),
-    _Meaningless("adapter", ()),
-    _Meaningless("quantization", ()),
-    _Meaningless("bitsandbytes", ()),
-)
 
 
 def parameter_count(text: str) -> int | None:
@@ -209,8 +170,6 @@ class _TextbookResolver(Resolver):
 
     def _nominal_gpu(self) -> Gpu | None:
         """The GPU with the capacity that its name promises, as texts count; no reserve is held back from it."""
-        if self.raw.reserve_bytes:
-            self.fields.refuse("reserve", "the textbook holds nothing back", hint="leave it out")
         gpu = self.find_gpu()
         if gpu is None:
             return None
@@ -256,21 +215,18 @@ class _TextbookResolver(Resolver):
         return optimizer
 
     def _meaningless(self) -> None:
-        for key, empty in _MEANINGLESS:
-            value = getattr(self.raw, key)
-            if value is not None and value not in empty:
-                self.fields.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
-        if self.raw.offload_activations or self.raw.offload:
-            self.fields.refuse("offload", "no equation of the textbook looks at it", hint="leave it out")
-        for key in ("host_memory", "allocator", "gpu_free", "pytorch_version", "cuda_module_loading"):
-            if self.fields.given(key):
-                self.fields.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
-        if self.raw.split is not None:
-            parallel = self.fields.fields("parallel") or self.fields
-            for key in ("tensor", "pipeline", "context", "expert", "sequence_parallel"):
-                value = getattr(self.raw.split, key)
-                if value is True or value > 1:
-                    parallel.refuse(key, "no equation of the textbook looks at it", hint="leave it out")
+        """Refuse what no equation looks at, unless it says what is so anyway."""
+        parallel = self.fields.fields("parallel") or self.fields
+        for option in table.TABLE:
+            at = {"": self.fields, "parallel": parallel}.get(option.group)
+            if option.textbook or at is None or not at.given(option.name):
+                continue
+            if option.default is None or self.raw.given[option.key] != option.default:
+                at.refuse(option.name, "no equation of the textbook looks at it", hint="leave it out")
+        sharding = self.raw.sharding
+        if sharding is not None and sharding not in words.TEXTBOOK_SHARDINGS:
+            known = ", ".join(words.TEXTBOOK_SHARDINGS)
+            parallel.refuse("sharding", f"{sharding} is not among the textbook's (modelled: {known})")
 
     def _strategy(self, model: TextbookModel | None) -> str | None:
         """The checkpointing that is pinned; a factor of the text's own stands for "every so many layers"."""
@@ -340,7 +296,9 @@ class _TextbookResolver(Resolver):
         kept = {
             key: self.fields.value(key)
             for key in self.fields.names
-            if key not in (*words.TEXTBOOK_KEYS, *words.CELLS, *words.CASE_KEYS, "runtime", "parallel")
+            if key in table.inside()
+            and table.find(key).only is None
+            and key not in (*words.CELLS, "runtime", "parallel")
             and self.fields.given(key)
         }
         kept |= {"precision": job.precision, "parallel": {"data": job.data_parallel_size, "sharding": "none"}}

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
-from vramplan.job import vocabulary as words
 from vramplan.job.adapter_targets import check_saved, check_targets, fused_targets, is_known, known_targets
 from vramplan.job.losses import DPO
 from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, quantizable, told_of
 from vramplan.job.read import RawJob
+from vramplan.options import words
 from vramplan.replay.models import may_miss_adapter
 from vramplan.replay.models.modules import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
@@ -21,7 +21,6 @@ from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_rea
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
 
-LARGEST_RANK = 2**20
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
 
 Q_AND_V = ("q_proj", "v_proj")
@@ -96,8 +95,8 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
     if any(word not in LORA_PARTS for word in raw.frozen):
         hint = f"leave frozen out; of lora itself {' or '.join(LORA_PARTS)} may be frozen"
         fields.refuse("frozen", "an adapter freezes the whole model", hint=hint)
-    elif raw.frozen and (raw.adapter.text("kind") or "lora") != "lora":
-        message = f"{', '.join(raw.frozen)} of {raw.adapter.text('kind')} is not modelled"
+    elif raw.frozen and (raw.adapter_kind or "lora") != "lora":
+        message = f"{', '.join(raw.frozen)} of {raw.adapter_kind} is not modelled"
         fields.refuse("frozen", message, hint="leave it out, or kind lora")
     elif len(set(raw.frozen)) == len(LORA_PARTS):
         fields.refuse("frozen", "nothing is left to train", hint="leave one of the two out")
@@ -255,26 +254,24 @@ class _Adapter:
             if fields.given(key):
                 fields.refuse(key, f"has no meaning for {self.kind}", hint="leave it out")
         rank = 0 if ia3 else self.rank()
-        alpha = None if ia3 else fields.number("alpha", minimum=0)
-        dropout = None if ia3 else fields.number("dropout", minimum=0, below=1)
-        if dropout is None and not ia3 and not fields.present("dropout"):
-            dropout = self.raw.adapter_dropout
+        alpha = None if ia3 else self.raw.adapter_alpha
+        dropout = None if ia3 else self.raw.adapter_dropout
         if dropout:
-            dropout = beside.dropout_of(self.raw, fields, self.kind, float(dropout), self.model, self.told)
+            dropout = beside.dropout_of(self.raw, fields, self.kind, dropout, self.model, self.told)
         return Adapter(
             kind=self.kind,
             rank=rank,
             targets=targets,
             feedforward_targets=feedforward,
             modules_to_save=self.modules_to_save(),
-            alpha=None if alpha is None else float(alpha),
-            dropout=float(dropout or 0),
+            alpha=alpha,
+            dropout=dropout or 0.0,
             dtype=self.dtype(),
         )
 
     def rank(self) -> int:
         """The rank; PEFT's default where it is left out."""
-        rank = self.fields.integer("rank", maximum=LARGEST_RANK)
+        rank = self.raw.adapter_rank
         if rank is None:
             self.told.append(Assumption("adapter.rank", DEFAULT_RANK, "PEFT's default"))
         return rank or DEFAULT_RANK
@@ -282,8 +279,7 @@ class _Adapter:
     def targets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The targets, and for ia3 those of them that are feedforward."""
         fields, model_type = self.fields, self.model.transformers_model_type
-        given = fields.texts("targets") if fields.given("targets") else None
-        feedforward = fields.texts("feedforward_targets") if fields.given("feedforward_targets") else None
+        given, feedforward = self.raw.adapter_targets, self.raw.adapter_feedforward_targets
         if given is None:
             known = IA3_TARGETS.get(model_type) if self.kind == "ia3" else (LORA_TARGETS.get(model_type, ()), ())
             whose = f"PEFT's own for {model_type}"
@@ -318,7 +314,7 @@ class _Adapter:
     def modules_to_save(self) -> tuple[str, ...]:
         """The modules to save; the head of a classification is always one."""
         fields, model = self.fields, self.model
-        given = fields.texts("modules_to_save") if fields.given("modules_to_save") else None
+        given = self.raw.adapter_modules_to_save
         for word in given or ():
             check_saved(fields, self.names, word)
             named = [path for path in self.names.paths if is_saved_as(".".join(path), word)]
@@ -355,7 +351,7 @@ class _Adapter:
         if precision.startswith("amp-") and self.raw.cells.get("weight_dtype") == precision.rpartition("-")[2]:
             own = precision.rpartition("-")[2]  # autocast over a model in 16 bits
         known = (own,) if mixed or own == "fp32" else ("fp32", own)
-        given = fields.word("dtype", words.CELL_WORDS)
+        given = self.raw.adapter_dtype
         if self.raw.loss == DPO and self.raw.quantization is not None:
             if given is None:
                 return beside.dtype_of_trl(fields, precision, self.told)

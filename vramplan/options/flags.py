@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Where an option is not the key with dashes: the short form that a person types every day.
-_OPTIONS = {
-    "micro_batch_size": "--micro-batch",
-    "sequence_length": "--seq",
-    "activation_checkpointing": "--checkpointing",
-    "global_batch_size": "--global-batch",
-}
-_PARALLEL = {"data": "--gpus"}
-_ADAPTER = {"kind": "--adapter", "dropout": "--adapter-dropout", "dtype": "--adapter-dtype"}
+from vramplan.options import table
+
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_+=:,./-")
 
 
@@ -22,13 +15,12 @@ def arguments_of(change: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for key, value in change.items():
         if key in ("parallel", "adapter") and isinstance(value, Mapping):
-            names = _PARALLEL if key == "parallel" else _ADAPTER
             for inner, part in value.items():
-                words += _option(names.get(inner) or _dashed(inner), part)
+                words += _option(f"{key}.{inner}", part)
         elif key in ("model", "gpu") and isinstance(value, Mapping):
-            words += _option(_dashed(key), value.get("name"))
+            words += _option(key, value.get("name"))
         else:
-            words += _option(_OPTIONS.get(key) or _dashed(key), value)
+            words += _option(key, value)
     return words
 
 
@@ -44,17 +36,14 @@ def quoted(word: str) -> str:
     return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
-def _dashed(key: str) -> str:
-    return "--" + key.replace("_", "-")
-
-
-def _option(option: str, value: Any) -> list[str]:
+def _option(key: str, value: Any) -> list[str]:
+    row = table.find(key)
     if value is True:
-        return [option]
+        return [row.option]
     if value is False:
-        return ["--" + option[5:] if option.startswith("--no-") else "--no-" + option[2:]]
+        return [row.negation]
     if value is None:
-        return [option, "null"]
+        return [row.option, "null"]
     if isinstance(value, (list, tuple)):
-        return [option, ",".join(str(item) for item in value)]
-    return [option, str(value)]
+        return [row.option, ",".join(str(item) for item in value)]
+    return [row.option, str(value)]

@@ -56,7 +56,7 @@ class Job(NamedTuple):
     global_batch_given: bool  # False: the default of 512, which may move to the nearest reachable one
     gradient_accumulation_steps: int | None
     precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16 | fp8
-    optimizer: str  # a word of vramplan/job/vocabulary.py, OPTIMIZERS
+    optimizer: str  # a word of vramplan/options/words.py, OPTIMIZERS
     optimizer_implementation: str  # foreach | fused | for-loop
     # none | full | sqrt | every:K | layers:[[0,6],[7,13]] | optimal | selective | selective-op | selective-layer:K
     activation_checkpointing: str | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog.fields import Fields
-from vramplan.job import vocabulary as words
+from vramplan.options import words
 from vramplan.values.job import Job
 from vramplan.values.parallel import ParameterDrive, Zero
 
@@ -22,19 +22,6 @@ PARAMETERS_DEVICE, *PARAMETER_SIZES = words.PARAMETER_DRIVE_KEYS
 PARAMETER_DEFAULTS = dict(zip(PARAMETER_SIZES, (5, 100_000_000, 1_000_000_000), strict=True))
 """Buffers, and elements. Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/offload_config.py,
 DeepSpeedZeroOffloadParamConfig."""
-
-
-def read_drives(parallel: Fields, most: int) -> dict[str, Any]:
-    """The keys that are given; sizes are at most `most` elements."""
-    count, size, kept = PARAMETER_SIZES
-    return {
-        DEVICE: parallel.word(DEVICE, words.OFFLOAD_DEVICES),
-        BUFFERS: parallel.integer(BUFFERS, minimum=STATES_IN_BUFFERS, maximum=1024),
-        PARAMETERS_DEVICE: parallel.word(PARAMETERS_DEVICE, words.OFFLOAD_DEVICES),
-        count: parallel.integer(count, minimum=1, maximum=65536),
-        size: parallel.integer(size, minimum=1, maximum=most),
-        kept: parallel.integer(kept, minimum=0, maximum=most),
-    }
 
 
 def drive_buffers(resolver: Resolver, fields: Fields, given: dict[str, Any], kind: str) -> int | None:

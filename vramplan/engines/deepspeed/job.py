@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from vramplan.catalog.fields import Fields
-from vramplan.engines.deepspeed.drives import (
-    check_parameter_drive,
-    drive_buffers,
-    drives_to_dict,
-    parameter_drive,
-    read_drives,
-)
-from vramplan.job import vocabulary as words
+from vramplan.engines.deepspeed.drives import check_parameter_drive, drive_buffers, drives_to_dict, parameter_drive
 from vramplan.job.behaviour import JobBehaviour, SharingBehaviour, under
 from vramplan.values.parallel import ZERO_STAGES, Sharded, Zero
 
 if TYPE_CHECKING:
+    from vramplan.catalog.fields import Fields
     from vramplan.job.resolver import Resolver
     from vramplan.values.job import Job
 
-MAX_ELEMENTS = 2**50
 
 DEFAULTS: dict[str, int] = {
     "reduce_bucket_size": 500_000_000,
@@ -44,16 +36,6 @@ Source: transformers 5.23.0, src/transformers/integrations/deepspeed.py, HfTrain
 
 STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
 ONLY_STAGE_3 = (*STAGE_3, "sub_group_size")
-
-
-def read_zero(parallel: Fields) -> dict[str, Any]:
-    """The switches that are given."""
-    sizes = {key: parallel.integer(key, minimum=0, maximum=MAX_ELEMENTS) for key in words.ZERO_SIZES}
-    switches = {key: parallel.boolean(key) for key in words.ZERO_SWITCHES}
-    drives = read_drives(parallel, MAX_ELEMENTS)
-    if sizes["reduce_bucket_size"] == 0:
-        parallel.problem("reduce_bucket_size", "a bucket of 0 elements holds no gradient")
-    return {key: value for key, value in {**sizes, **switches, **drives}.items() if value is not None}
 
 
 def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
@@ -103,12 +85,10 @@ def _size(resolver: Resolver, key: str, given: dict[str, Any], kind: str) -> int
 
 
 def zero_to_dict(sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:
-    """The switches as keys of `parallel`: null where they mean nothing."""
+    """The switches that mean something, as keys of `parallel`."""
     zero = sharding.zero
     assert zero is not None
-    found: dict[str, Any] = dict.fromkeys(words.ZERO_KEYS)
-    found["reduce_bucket_size"] = zero.reduce_bucket_size
-    found["overlap_comm"] = zero.overlap_comm
+    found: dict[str, Any] = {"reduce_bucket_size": zero.reduce_bucket_size, "overlap_comm": zero.overlap_comm}
     if sharding.kind == "zero3":
         found |= {key: getattr(zero, key.removeprefix("stage3_")) for key in ONLY_STAGE_3}
         found |= drives_to_dict(zero, offload)
@@ -139,10 +119,6 @@ class DeepSpeedJob(JobBehaviour):
 
 class ZeroSharing(SharingBehaviour):
     """The stages of ZeRO under any loop that DeepSpeed is put around."""
-
-    def read(self, parallel: Fields) -> dict[str, Any]:
-        """The switches that are given."""
-        return read_zero(parallel)
 
     def sharded(self, resolver: Resolver, kind: str, devices: int) -> Sharded:
         """What the switches say, with DeepSpeed's defaults, or those of the Trainer's `auto`."""

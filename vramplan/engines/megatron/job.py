@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from vramplan.job import vocabulary as words
 from vramplan.job.behaviour import LEAVE, JobBehaviour
 from vramplan.job.fsdp import refuse_fsdp_keys
+from vramplan.options import words
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ENDS_AS_BLOCKS, RING, ZERO1, Sharded, Split
 

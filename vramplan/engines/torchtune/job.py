@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import JobBehaviour, Refusal
-from vramplan.job.vocabulary import pattern_word
+from vramplan.options.words import pattern_word
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

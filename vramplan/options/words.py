@@ -1,27 +1,6 @@
-"""The words of the job format: which are known, and which of them the engine models today.
-
-To model a technique is to move its word from the first kind to the second, beside the code that computes it.
-"""
+"""The words that keys of a job take, where more than the table names them, and what is known of a word itself."""
 
 from __future__ import annotations
-
-JOB_KEYS = (
-    *("name", "model", "gpu", "sequence_length", "target_length", "image_size"),
-    *("micro_batch_size", "global_batch_size"),
-    *("gradient_accumulation_steps", "precision", "optimizer", "optimizer_implementation", "optimizer_in_backward"),
-    *("max_gradient_norm", "grad_scaler", "ema"),
-    *("expert_imbalance", "expert_capacity_factor", "expert_pad_to_capacity"),
-    *("activation_checkpointing", "every_second_matmul", "checkpoint_reentrant"),
-    *("attention", "loss", "label_smoothing", "dpo_reference"),
-    *("padding", "packing", "compile", "dropout", "hold_outputs"),
-    *("eval_batch_size", "generation_batch_size", "generation_length"),
-    *("adapter", "quantization", "bitsandbytes", "frozen", "offload", "parallel", "runtime", "reserve", "expect"),
-    *("max_utilization", "host_memory", "allocator", "gpu_free", "pytorch_version", "cuda_module_loading"),
-    *("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype"),
-    *("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters"),
-    *("base_batch_size", "base_learning_rate"),
-)
-"""The keys of a job, but for those of a validation case."""
 
 CASE_KEYS = (
     *("measured", "use", "trace", "source", "confidence", "inferred", "missing", "ladder", "environment", "notes"),
@@ -29,12 +8,11 @@ CASE_KEYS = (
 """The keys that only a validation case has; they go to `Job.case` as they are."""
 
 TEXTBOOK = "textbook"  # the runtime of equations
-TEXTBOOK_KEYS = ("activation_model", "activation_bytes", "checkpoint_factor", "trainable_parameters")
-ACTIVATION_MODELS = ("book", "zero-paper", "korthikanti")
 TEXTBOOK_CHECKPOINTINGS = ("none", "full", "sqrt", "every:K")  # the rows of the table that texts print
 TEXTBOOK_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "lion", "lamb", "lars")
 TEXTBOOK_SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op")
 
+AUTO = "auto"  # of precision: what the GPU can do
 PRECISIONS = {
     "fp32": "fp32",
     "tf32": "fp32",
@@ -48,16 +26,14 @@ PRECISIONS = {
 }
 """Modelled precisions and the names that they resolve to."""
 
-KNOWN_PRECISIONS = ("auto", *PRECISIONS)
-
 CELLS = ("weight_dtype", "gradient_dtype", "master_dtype", "optimizer_state_dtype", "compute_dtype")
 CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
+HALVES = ("bf16", "fp16")
 
 BITSANDBYTES_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars")
 TORCH_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon")
 GALORE = "galore-adamw:RANK"
 OPTIMIZERS = (*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", GALORE)
-KNOWN_OPTIMIZERS = OPTIMIZERS
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
@@ -73,68 +49,36 @@ CHECKPOINTINGS = (
     *LLMC_CHECKPOINTINGS,
 )
 
-ATTENTIONS = ("eager", "flash", "efficient", "math", "sdpa")
 HALF_LOGITS = "half-logits"
 LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", "dpo")  # over a causal language model's head
-MODELLED_LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", "vocab-parallel")
-LOSSES = MODELLED_LOSSES  # the last is what Megatron does anyway, and torchtitan by default
+LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", "vocab-parallel")
+"""The last is what Megatron does anyway, and torchtitan by default."""
 
-PADDINGS = ("none", "right")
-DPO_REFERENCES = ("model", "precomputed", "adapter-off")
-
-# with defaults of their own
-ENGINES = (
+ENGINES = (  # with defaults of their own
     *("deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth", "llm.c"),
     "modded-nanogpt",
 )
-RUNTIMES = ("transformers", "pytorch", "megatron", *ENGINES, "textbook")
-UNMODELLED_RUNTIMES: dict[str, str] = {}
-"""Runtimes of published runs, and why they are refused."""
-KNOWN_RUNTIMES = (*RUNTIMES, *UNMODELLED_RUNTIMES)
+RUNTIMES = ("transformers", "pytorch", "megatron", *ENGINES, TEXTBOOK)
 
-QUANTIZATIONS = ("nf4", "nf4-double", "int8", "gptq-int4")
 ADAPTERS = ("lora", "dora", "ia3")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
+OFFLOAD_DEVICES = ("cpu", "nvme")
 SHARDINGS = (
     *("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp:N"),
     "distributed-optimizer",
 )
 DEVICES_PER_NODE = 8  # where a job does not say: of an HGX board, and of the DGX and p4d, p5, a3, ND nodes around it
 OF_SEVERAL = {"reduce_dtype"}  # defaults of a runtime that jobs on one device do not take
-PIPELINE_SPLITS = ("blocks", "embedding-and-head")
-CONTEXT_COMMUNICATIONS = ("ring", "all-gather")
+AS_GATHERED = "as-gathered"
+"""Of reduce_dtype in a runtime profile: gradients are summed in the type of the parameters that are gathered."""
+
 SCHEDULES = ("1f1b", "gpipe", "interleaved:V")
 PARAMETER_DRIVE_KEYS = (
     *("offload_parameters_device", "offload_parameters_buffer_count", "offload_parameters_buffer_size"),
     "offload_parameters_max_in_cpu",
 )
-PARALLEL_KEYS = (
-    *("data", "tensor", "pipeline", "context", "expert", "sequence_parallel", "sharding", "shards", "schedule"),
-    *("no_sync", "gradient_as_bucket_view", "fsdp_version", "reduce_dtype", "pipeline_split"),
-    "context_communication",
-    *("reduce_bucket_size", "allgather_bucket_size", "overlap_comm", "contiguous_gradients"),
-    *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
-    *("sub_group_size", "devices_per_node", "offload_optimizer_device", "offload_optimizer_buffer_count"),
-    *PARAMETER_DRIVE_KEYS,
-)
-ZERO_SIZES = (
-    *("reduce_bucket_size", "allgather_bucket_size", "sub_group_size"),
-    *("stage3_max_live_parameters", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"),
-)
-ZERO_SWITCHES = ("overlap_comm", "contiguous_gradients")
-ZERO_KEYS = (
-    *(*ZERO_SIZES, *ZERO_SWITCHES, "offload_optimizer_device", "offload_optimizer_buffer_count"),
-    *PARAMETER_DRIVE_KEYS,
-)
-OFFLOAD_DEVICES = ("cpu", "nvme")
-MODELLED_SHARDINGS = (
-    *("none", "ddp", "fsdp", "fsdp-grad-op", "hsdp:N", "zero1", "zero2", "zero3", "distributed-optimizer"),
-)
-ADAPTER_KEYS = ("kind", "rank", "targets", "feedforward_targets", "modules_to_save", "alpha", "dropout", "dtype")
 
-MODULE_LOADINGS = ("lazy", "eager")
 FREE_NOW = "now"  # of gpu_free: what the tool that is asked for `gpu: local` reports
-EXPECTATIONS = ("fits", "does-not-fit", "tight")
 
 METRICS = ("allocated", "reserved", "device", "unspecified")
 OUTCOMES = ("fits", "oom")
@@ -156,8 +100,12 @@ def over_master_copy(precision: str) -> bool:
 
 def pattern_word(text: str) -> str:
     """`every:4` -> `every:K`: the known word that a parametrised value belongs to, or the text itself."""
+    return pattern_of(text, (*CHECKPOINTINGS, *OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES))
+
+
+def pattern_of(text: str, words: tuple[str, ...]) -> str:
+    """The same among `words`."""
     head, colon, _ = text.partition(":")
     if not colon:
         return text
-    words = (*CHECKPOINTINGS, *KNOWN_OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES)
     return next((word for word in words if word.startswith(f"{head}:")), text)
