@@ -9,7 +9,7 @@ from tests.engine.draws import setups
 from vramplan.job.adapter_targets import known_targets
 from vramplan.job.quantized import quantizable
 from vramplan.job.trained import feeds_head
-from vramplan.options.words import QUANTIZATIONS
+from vramplan.options.table import find
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
 from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE, ONLY_LORA, loads_fp32
@@ -72,7 +72,7 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
             setup = setup._replace(loss="chunked:3")
         return setup._replace(frozen=frozen)
     in_bits = setup.model.task != "cls" and not setup.precision.startswith("mixed-") and not setup.ema
-    known = [one for one in QUANTIZATIONS if in_bits and model_type in quantizable(one)]
+    known = [one for one in find("quantization").words if in_bits and model_type in quantizable(one)]
     if setup.precision == "fp32":
         known = [one for one in known if one != GPTQ]
     quantization = draw(st.sampled_from([None, *known]))

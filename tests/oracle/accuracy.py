@@ -23,7 +23,8 @@ GPUs, and traces of the real code, which have every byte but no GPU.
 **What the traces show.** Peaks of `vramplan` against peaks of the real PyTorch model code, traced on tensors without
 data (torch 2.13.0, transformers 5.23.0, CUDA dispatch, steady-state iteration).
 The traced figure is comparable with `torch.cuda.max_memory_allocated()`.
-The rows lie in `tests/oracle/`, most of them random small configurations:
+The rows lie in `tests/oracle/` and, of training programs, in `tests/engines/`, most of them random small
+configurations:
 
 | File | What its rows have |
 |---|---|

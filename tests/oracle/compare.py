@@ -14,6 +14,7 @@ from vramplan.values.job import Job
 from vramplan.values.parallel import MOST_GRADIENTS
 
 HERE = Path(__file__).parent
+ENGINES = HERE.parent / "engines"
 FIGURES = ("peak", "forward", "backward", "step", "saved")
 # The replay follows tensors one by one and rounds each as the allocator does, so nothing is left that a tolerance would
 # have to cover: a deviation of one byte is a tensor that the rules do not know.
@@ -95,6 +96,11 @@ OFFLOADED = {
 """How many rows of each file offload what they save."""
 
 
+def path_of(file: str) -> Path:
+    """Where the rows of a file lie: beside the tests of a training program, if they are of one, else here."""
+    return next(ENGINES.glob(f"*/{file}.json"), HERE / f"{file}.json")
+
+
 class Row:
     """One traced row: predicted and traced bytes of each figure."""
 
@@ -154,7 +160,7 @@ def rows(file: str) -> tuple[Row, ...]:
 def jobs(file: str) -> tuple[Job, ...]:
     """The jobs of a file."""
     found = []
-    for entry in read_job_file(HERE / f"{file}.json"):
+    for entry in read_job_file(path_of(file)):
         assert entry.job is not None, entry.problems
         found.append(entry.job)
     return tuple(found)

@@ -1,4 +1,4 @@
-"""What DeepSpeed's ZeRO was traced with: the rest is refused and never recommended (tests/oracle/zero*.json)."""
+"""What DeepSpeed's ZeRO was traced with: the rest is refused and never recommended (tests/engines/deepspeed)."""
 
 from __future__ import annotations
 

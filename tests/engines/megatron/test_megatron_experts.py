@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.running import run
-from tests.engine.test_megatron import setup_of
+from tests.engines.megatron.test_megatron import setup_of
 from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.replay.setup import Setup

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import run
-from tests.engine.test_megatron_experts import MODEL, ROW, figures, job_of, spread
+from tests.engines.megatron.test_megatron_experts import MODEL, ROW, figures, job_of, spread
 from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.replay.step import replay

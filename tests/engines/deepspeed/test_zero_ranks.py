@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.test_zero import partitioned, partly_trained
+from tests.engines.deepspeed.test_zero import partitioned, partly_trained
 from tests.oracle.compare import jobs, setup_of
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
