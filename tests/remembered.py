@@ -79,4 +79,5 @@ def install() -> None:
     models.load_model_profile = of_files(models.load_model_profile)
     commands.build = cache(commands.build)
     replays.replay = of_setups(replays.replay, 256)
-    reserving.reservation_of = of_setups(reserving.reservation_of, 64)
+    reserving.records_of = of_setups(reserving.records_of, 64)
+    reserving.reserve = of_setups(reserving.reserve, 128)

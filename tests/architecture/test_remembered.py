@@ -60,6 +60,6 @@ def test_what_a_person_writes_is_read_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keys", JOBS, ids=str)
 def test_an_answer_is_that_of_replays_made_anew(keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     remembered = [answer(build_job(keys)) for _ in range(2)]
-    for room, name in ((replays, "replay"), (reserving, "reservation_of")):
+    for room, name in ((replays, "replay"), (reserving, "records_of"), (reserving, "reserve")):
         monkeypatch.setattr(room, name, getattr(room, name).__wrapped__)
     assert remembered == [answer(build_job(keys))] * 2

@@ -158,7 +158,7 @@ def _is_modelled(judged: Job, change: Mapping[str, Any]) -> bool:
 def _allocator(decision: Decision) -> Allocator | None:
     """What the simulated allocator did; None where it is estimated."""
     judge, rung = decision.judge, decision.choice.rung
-    found = judge.reservation(rung.placement, rung.schedule)
+    found = judge.reservation(rung.placement, rung.schedule, reported=True)
     if found is None:
         return None
     from vramplan.job.allocator import text_of  # only these jobs pay for it

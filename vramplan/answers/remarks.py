@@ -148,7 +148,7 @@ def _beside(decision: Decision) -> list[str]:
 def _by_the_allocator(decision: Decision) -> list[str]:
     """What the simulated allocator says beside its figures."""
     judge, rung = decision.judge, decision.choice.rung
-    found = judge.reservation(rung.placement, rung.schedule)
+    found = judge.reservation(rung.placement, rung.schedule, reported=True)
     if found is None:
         return []
     from vramplan.planner.reserving import remarks  # only these jobs pay for it

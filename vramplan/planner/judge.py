@@ -28,6 +28,7 @@ from vramplan.values.job import Job, shares_weights, trains_all
 from vramplan.values.parallel import MOST_GRADIENTS
 
 if TYPE_CHECKING:
+    from vramplan.planner.reserving import Simulation
     from vramplan.replay.caching.run import Reservation
     from vramplan.replay.pipeline.stages import Stage
 
@@ -80,7 +81,7 @@ class Judge:
         self._records: dict[tuple[str, bool, bool, int], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
-        self._reserved: dict[tuple[str, int, bool], Reservation] = {}
+        self._simulations: dict[tuple[str, int, bool], Simulation] = {}
         self._envelopes: dict[tuple[str, bool], Envelope] = {}
         self._at_steps: dict[int, Judge] = {}
 
@@ -184,20 +185,30 @@ class Judge:
         """Whether the caching allocator is simulated."""
         return self.job.allocator is not None and self.job.runtime.caches
 
-    def reservation(self, strategy: str, schedule: Schedule) -> Reservation | None:
-        """What the allocator reserves for a run of a schedule; None where that is estimated."""
+    def reservation(self, strategy: str, schedule: Schedule, *, reported: bool = False) -> Reservation | None:
+        """What the allocator reserves for a run of a schedule; None where that is estimated.
+
+        `reported`: with whether expandable segments would help a run that fails.
+        """
+        simulation = self.simulation(strategy, schedule)
+        if simulation is None:
+            return None
+        return simulation.reported if reported else simulation.reservation
+
+    def simulation(self, strategy: str, schedule: Schedule) -> Simulation | None:
+        """A run of a schedule through the allocator; None where that is estimated."""
         settings = self.job.allocator
         if settings is None or not self.simulates:
             return None
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
         key = (strategy, micro, accumulates)
-        found = self._reserved.get(key)
+        found = self._simulations.get(key)
         if found is None:
             setup = self.setup_at(strategy, micro, accumulates)
             room = self.usable_bytes - self.outside_bytes
             each = self.workspace_bytes // MULTIPLYING_THREADS
             workspaces = (each,) * MULTIPLYING_THREADS if each else ()
-            found = self._reserved[key] = self.replays.reservation(setup, micro, settings, room, workspaces)
+            found = self._simulations[key] = self.replays.simulation(setup, micro, settings, room, workspaces)
         return found
 
     def verdict(self, peak: Footprint) -> str:

@@ -11,14 +11,15 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 
 if TYPE_CHECKING:
-    from vramplan.replay.caching.run import Reservation
+    from vramplan.planner.reserving import Records, Simulation
     from vramplan.values.allocator import Settings
 
 T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 
 MOST_RECORDS = 24  # of one to two megabytes for a large model; the answer about one job needs about a dozen
-MOST_RESERVATIONS = 64
+MOST_DIRECT = 8  # pairs of them, with every block; a search and the remedies come back to a few
+MOST_SIMULATIONS = 64
 
 
 class Replays:
@@ -27,7 +28,8 @@ class Replays:
     def __init__(self, most_records: int = MOST_RECORDS) -> None:
         self.most_records = most_records
         self._records: OrderedDict[tuple[Setup, int], Record] = OrderedDict()
-        self._reservations: OrderedDict[Hashable, Reservation] = OrderedDict()
+        self._direct: OrderedDict[tuple[Setup, int], Records] = OrderedDict()
+        self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
 
     def __len__(self) -> int:
         """Records that are kept."""
@@ -37,14 +39,25 @@ class Replays:
         """`replay(setup, batch=batch)`."""
         return _once(self._records, (setup, batch), self.most_records, lambda: replay(setup, batch=batch))
 
-    def reservation(
+    def simulation(
         self, setup: Setup, micro: int, settings: Settings, room_bytes: int, workspaces: tuple[int, ...]
-    ) -> Reservation:
-        """`reservation_of` of the same."""
-        from vramplan.planner.reserving import reservation_of  # only jobs that simulate the allocator pay for it
+    ) -> Simulation:
+        """A run of the same through the caching allocator."""
+        from vramplan.planner.reserving import (
+            Simulation,
+            records_of,
+        )  # only jobs that simulate the allocator pay for it
+
+        def records() -> Records:
+            return _once(self._direct, (setup, micro), MOST_DIRECT, lambda: records_of(setup, micro))
 
         key = (setup, micro, settings, room_bytes, workspaces)
-        return _once(self._reservations, key, MOST_RESERVATIONS, lambda: reservation_of(*key))
+        return _once(
+            self._simulations,
+            key,
+            MOST_SIMULATIONS,
+            lambda: Simulation(micro, settings, room_bytes, workspaces, records),
+        )
 
 
 def _once(known: OrderedDict[T, V], key: T, most: int, make: Callable[[], V]) -> V:

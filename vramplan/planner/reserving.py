@@ -2,39 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+
 from vramplan.replay.caching.run import Reservation, reserve
 from vramplan.replay.models import makes_gradients_in_backward
+from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.allocator import Settings
 
 GIB = 2**30
 
+Records = tuple[Record, Record | None]
 
-def reservation_of(
-    setup: Setup, micro: int, settings: Settings, room_bytes: int, workspaces: tuple[int, ...] = ()
-) -> Reservation:
-    """What a run reserves on a device that has `room_bytes` for the allocator.
 
-    Where more is asked for, the run is played again within the limit: it may come through by giving free segments
-    back. Where it does not, the figures are those that it would need, and `failure` says where it ends.
+class Simulation:
+    """One run of a job at one micro-batch on a device that has `room_bytes` for the allocator.
+
+    Each part is played when it is asked for, and once: a search asks only whether the run comes through, and whether
+    other settings would help is asked of the answer alone. `records` gives what `records_of` does.
     """
-    record = replay(setup, batch=micro, direct=True)
+
+    def __init__(
+        self,
+        micro: int,
+        settings: Settings,
+        room_bytes: int,
+        workspaces: tuple[int, ...],
+        records: Callable[[], Records],
+    ) -> None:
+        self.micro, self.settings, self.workspaces = micro, settings, workspaces
+        self.limit_bytes = max(0, room_bytes)
+        self.records = records
+
+    @property
+    def asks_for_more(self) -> bool:
+        """Whether the run fails because it needs more than there is, at whatever it would reserve elsewhere.
+
+        Until a run meets the limit it is the run without one, so the other one reserves more than the limit there. A
+        part of the device that the process gives itself (`memory_fraction`) is a lower limit, which says nothing.
+        """
+        return self.settings.memory_fraction is None and self._limited.failure is not None
+
+    @cached_property
+    def reservation(self) -> Reservation:
+        """What the run reserves; `expandable_survives` is left out.
+
+        It may come through by giving free segments back. Where it does not, the figures are those that it would need,
+        and `failure` says where it ends.
+        """
+        limited = self._limited
+        if limited.failure is None:
+            return limited
+        wanted = self._played(self.settings, None)
+        return wanted._replace(failure=limited.failure, retries=limited.retries)
+
+    @cached_property
+    def reported(self) -> Reservation:
+        """The same with `expandable_survives`."""
+        found = self.reservation
+        if found.failure is None or self.settings.expandable_segments:
+            return found
+        other = self._played(self.settings._replace(expandable_segments=True), self.limit_bytes)
+        return found._replace(expandable_survives=other.failure is None)
+
+    @cached_property
+    def _limited(self) -> Reservation:
+        return self._played(self.settings, self.limit_bytes)
+
+    def _played(self, settings: Settings, limit_bytes: int | None) -> Reservation:
+        record, first = self.records()
+        return reserve(record, self.micro, settings, limit_bytes, first, self.workspaces)
+
+
+def records_of(setup: Setup, micro: int) -> Records:
+    """An iteration with every block played, and the same of a first micro-step that finds no gradients, if any."""
     first = None
     if setup.accumulating and makes_gradients(setup):
         first = replay(setup._replace(accumulating=False), batch=micro, direct=True)
-    wanted = reserve(record, micro, settings, None, first, workspaces)
-    fraction = settings.memory_fraction or 1.0
-    if wanted.reserved_bytes <= int(fraction * room_bytes) and settings.memory_fraction is None:
-        return wanted
-    limited = reserve(record, micro, settings, max(0, room_bytes), first, workspaces)
-    if limited.failure is None:
-        return limited
-    survives = None
-    if not settings.expandable_segments:
-        other = settings._replace(expandable_segments=True)
-        survives = reserve(record, micro, other, max(0, room_bytes), first, workspaces).failure is None
-    return wanted._replace(failure=limited.failure, retries=limited.retries, expandable_survives=survives)
+    return replay(setup, batch=micro, direct=True), first
 
 
 def makes_gradients(setup: Setup) -> bool:

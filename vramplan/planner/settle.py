@@ -87,6 +87,12 @@ def _largest_micro_batch(judge: Judge, strategy: str, schedule: Schedule, larges
     def too_much(micro: int) -> int | None:
         return _below(judge, strategy, schedule._replace(micro_batch_size=micro), "device")
 
+    def is_too_much(micro: int) -> bool:
+        simulation = judge.simulation(strategy, schedule._replace(micro_batch_size=micro))
+        if simulation is not None and simulation.asks_for_more:  # how much more is not worth another run
+            return True
+        return too_much(micro) is not None
+
     above = largest + 1
     while largest:
         below = too_much(largest)
@@ -96,10 +102,10 @@ def _largest_micro_batch(judge: Judge, strategy: str, schedule: Schedule, larges
         largest = min(largest - 1, judge.largest_micro_batch(strategy, schedule.accumulates, below))
     while above - largest > 1:
         middle = (largest + above) // 2
-        if too_much(middle) is None:
-            largest = middle
-        else:
+        if is_too_much(middle):
             above = middle
+        else:
+            largest = middle
     return largest
 
 
