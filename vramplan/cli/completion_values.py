@@ -89,7 +89,7 @@ def _words(line: Line, parameter: Any, current: str) -> Iterator[Word]:
     option = table.parameters().get(parameter.name)
     if option is None:
         return
-    known = option.words or option.examples
+    known = _runtimes() if option.key == "runtime" else option.words or option.examples
     if (line.options.get("runtime") or [""])[-1] == words.TEXTBOOK and option.textbook is not True:
         known = option.textbook or ()
     offered = (word if ":" not in word else word.partition(":")[0] + ":" for word in known)  # the rest is typed
