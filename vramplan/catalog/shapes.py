@@ -115,7 +115,7 @@ FIELDS: dict[str, str] = {
 """Every modelled field and the kind of its value."""
 
 NULLABLE = ("sliding_window", *LATENT_NULLABLE)
-"""The fields whose default is a number and which null takes away."""
+"""Fields for which null means that the model has no such thing. Their default is a number."""
 
 SIZE_FIELDS = (
     "layers",
