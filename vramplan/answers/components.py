@@ -188,7 +188,8 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
         basis = "free blocks and ends of segments, simulated"
     if libraries:
         threads = f"workspaces of cuBLAS, {MULTIPLYING_THREADS} threads"
-        cut = f"of {format_gib(judge.workspace_bytes)} of cuBLAS: the factor has no more"
+        of_all = format_gib(judge.workspace_bytes)
+        cut = f"workspaces of cuBLAS, {of_all}, counted up to what the reserve factor leaves"
         parts.append(Component("libraries", libraries, threads if libraries == judge.workspace_bytes else cut))
     if judge.job.runtime.caches:
         parts.append(Component("allocator", unused - libraries, basis))

@@ -94,7 +94,9 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
             "accumulation does not make it that of the global batch"
         )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
-        said.append("tight with no headroom: more likely not")
+        said.append(
+            "tight: the estimate exceeds the usable memory, and only the low end of its band fits: more likely not"
+        )
     return said
 
 

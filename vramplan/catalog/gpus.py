@@ -10,6 +10,7 @@ from vramplan import units
 from vramplan.catalog import local, locate, profile, text
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog.reading import once
 from vramplan.errors import InputError
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu
@@ -87,6 +88,7 @@ class GpuProfile(Profile):
         return ()
 
 
+@once
 def load_gpu_profile(path: Path | str) -> GpuProfile:
     """Read one GPU profile. Raises InputError with every problem of the file."""
     fields = profile.open_profile(Path(path))
@@ -134,12 +136,17 @@ def list_measured(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
     """
 
     def load(path: Path) -> GpuProfile:
-        if _NOT_MEASURED.search(text.read_text(str(path))):
+        if _NOT_MEASURED.search(_text_of(path)):
             raise InputError(())
         return load_gpu_profile(path)
 
     known = locate.load_all("gpus", dirs, load, skip_broken=True)
     return [profile for profile in known if profile.value("visible_memory") is not None]
+
+
+@once
+def _text_of(path: Path | str) -> str:
+    return text.read_text(str(path))
 
 
 _NOT_MEASURED = re.compile(r"^  visible_memory: *\{ *value: *(?:null|~)? *[,}]", re.MULTILINE)

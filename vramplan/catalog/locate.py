@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from vramplan.catalog.aliases import aliases_in
 from vramplan.catalog.fields import shown
+from vramplan.catalog.reading import once
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.values.job import Assumption
 
@@ -296,8 +297,9 @@ def _aliases(paths: Iterable[Path]) -> list[str]:
     return [slug(alias) for path in paths for alias in aliases_in(_text(path))]
 
 
-def _text(path: Path) -> str:
+@once
+def _text(path: Path | str) -> str:
     try:
-        return path.read_text("utf-8") if os.path.isfile(path) else ""
+        return Path(path).read_text("utf-8") if os.path.isfile(path) else ""
     except (OSError, ValueError):
         return ""

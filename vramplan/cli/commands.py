@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -89,6 +90,7 @@ class Command(TyperCommand):
                 formatter.write_dl(records)
 
 
+@cache  # a program may invoke commands many times, as the tests do
 def build(name: str) -> Any:
     """The command of a name in the table."""
     entry = COMMANDS[name]

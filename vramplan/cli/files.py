@@ -132,7 +132,7 @@ def _outcomes(
     `ask` is the question to the session that answers. `allocator` is for the jobs that leave it to an estimate. The
     jobs of one model are answered together, as they share replays, of which a session keeps a few.
     """
-    from vramplan.answers.session import Session
+    from vramplan.answers.session import Session, opened
     from vramplan.errors import InputError
     from vramplan.job import read_job_file
     from vramplan.values.job import Job
@@ -140,7 +140,7 @@ def _outcomes(
     folders = [Path(folder) for folder in profiles or ()]
     entries = _selected(read_job_file(file, folders), wanted)
     outcomes: dict[int, Any] = {}
-    session = Session()
+    session = opened() or Session()
     groups: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):
         groups.setdefault("" if entry.job is None else entry.job.model.name, []).append(place)

@@ -120,7 +120,7 @@ def read_model_mapping(fields: Fields) -> dict[str, Any]:
     """The typed values of an inline model. Explicit nulls stay as None."""
     plain = [key for key in shapes.FIELDS if "." not in key]
     nested = {key.partition(".")[0]: None for key in shapes.FIELDS if "." in key}
-    fields.reject_unknown(("name", *plain, *nested, *shapes.UNMODELLED_FIELDS))
+    fields.reject_unknown(("name", *plain, *nested))
     values: dict[str, Any] = {}
     for key in fields.names:
         if not fields.given(key):
@@ -131,8 +131,6 @@ def read_model_mapping(fields: Fields) -> dict[str, Any]:
             values[key] = read_value(fields, key, shapes.FIELDS[key])
         elif key == "name":
             values[key] = fields.text(key)
-        elif key in shapes.UNMODELLED_FIELDS:
-            values[key] = fields.value(key)
     return values
 
 

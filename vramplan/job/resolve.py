@@ -155,7 +155,7 @@ class _ReplayResolver(Resolver):
             model = self._in_code(model, runtime)
         several = raw.data_parallel_size > 1 or raw.shares_states or raw.split is not None
         if runtime is not None and (runtime.defaults if several else runtime.defaults.keys() - words.OF_SEVERAL):
-            from vramplan.job.runtime import take_defaults  # only runtimes that say more than the first two pay for it
+            from vramplan.job.runtime import take_defaults  # only runtimes with defaults pay for it
 
             take_defaults(self, runtime, model, gpu)
         return runtime, model, gpu

@@ -42,7 +42,10 @@ def take_defaults(resolver: Resolver, runtime: Runtime, model: ModelShape | None
 
 
 def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
-    """Take the defaults of a mapping's keys that are left out; in silence what the key has anyway."""
+    """Take the profile's defaults for the keys of a mapping that the job leaves out.
+
+    A default of the profile that is the program's own default too is not listed as an assumption.
+    """
     raw = resolver.raw
     fields = raw.fields.fields(group) if group else raw.fields
     for option in sorted(table.inside(group).values(), key=lambda one: one.nullable):

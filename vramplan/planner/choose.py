@@ -196,7 +196,7 @@ def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_byte
     """
     micro = schedule.micro_batch_size
     sharding = judge.job.sharding
-    # whose whole gradients come and go; groups of replicas keep what they sum only while gradients are resident
+    # with no_sync, ZeRO or HSDP gradients are neither resident as a whole nor absent: the lower bound does not hold
     if micro == 1 or (sharding is not None and (sharding.no_sync or sharding.zero or sharding.replicas > 1)):
         return False
     lower = judge.envelope(strategy, True).peak_bytes(micro)

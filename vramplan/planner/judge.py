@@ -16,7 +16,7 @@ from vramplan.planner.budget import (
     footprint,
     static_footprint,
 )
-from vramplan.planner.replays import Replays
+from vramplan.planner.replays import Replays, kept
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.models import compiles_blocks, no_checkpointing, takes_one
@@ -45,7 +45,7 @@ class Judge:
 
     def __init__(self, job: Job, replays: Replays | None = None) -> None:
         self.job = job
-        self.replays = Replays() if replays is None else replays
+        self.replays = kept() if replays is None else replays
         self.context_bytes = job.runtime.context_on(job.gpu.architecture)
         self.groups_bytes = 0  # of the communicators
         if job.data_parallel_size > 1 or job.split is not None:

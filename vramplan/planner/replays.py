@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 from vramplan.replay.record import Record
@@ -19,6 +21,8 @@ V = TypeVar("V")
 
 MOST_RECORDS = 24  # of one to two megabytes for a large model; the answer about one job needs about a dozen
 MOST_RESERVATIONS = 64
+
+_open: ContextVar[Replays | None] = ContextVar("replays", default=None)
 
 
 class Replays:
@@ -45,6 +49,22 @@ class Replays:
 
         key = (setup, micro, settings, room_bytes, workspaces)
         return _once(self._reservations, key, MOST_RESERVATIONS, lambda: reservation_of(*key))
+
+
+def kept() -> Replays:
+    """The memo that is open in this thread; where none is, a new one."""
+    found = _open.get()
+    return Replays() if found is None else found
+
+
+@contextmanager
+def opened(replays: Replays) -> Iterator[None]:
+    """Within, in this thread, jobs are judged with `replays` where nothing else is named."""
+    token = _open.set(replays)
+    try:
+        yield
+    finally:
+        _open.reset(token)
 
 
 def _once(known: OrderedDict[T, V], key: T, most: int, make: Callable[[], V]) -> V:

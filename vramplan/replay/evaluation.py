@@ -1,4 +1,4 @@
-"""What runs between training steps: evaluation, replayed as training is, and generation, by the least that it needs.
+"""What runs between training steps: evaluation, which is replayed, and generation, of which a lower bound is taken.
 
 Both find everything on the device that a step finds, but for gradients: the loop has set them to none, unless they lie
 in buffers that stay.

@@ -19,7 +19,7 @@ from vramplan.replay.models.modules import (
     ACTIVATIONS,
     ALL_SCORES,
     EMBEDDINGS,
-    HEAD_LOSSES_OF_OTHERS,
+    HEAD_LOSSES_WITHOUT_HALF,
     SCORES,
     SELECTIVE_OP,
     LayerNorm,
@@ -178,7 +178,7 @@ class Falcon:
     """FalconForCausalLM, with its loss."""
 
     selective = SELECTIVE_OP
-    head_losses = HEAD_LOSSES_OF_OTHERS
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True
     evaluates = True
     generates = True

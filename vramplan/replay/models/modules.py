@@ -55,7 +55,7 @@ OUTSIDE_LOSSES = {LABEL_SMOOTHER: LOGITS, **dict.fromkeys(PREFERENCES, ALL_SCORE
 HEAD_LOSSES: tuple[str, ...] = ("half-logits", "chunked:N", "fused", "dpo")
 """Losses instead of a causal language model's own."""
 
-HEAD_LOSSES_OF_OTHERS = HEAD_LOSSES[1:]  # of families that were not traced with the first
+HEAD_LOSSES_WITHOUT_HALF = ("chunked:N", "fused", "dpo")  # of families without half-logits
 HEAD_LOSSES_WITH_BIAS = ("half-logits", "chunked:N", "dpo")  # LigerForCausalLMLoss takes no head with a bias
 HEAD_LOSSES_WITHOUT_MASK = ("half-logits", "chunked:N", "fused")  # positions depend on the attention mask of pairs
 
@@ -379,8 +379,8 @@ def segment_of(
 ) -> Callable[..., Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 
-    A single block returns what it returns, several the hidden state alone, or with `carries` what the last one does.
-    A single block returns what it returns, several the hidden state alone. A mask that is handed to it is not held.
+    A checkpoint of a single block returns the values of the block. One of several blocks returns the hidden state
+    alone, or with `carries` the values of its last block. It does not hold a mask that is handed to it.
     """
     blocks: dict[int, Any] = {}
     makes = [make]

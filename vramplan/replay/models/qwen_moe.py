@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.replay.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.replay.models.windows import window_mask
 from vramplan.replay.operators.basic import add, embedding, mul, softmax
 from vramplan.replay.operators.experts import sigmoid
@@ -91,7 +91,7 @@ class QwenMoe(Llama):
 
     float8 = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_OF_OTHERS
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True
     evaluates = True
     generates = True
