@@ -135,7 +135,7 @@ def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict
 
 def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: bool) -> dict[str, str]:
     """What each device has of the states, and what it gathers and sends; `alone` says what one device would have."""
-    from vramplan.replay.sharding import BUCKET_BYTES  # only jobs with several devices pay for it
+    from vramplan.replay.sharding.replicated import BUCKET_BYTES  # only jobs with several devices pay for it
 
     assert job.sharding is not None
     if job.sharding.kind == DDP:

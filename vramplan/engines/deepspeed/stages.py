@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vramplan.engines.deepspeed.layout import order_of
 from vramplan.engines.deepspeed.traced import untraced_with_zero
-from vramplan.engines.deepspeed.zero import Policy, Zero
+from vramplan.engines.deepspeed.worst_device import Policy
+from vramplan.engines.deepspeed.zero import Zero
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape

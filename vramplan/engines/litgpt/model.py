@@ -13,18 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.engines.litgpt.operators import conv1d, cross_entropy_by_rows, cross_entropy_each, empty_part, zero_padded
-from vramplan.replay.models.modules import (
-    ACTIVATIONS,
-    EMBEDDINGS,
-    HEAD,
-    LayerNorm,
-    Linear,
-    Output,
-    Recipe,
-    as_is,
-    run_blocks,
-)
-from vramplan.replay.models.modules import NORMS as NORMS_PART
+from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, as_is, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.models.part_names import NORMS as NORMS_PART
 from vramplan.replay.operators.attention import repeat_interleave, scaled_dot_product
 from vramplan.replay.operators.basic import (
     add,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.autograd import checkpoint
-from vramplan.replay.models.modules import EMBEDDINGS, FP32_LOGITS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, cross_entropy, embedding, mul, silu
 from vramplan.replay.operators.dtensor import (

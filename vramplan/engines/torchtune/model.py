@@ -11,7 +11,8 @@ from typing import Any
 
 from vramplan.engines.torchtune.operators import difference, materialised, unasked
 from vramplan.replay.models.llama import repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, EMBEDDINGS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import (
     add,

@@ -8,18 +8,10 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Attention, Rotary, rotary_embedding
-from vramplan.replay.models.modules import (
-    EMBEDDINGS,
-    HEAD_LOSSES,
-    NORMS,
-    SELECTIVE,
-    Output,
-    Recipe,
-    causal_lm_output,
-    output_embedding,
-    run_blocks,
-)
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, apply_rotary, rotary_embedding
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
-    HEAD,
     HEAD_LOSSES_WITH_BIAS,
     SELECTIVE,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.basic import add, dropout, embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape

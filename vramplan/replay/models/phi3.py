@@ -8,20 +8,20 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.cores import attend
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, rotary_embedding, rotate_half
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
     HEAD_LOSSES,
     SELECTIVE,
     Linear,
     Output,
     Recipe,
     RMSNorm,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.basic import add, dropout, embedding, mul
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view

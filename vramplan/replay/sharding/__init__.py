@@ -18,8 +18,6 @@ from vramplan.replay.techniques import Shards
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 
-BUCKET_BYTES = 25 * 2**20  # of DDP: torch/nn/parallel/distributed.py, default of bucket_cap_mb
-
 
 class Way(NamedTuple):
     """A way to share states that an engine brings."""

@@ -90,7 +90,7 @@ def forward_and_preferences(
 
 
 def _switched_off(tape: Tape) -> Trained:
-    from vramplan.replay.techniques.adapters import Adapted, AdapterOff
+    from vramplan.replay.techniques.adapted import Adapted, AdapterOff
 
     assert isinstance(tape.trained, Adapted)
     return AdapterOff(tape.trained)

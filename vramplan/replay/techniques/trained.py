@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family, no_eager_attention
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, LAYERS, Recipe, Segment
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
+from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, Trained
@@ -39,7 +40,8 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     """The policy of an iteration that trains less than every weight."""
     if setup.adapter is None:
         return Frozen(setup.frozen)
-    from vramplan.replay.techniques.adapters import DTYPES, Adapted
+    from vramplan.replay.techniques.adapted import Adapted
+    from vramplan.replay.techniques.adapters import DTYPES
 
     adapter, former = setup.adapter, _former(setup.model, setup.adapter)
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
@@ -137,7 +139,7 @@ def is_reached(model: ModelShape, frozen: Sequence[str]) -> bool:
 
 def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: Sequence[str] = ()) -> bool:
     """The same of an adapter: whether one of its weights is where the loss comes by."""
-    from vramplan.replay.techniques.adapters import Adapted
+    from vramplan.replay.techniques.adapted import Adapted
 
     trained = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
     return _forward(model, Tape(1), trained).node is not None
