@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from vramplan.answers.behaviour import Device, wording_of, wording_of_sharding
 from vramplan.planner.budget import MULTIPLYING_THREADS, RESERVED_PERCENT, Footprint
-from vramplan.planner.choose import Rung
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Rung
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.replay.tensors import FP32
@@ -196,7 +196,7 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
         Component("context", judge.context_bytes, judge.job.runtime.context_basis or f"CUDA context, {whose}"),
     ]
     if judge.groups_bytes:
-        from vramplan.planner.devices import process_groups  # only jobs with several devices pay for it
+        from vramplan.planner.groups import process_groups  # only jobs with several devices pay for it
 
         groups = process_groups(judge.job)
         count = "a communicator" if len(groups) == 1 else f"communicators, {len(groups)}"

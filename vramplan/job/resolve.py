@@ -20,18 +20,13 @@ from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Sharded, Split
-from vramplan.values.textbook import AnyJob
 
 if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
 
 
-def resolve(raw: RawJob, catalog: Catalog) -> AnyJob | None:
-    """The job with every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
-    if raw.runtime == words.TEXTBOOK:
-        from vramplan.job.textbook import resolve_textbook  # only these jobs pay for it
-
-        return resolve_textbook(raw, catalog)
+def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
+    """The job of a replay, every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
     return _ReplayResolver(raw, catalog).job()
 
 
@@ -71,6 +66,10 @@ class _ReplayResolver(Resolver):
         host = self._on_host(sharding)
         global_batch, given = self.batch()
         if gpu is not None:
+            if raw.gpu_free_now or raw.gpu_free_bytes is not None:
+                from vramplan.job.free import check_free  # only these jobs pay for it
+
+                check_free(self, gpu)
             gpu = self.usable(gpu)
         if runtime is not None and gpu is not None and (raw.pytorch_version or raw.cuda_module_loading):
             from vramplan.job.software import with_software  # only jobs that name their software pay for it
@@ -377,7 +376,7 @@ class _ReplayResolver(Resolver):
         """What the caching allocator is simulated with; None: it is estimated."""
         if self.raw.allocator is None and "allocator" not in runtime.defaults:
             return None
-        from vramplan.job.allocator import resolve_allocator  # only jobs that simulate it pay for it
+        from vramplan.job.allocator_default import resolve_allocator  # only jobs that simulate it pay for it
 
         return resolve_allocator(self, runtime)
 
