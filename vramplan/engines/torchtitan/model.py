@@ -22,6 +22,7 @@ from vramplan.replay.operators.dtensor import (
 )
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy, received, rms_norm, rotate, sent
 from vramplan.replay.operators.indexing import unsqueeze
+from vramplan.replay.operators.ring_attention import ring_flash
 from vramplan.replay.operators.views import contiguous, expand, to, transpose, view
 from vramplan.replay.recorder import MATMULS, Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor
@@ -104,8 +105,6 @@ class Attention:
         xk = transpose(_keys, 1, 2)
         xv = transpose(_values, 1, 2)
         if self.recipe.slice.context > 1:
-            from vramplan.replay.operators.ring_attention import ring_flash  # only these jobs pay for it
-
             part = self.recipe.slice
             output = ring_flash(xq, xk, xv, part.context, gathers=not part.ring)
         else:

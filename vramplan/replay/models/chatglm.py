@@ -30,6 +30,7 @@ from vramplan.replay.operators.indexing import permute, split_with_sizes, unsque
 from vramplan.replay.operators.scripted import scripted_rotary
 from vramplan.replay.operators.views import contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
 from vramplan.replay.tensors import FP32, DType, Tensor
 
 
@@ -184,8 +185,6 @@ class ChatGLM:
         """The cross-entropy of its forward pass, as it is or with smoothed labels; None: the caller makes the loss."""
         loss = self.recipe.loss
         if loss == SMOOTHED:
-            from vramplan.replay.techniques.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
-
             return smoothed_cross_entropy
         if loss not in (CAUSAL_LM_FP32, LOGITS):  # pragma: no cover - the job admits no other
             raise ValueError(f"no such loss: {loss}")

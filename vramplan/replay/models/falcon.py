@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.bloom import alibi_slopes, dropout_add
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
@@ -212,8 +213,6 @@ class Falcon:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
     def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:

@@ -25,6 +25,7 @@ from vramplan.replay.techniques.adapters import (
     leaf,
     widths,
 )
+from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
 from vramplan.replay.techniques.frozen import path_of
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
@@ -111,11 +112,6 @@ class Adapted:
         """The adapter over weights of experts or of a router, of which some are targets."""
         if not self.former:
             return None
-        from vramplan.replay.techniques.expert_adapters import (  # only models with experts pay for it
-            LoraTensors,
-            tensors_of,
-        )
-
         targets = tensors_of(self.adapter.targets, self.former, ALL_LINEAR)
         if not any(name in targets for name in weights):
             return None
