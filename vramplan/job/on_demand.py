@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from vramplan.job.free import check_free as check_free
     from vramplan.job.galore import check_galore as check_galore
     from vramplan.job.images import image_size_of as image_size_of
+    from vramplan.job.kernels import flash_alone as flash_alone
+    from vramplan.job.kernels import only_kernel as only_kernel
+    from vramplan.job.kernels import with_windows as with_windows
     from vramplan.job.losses import check_beside as check_beside
     from vramplan.job.losses import check_padding as check_padding
     from vramplan.job.losses import check_smoothing as check_smoothing
     from vramplan.job.losses import loss_of as loss_of
     from vramplan.job.losses import reference_of as reference_of
+    from vramplan.job.master import no_master_copy as no_master_copy
     from vramplan.job.offload import check_offload_of_states as check_offload_of_states
     from vramplan.job.packing import check_packing as check_packing
     from vramplan.job.runtime import take_defaults as take_defaults
@@ -73,6 +77,8 @@ MODULES = {
     "vramplan.job.free": ("check_free",),
     "vramplan.job.galore": ("check_galore",),
     "vramplan.job.images": ("image_size_of",),
+    "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_windows"),
+    "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.losses": (
         "check_beside",
         "check_padding",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.catalog import models, shapes
+from vramplan.catalog.config_classes import MODEL_TYPES, type_of
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
-from vramplan.job.classes import classifies
 from vramplan.job.counts import parameter_count
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
@@ -176,3 +176,13 @@ class Resolver:
                 inside.refuse(problem.key, problem.message, hint=problem.hint)
             else:
                 self.fields.refuse(key, problem.message, hint=problem.hint)
+
+
+def classifies(name: object) -> bool:
+    """Whether a model type, or the first type of a family, has a classification head that is modelled."""
+    if not isinstance(name, str) or name not in MODEL_TYPES:
+        try:
+            name = type_of(str(name))
+        except StopIteration:
+            return False
+    return "cls" in MODEL_TYPES[name].tasks

@@ -6,7 +6,6 @@ from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
-from vramplan.planner.settle import settled
 from vramplan.replay.models import ladder_of, no_checkpointing
 from vramplan.values.job import Job
 
@@ -24,6 +23,8 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
         names = (pinned,)
     ladder = tuple(best_rung(judge, accumulation, name) for name in names)
     if judge.simulates:
+        from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
+
         return settled(judge, accumulation, ladder, pinned)
     return climb(accumulation, ladder, pinned)
 

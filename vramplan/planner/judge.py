@@ -15,8 +15,6 @@ from vramplan.planner.budget import (
     footprint,
     static_footprint,
 )
-from vramplan.planner.groups import process_groups
-from vramplan.planner.on_host import is_within, largest_within
 from vramplan.planner.replays import Replays
 from vramplan.planner.setups import setup_of, setup_of_stage
 from vramplan.replay.envelope import Envelope
@@ -50,6 +48,8 @@ class Judge:
         self.context_bytes = job.runtime.context_on(job.gpu.architecture)
         self.groups_bytes = 0  # of the communicators
         if job.data_parallel_size > 1 or job.split is not None:
+            from vramplan.planner.groups import process_groups  # only jobs with several devices pay for it
+
             self.groups_bytes = len(process_groups(job)) * job.runtime.process_group_bytes
         self.outside_bytes = self.context_bytes + self.groups_bytes  # on the device, and not in the allocator
         self.usable_bytes = job.usable_bytes
@@ -215,6 +215,8 @@ class Judge:
         job = self.job
         if not (job.offload or job.offload_activations):
             return True
+        from vramplan.planner.on_host import is_within  # few jobs offload
+
         return is_within(self.record_at(strategy, micro, accumulates), job, micro)
 
     def largest_micro_batch(self, strategy: str, accumulates: bool, limit_bytes: int, *, short: bool = False) -> int:
@@ -242,6 +244,8 @@ class Judge:
         if found <= 1:
             found = 1 if within(1) else 0
         if found and not self.is_on_host(strategy, found, accumulates):
+            from vramplan.planner.on_host import largest_within
+
             found = largest_within(lambda micro: self.is_on_host(strategy, micro, accumulates), found - 1)
         return found
 

@@ -18,7 +18,6 @@ from sys import getrefcount
 from typing import Any
 
 from vramplan.replay.recorder import ASKED, Frame, Node, StopRecomputation, Tape
-from vramplan.replay.reentrant import reentrant_checkpoint
 from vramplan.replay.tensors import Parameter, Tensor, dense_like
 
 
@@ -40,6 +39,8 @@ def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: st
     create_selective_checkpoint_contexts.
     """
     if tape.reentrant:
+        from vramplan.replay.reentrant import reentrant_checkpoint  # only these jobs pay for it
+
         return reentrant_checkpoint(walk, function, *inputs)
     frame = Frame(function, inputs if tape.pack is None else tuple(tape.pack(inputs)), tape.path, keeps)
     tape.frame, tape.selective = frame, keeps is not None

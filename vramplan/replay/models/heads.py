@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vramplan.replay.models.classified import classify
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, causal_lm_loss, project
 from vramplan.replay.tensors import Parameter, Tensor
 
@@ -12,6 +11,8 @@ def causal_lm_output(
 ) -> Output:
     """The head of a causal language model, and the loss that the job asks for; of a classifier, its own."""
     if recipe.shape.task == "cls":
+        from vramplan.replay.models.classified import classify  # only who classifies pays for it
+
         return classify(hidden, labels, recipe)
     if recipe.loss != CAUSAL_LM_FP32:
         from vramplan.replay.techniques.losses import head_and_loss  # only who asks for it pays for it

@@ -8,6 +8,7 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
@@ -237,8 +238,6 @@ class Llama:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
     def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
 from vramplan.replay.autograd import checkpoint
-from vramplan.replay.models.blocks_apart import blocks_apart, in_its_part
 from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.operators.basic import (
     add,
@@ -290,6 +289,8 @@ def run_blocks(
         if tape.sharding is not None:  # a block's gradients are reduced in buffers that the one below it frees
             firsts += [one - 1 for one in made_up if one]
     if tape.trained is not None:
+        from vramplan.replay.models.blocks_apart import blocks_apart, in_its_part  # only who trains less pays for it
+
         make = in_its_part(tape, make, numbered_from)
         block = tape.trained.block
         modules: Callable[[int], object] = make_up or (lambda i: None)  # what is trained may be in some of them alone

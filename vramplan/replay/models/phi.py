@@ -7,6 +7,7 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.heads import causal_lm_output
@@ -128,8 +129,6 @@ class Phi:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.rotated)
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:

@@ -6,7 +6,6 @@ operators, so they are agreement with the reading of a source, not with a measur
 
 from __future__ import annotations
 
-from vramplan.replay.operators.masked_attention import additive_mask, aligned_mask, unfused_attention
 from vramplan.replay.operators.views import Grads, autocast_half, clone, expand, narrow, pad_last, view
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
@@ -52,6 +51,8 @@ def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout_p: f
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention; cuda/sdp_utils.cpp,
     check_for_attn_mask and check_batch_size_and_num_heads_dense.
     """
+    from vramplan.replay.operators.masked_attention import additive_mask, aligned_mask, unfused_attention
+
     scores = (*q.shape[:3], k.shape[2])
     if k.shape[1] != q.shape[1]:
         return unfused_attention(q, k, v, additive_mask(autocast_half(mask), q.dtype), dropout_p)
