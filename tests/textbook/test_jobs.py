@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.cli.running import feed, fit, refused, run, same, valid, write_jobs
 from vramplan.job import build_any_job, job_to_dict
-from vramplan.job.textbook import parameter_count
+from vramplan.job.counts import parameter_count
 from vramplan.values.textbook import TextbookJob
 
 GB = 10**9

@@ -12,9 +12,9 @@ from vramplan.errors import InputError
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
 from vramplan.planner.accumulation import Schedule
-from vramplan.planner.choose import Rung
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Rung
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.record import Record

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from vramplan.answers.behaviour import wording_of
 from vramplan.planner.checkpoints import STRATEGIES
-from vramplan.planner.choose import Choice, Rung, strategies_of
+from vramplan.planner.choose import strategies_of
 from vramplan.planner.decision import Decision
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Choice, Rung
 from vramplan.replay.record import Record
 from vramplan.results import DOES_NOT_FIT, TIGHT, Host
 from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Job

@@ -53,7 +53,7 @@ def _count(text: str | None) -> int | None:
     if text is None:
         return None
     from vramplan.errors import UsageError
-    from vramplan.job.textbook import parameter_count
+    from vramplan.job.counts import parameter_count
 
     count = parameter_count(text)
     if count is None:

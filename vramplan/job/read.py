@@ -13,6 +13,7 @@ from vramplan.catalog import shapes
 from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.hf_config import read_value
+from vramplan.job.counts import parameter_count
 from vramplan.options import table, words
 from vramplan.options.draft import Values
 from vramplan.options.read import read
@@ -106,8 +107,6 @@ def _allocator(raw: RawJob, fields: Fields) -> str | None:
 
 def _count_of_parameters(raw: RawJob, fields: Fields) -> int | None:
     """A count as texts write it, `2.8B`, or as a number."""
-    from vramplan.job.textbook import parameter_count  # only textbook jobs pay for it
-
     key = "trainable_parameters"
     text = fields.text(key)
     count = None if text is None else parameter_count(text)

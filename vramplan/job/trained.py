@@ -13,7 +13,7 @@ from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_pre
 from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models import may_miss_adapter
-from vramplan.replay.models.modules import EMBEDDINGS, HEAD, LAYERS
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
 from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE
 from vramplan.replay.techniques.frozen import matches

@@ -17,6 +17,7 @@ from vramplan.replay.operators.basic import add, embedding, mul, softmax
 from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.padding import padded_mask
 from vramplan.replay.tensors import FP32, INT64, Tensor
 
 
@@ -119,8 +120,6 @@ class QwenMoe(Llama):
         """create_sliding_window_causal_mask for a window of 0, which no mask can be left out for (masking_utils.py)."""
         eager = self.recipe.attention == "eager"
         if self.recipe.padded:
-            from vramplan.replay.techniques.padding import padded_mask  # only who pads pays for it
-
             return padded_mask(embeds, causal=True, additive=eager, windowed=True)
         mask = window_mask(embeds)
         return self.tape.new("where", mask.shape, embeds.dtype, True) if eager else mask
