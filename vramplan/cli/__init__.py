@@ -6,7 +6,7 @@ A declaration is read for every `--help` and every TAB; the body is imported whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import wraps
 from importlib import import_module
 from typing import Any, ParamSpec
 
@@ -16,7 +16,6 @@ BODIES: dict[str, Callable[..., None]] = {}
 """The declarations that were imported so far, by the address of what each runs."""
 
 
-@lru_cache(maxsize=64)
 def named(address: str) -> Any:
     """What a text names, `package.module` or `package.module:NAME`; it is imported when it is asked for."""
     module, _, name = address.partition(":")
