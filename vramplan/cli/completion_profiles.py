@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vramplan.catalog.aliases import aliases_in
-from vramplan.catalog.locate import files, slug
+from vramplan.catalog.locate import aliases_in, files, slug
 from vramplan.cli.completion_values import Line, Word
 
 _TITLE = re.compile(r"^\s*[\"']?title[\"']?:\s*[\"']?(.*?)[\"']?,?\s*$", re.MULTILINE)
