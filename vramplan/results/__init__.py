@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vramplan.exit_codes import code_of
+from vramplan.exit_codes import ExitCode
 from vramplan.results.frozen import plain
 from vramplan.values.job import DOES_NOT_FIT as DOES_NOT_FIT
 from vramplan.values.job import FITS as FITS
@@ -151,6 +151,13 @@ class FitResult(NamedTuple):
             run = f"micro-batch {best.micro_batch_size} x {best.gradient_accumulation_steps} steps"
             run += f", checkpointing {best.activation_checkpointing}"
         return f"<FitResult {self.name!r}: {self.verdict}, {needed:.1f} of {usable:.1f} GiB, {run}>"
+
+
+def code_of(verdict: str, *, strict: bool) -> int:
+    """The exit code of a verdict."""
+    if verdict == DOES_NOT_FIT:
+        return ExitCode.DOES_NOT_FIT
+    return ExitCode.TIGHT if verdict == TIGHT and strict else ExitCode.OK
 
 
 # The answer as a document: the keys of docs/job-format.md, all of them, in a stable order, bytes as integers

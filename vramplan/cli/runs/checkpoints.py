@@ -11,7 +11,7 @@ from vramplan.answers.placement import placements_of
 from vramplan.cli.output import emit, output
 from vramplan.cli.runs.jobs import job_of
 from vramplan.errors import InputError, UsageError
-from vramplan.exit_codes import code_of
+from vramplan.results import code_of
 from vramplan.units import parse_size_bytes
 
 

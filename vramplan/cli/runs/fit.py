@@ -11,8 +11,8 @@ from vramplan.answers.fit import answer, known_gpus
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
 from vramplan.errors import UsageError
-from vramplan.exit_codes import code_of
 from vramplan.job import build_any_job
+from vramplan.results import code_of
 
 
 def fit(
