@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from vramplan.catalog import gpus, locate, models, reading
-from vramplan.catalog.aliases import aliases_in
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
+from vramplan.catalog.locate import aliases_in
 from vramplan.catalog.text import STDIN_NAMES
 from vramplan.errors import InputError
 

@@ -333,7 +333,7 @@ raw_jobs = st.fixed_dictionaries(
 def test_an_echoed_answer_is_the_same_answer(raw: dict[str, Any]) -> None:
     from vramplan.answers.fit import answer
     from vramplan.errors import InputError
-    from vramplan.results.document import fit_document
+    from vramplan.results import fit_document
 
     try:
         job = build_any_job(raw)

@@ -28,7 +28,7 @@ from vramplan.catalog.experts import COUNTS as EXPERT_COUNTS
 from vramplan.catalog.experts import NULLABLE as LATENT_NULLABLE
 from vramplan.catalog.experts import defaulted_experts, experts_of, latent_of, wrong_experts, wrong_latent
 from vramplan.catalog.fields import nearest
-from vramplan.catalog.unet import unet_of
+from vramplan.engines import imported
 from vramplan.errors import InputError, Problem
 from vramplan.values.model import ModelShape
 
@@ -220,7 +220,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         **{key: values[key] for key in NEUTRAL if "." not in key},
         experts=experts_of(values),
         latent_attention=latent_of(values),
-        unet=unet_of(values),
+        unet=None if values["unet.value_embeddings"] is None else imported("vramplan.catalog.unet:unet_of")(values),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from vramplan.catalog import gpus, locate, models, runtimes
 from vramplan.catalog.fields import Fields, shown
+from vramplan.catalog.gpu_profile import GpuProfile
 from vramplan.errors import InputError
 from vramplan.options import words
 from vramplan.units import parse_bandwidth_bytes_per_s
@@ -91,7 +92,7 @@ class Catalog:
         return result
 
 
-def _told_of_gpu(profile: gpus.GpuProfile) -> Told:
+def _told_of_gpu(profile: GpuProfile) -> Told:
     return (*locate.shadow_told("gpus", profile), *profile.assumptions())
 
 
