@@ -11,14 +11,19 @@ from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
-from vramplan.replay.models import compiles_blocks, offloads
+from vramplan.replay.models import compiles_blocks, offloads, shares_by_itself
 from vramplan.replay.techniques.vocabulary import EVALUATION, GENERATION, given, key_of, techniques_of, traced_code
 from vramplan.values.job import Job
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
 
 COMPILE, FP8, SELECTIVE_OP = "compile: true", "precision: fp8", "activation_checkpointing: selective-op"
 PACKING, OFFLOAD, DPO = "packing: true", "offload: activations", "loss: dpo"
 
-INPUTS, TRAINED, WEIGHTS, SAVED, LOSS, BESIDE = "inputs", "trained", "weights", "saved", "loss", "beside"
+INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
+BESIDE, STEP = "beside", "step"
+
+UNITS = (f"parallel.sharding: {FSDP}", f"parallel.sharding: {FSDP_GRAD_OP}")
+"""FSDP, which gathers the same units whether it keeps them after forward or not: rows of either count for both."""
 
 TOUCHES = {
     "padding: right": INPUTS,
@@ -39,9 +44,13 @@ TOUCHES = {
     "label_smoothing": LOSS,
     EVALUATION: BESIDE,
     GENERATION: BESIDE,
+    "ema: true": STEP,
+    "grad_scaler: true": STEP,
+    "optimizer_in_backward: true": STEP,
 }
 """What a technique changes: what the model is given, which weights are trained, of which element type they are, where
-what forward saves lives, the loss, or what runs beside training."""
+what forward saves lives, the loss, what runs beside
+training, or what happens to gradients and weights around the step."""
 
 RELIES_ON = {
     COMPILE: (INPUTS, TRAINED, WEIGHTS, SAVED, LOSS, BESIDE),  # the compiler sees the whole step
@@ -52,6 +61,7 @@ RELIES_ON = {
     SELECTIVE_OP: (TRAINED, WEIGHTS),  # which products there are to keep
     "quantization: gptq-int4": (INPUTS, SAVED),  # gptqmodel's own kernel
     "adapter: over experts": (INPUTS, SAVED, LOSS, BESIDE),  # PEFT wraps parameters in place of layers
+    **dict.fromkeys(UNITS, (INPUTS, SAVED, BESIDE, STEP)),  # weights are whole in a unit's own forward and backward
 }
 """What a technique's mechanism reads: beside a technique that changes that, it needs a traced row of the two."""
 
@@ -113,6 +123,8 @@ def _reliant(has: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 def _has_basis(job: Job, one: str, other: str) -> bool:
     """Whether the family's code has a path of its own for the pair, whose basis is told with the answer."""
+    if one in UNITS:
+        return shares_by_itself(job.model.family)
     if one != COMPILE:
         return False
     if other == OFFLOAD:
@@ -125,7 +137,7 @@ def _is_traced(job: Job, one: str, other: str) -> bool:
     if (one, TOUCHES.get(other)) in FAMILY_BY_FAMILY:
         stored = job.activation_checkpointing in (None, "none")  # no row has checkpoints over compiled adapters
         return job.model.code in rows.codes and stored
-    return rows.number > 0
+    return any(rows_of(kind, other).number for kind in (UNITS if one in UNITS else (one,)))
 
 
 def rows_of(*techniques: str) -> Rows:
