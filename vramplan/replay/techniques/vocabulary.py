@@ -42,7 +42,11 @@ def given(job: Job, technique: str) -> str:
         return job.precision.rpartition("-")[2]
     if key in ("optimizer", "loss", "activation_checkpointing"):
         return str(getattr(job, key))
-    return word or f"{getattr(job, key):g}"
+    if word:
+        return word
+    room, _, leaf = key.rpartition(".")
+    held = job if not room else job.sharding if leaf == "replicas" else job.split
+    return str(getattr(held, leaf))
 
 
 def traced_code(model: ModelShape) -> str:
