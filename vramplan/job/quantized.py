@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.job.read import RawJob
 from vramplan.replay.techniques.adapters import GPTQ
-from vramplan.replay.techniques.combinations import GPTQ_QUANTIZABLE, QUANTIZABLE, loads_fp32
+from vramplan.replay.techniques.combinations import loads_fp32
+from vramplan.replay.techniques.evidence import gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
 
-def quantizable(quantization: str | None) -> tuple[str, ...]:
-    """Model types whose weights were traced with this quantization."""
-    return GPTQ_QUANTIZABLE if quantization == GPTQ else QUANTIZABLE
+def types_with(quantization: str | None) -> Callable[[], tuple[str, ...]]:
+    """What looks up the model types whose weights were traced with this quantization."""
+    return gptq_quantizable if quantization == GPTQ else quantizable
 
 
 def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumption]:

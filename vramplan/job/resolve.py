@@ -356,9 +356,9 @@ class _ReplayResolver(Resolver):
 
 
 def _is_special(job: Job) -> bool:
-    """Whether a job has a technique that does not go with all the others (vramplan/job/combinations.py)."""
+    """Whether a job has a technique that does not go with all the others (vramplan/replay/techniques/evidence.py)."""
     one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none" or job.packing
-    return one or job.half_weights or bool(job.frozen) or job.adapter is not None
+    return one or job.half_weights or bool(job.frozen) or job.adapter is not None or job.sharding is not None
 
 
 def _blocks(model: ModelShape) -> str:

@@ -69,8 +69,9 @@ def _judged(
 ) -> Remedy | None:
     if job.sharding is not None:
         from vramplan.replay.sharding.traced import untraced_with_shards  # only jobs with several devices pay for it
+        from vramplan.replay.techniques.evidence import untraced
 
-        if untraced_with_shards(job):
+        if untraced_with_shards(job) or untraced(job):
             return None
     judge, strategy = Judge(job, before.replays), job.activation_checkpointing or "none"
     settled = _settled(judge, strategy, schedule)
