@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,21 @@ drawing.install()  # before the tests are imported, which take their settings fr
 VALUES = ("truth", "closed_form", "snapshot")  # where an expected value comes from; never mixed in one test
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """No profile and no card of the person who runs the tests is in them, and none in the processes they start."""
     os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).with_name("no-configuration"))
     for name in ("VRAMPLAN_PROFILES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         os.environ.pop(name, None)
-    from tests import remembered  # it imports the program, which reads the environment
+    from vramplan.answers.session import Session  # it imports the program, which reads the environment
 
-    remembered.install()
+    # one for all tests of the process: replaying what another test has replayed would take half of the time
+    config.add_cleanup(_entered(Session(most_records=256).open()))
+
+
+def _entered(context: AbstractContextManager[Any]) -> Callable[[], None]:
+    stack = ExitStack()
+    stack.enter_context(context)
+    return stack.close
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 from vramplan.version import __version__
 
 if TYPE_CHECKING:
+    from vramplan.answers.session import Session
     from vramplan.api import Job, fit
     from vramplan.errors import InputError, Problem
     from vramplan.results import FitResult
 
-__all__ = ["FitResult", "InputError", "Job", "Problem", "__version__", "fit"]
+__all__ = ["FitResult", "InputError", "Job", "Problem", "Session", "__version__", "fit"]
 
 _HOMES = {
     "FitResult": "vramplan.results",
     "InputError": "vramplan.errors",
     "Job": "vramplan.api",
     "Problem": "vramplan.errors",
+    "Session": "vramplan.answers.session",
     "fit": "vramplan.api",
 }
 

@@ -9,8 +9,8 @@ from operator import index
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, overload
 
-from vramplan.answers.fit import answer, known_gpus
-from vramplan.job import build_any_job, check_keys
+from vramplan.answers.session import Session, opened
+from vramplan.job import check_keys
 from vramplan.job.keys import JobFields, JobKeys, PathText
 from vramplan.results import FitResult
 from vramplan.results.frozen import FrozenDict
@@ -45,15 +45,18 @@ class Job(JobFields):
 
 
 @overload
-def fit(job: Job, /, *, profiles: Folders = ()) -> FitResult: ...
+def fit(job: Job, /, *, profiles: Folders = (), session: Session | None = None) -> FitResult: ...
 @overload
-def fit(*, profiles: Folders = (), **keys: Unpack[JobKeys]) -> FitResult: ...
-def fit(job: Job | None = None, /, *, profiles: Folders = (), **keys: Any) -> FitResult:
+def fit(*, profiles: Folders = (), session: Session | None = None, **keys: Unpack[JobKeys]) -> FitResult: ...
+def fit(job: Job | None = None, /, *, profiles: Folders = (), session: Session | None = None, **keys: Any) -> FitResult:
     """Whether a training run fits in GPU memory, what fills it, and how to run it: the answer of `vramplan fit`.
 
     `fit(job)`, or `fit(model="gpt2-xl", gpu="v100", ...)` for short. `profiles`: folders of profiles that are searched
     before the shipped ones. A run that does not fit is an answer like any other; raises InputError, with every problem
-    that was found, for what cannot be computed. Reads profiles, keeps no state: threads and processes may share it.
+    that was found, for what cannot be computed. Threads and processes may share it.
+
+    `session`: keeps the replays and the profiles of the answers before, so that many answers take less time; by default
+    the one that is open in this thread (`session.open()`). Without one nothing is kept.
     """
     if job is None:
         job = Job(**keys)
@@ -62,7 +65,7 @@ def fit(job: Job | None = None, /, *, profiles: Folders = (), **keys: Any) -> Fi
     elif not isinstance(job, Job):
         raise TypeError(f"fit() takes a vramplan.Job or the keys of one, not a {type(job).__name__}")
     folders = [Path(folder) for folder in ([profiles] if isinstance(profiles, str | os.PathLike) else profiles)]
-    return answer(build_any_job(job.to_dict(), profile_dirs=folders), lambda: known_gpus(folders))
+    return (session or opened() or Session()).fit(job.to_dict(), folders)
 
 
 def _settled(value: Any) -> Any:

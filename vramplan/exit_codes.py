@@ -13,12 +13,3 @@ class ExitCode:
     TIGHT = 4  # only with --strict
     INTERRUPTED = 130
     BROKEN_PIPE = 141
-
-
-def code_of(verdict: str, *, strict: bool) -> int:
-    """The exit code of a verdict."""
-    from vramplan.values.job import DOES_NOT_FIT, TIGHT  # here, so that --help does not load it
-
-    if verdict == DOES_NOT_FIT:
-        return ExitCode.DOES_NOT_FIT
-    return ExitCode.TIGHT if verdict == TIGHT and strict else ExitCode.OK

@@ -115,27 +115,18 @@ def parse_power_watts(text: str) -> float:
 
 def format_gib(size_bytes: int) -> str:
     """29192232960 -> '27.19 GiB'; below one GiB in MiB, KiB or bytes. A negative size keeps its sign."""
-    return _format(size_bytes, ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")))
+    sign, size = ("-" if size_bytes < 0 else ""), abs(size_bytes)
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        # the last half hundredth below a unit would print as 1024.00 of the smaller one
+        if size >= factor - factor / 200_000:
+            return f"{sign}{size / factor:.2f} {unit}"
+    return f"{sign}{size} B"
 
 
 def format_needed_gib(size_bytes: int) -> str:
     """What something needs, in GiB rounded up: '27.19 GiB' always holds it."""
     hundredths = -(-size_bytes * 100 // GIB)
     return f"{hundredths // 100}.{hundredths % 100:02d} GiB"
-
-
-def format_gb(size_bytes: int) -> str:
-    """29192232960 -> '29.19 GB'; below one GB in MB, kB or bytes. A negative size keeps its sign."""
-    return _format(size_bytes, ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")))
-
-
-def _format(size_bytes: int, steps: tuple[tuple[int, str], ...]) -> str:
-    sign, size = ("-" if size_bytes < 0 else ""), abs(size_bytes)
-    for factor, unit in steps:
-        # the last half hundredth below a unit would print as 1024.00 of the smaller one
-        if size >= factor - factor / 200_000:
-            return f"{sign}{size / factor:.2f} {unit}"
-    return f"{sign}{size} B"
 
 
 def _parse_rate(text: str, dimension: str, *, example: str) -> float:

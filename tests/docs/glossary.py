@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 import vramplan.results
-from vramplan import spec
+import vramplan.values
 from vramplan.options import table
 
 HEAD = """\
@@ -18,7 +18,7 @@ HEAD = """\
 For people who meet a word in a job, in an answer or in the code and want to know what it stands for.
 This page is made from the keys of a job and from the types of jobs and answers.
 
-What takes part in a job is a type of `vramplan.spec`; what an answer consists of is a type of `vramplan.results`.
+What takes part in a job is a type of `vramplan.values`; what an answer consists of is a type of `vramplan.results`.
 Words that a key takes are in [the job format](job-format.md#keys-of-a-job).
 
 """
@@ -26,8 +26,9 @@ Words that a key takes are in [the job format](job-format.md#keys-of-a-job).
 
 def types() -> Iterator[type]:
     """Every type of a resolved job and of an answer."""
-    names = [f"vramplan.results.{module.name}" for module in pkgutil.iter_modules(vramplan.results.__path__)]
-    for module in (spec, vramplan.results, *map(importlib.import_module, names)):
+    rooms = (vramplan.values, vramplan.results)
+    names = [f"{room.__name__}.{module.name}" for room in rooms for module in pkgutil.iter_modules(room.__path__)]
+    for module in (vramplan.results, *map(importlib.import_module, names)):
         for found in vars(module).values():
             if inspect.isclass(found) and found.__module__ == module.__name__ and hasattr(found, "_fields"):
                 yield found

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tests.textbook.peers import Figures, Run, Transformer, calculon, cookbook, interleaving, megatron
 from vramplan import FitResult, fit
 from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.textbook.peers import Figures, Run, Transformer, calculon, cookbook, interleaving, megatron
 from vramplan.values.job import Job
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "peers.md"

@@ -11,7 +11,7 @@ from tests.job.test_families import small
 from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import segments_of
-from vramplan.planner.judge import setup_of
+from vramplan.planner.setups import setup_of
 from vramplan.replay.models import compiled_graphs, is_float8
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.setup import Setup

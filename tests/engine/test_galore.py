@@ -14,7 +14,7 @@ from tests.oracle.compare import rows, setup_of
 from vramplan.replay.optimizers.galore import WITHOUT_UPDATE, WORD
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
-from vramplan.replay.techniques.combinations import PROJECTABLE
+from vramplan.replay.techniques.evidence import projectable
 from vramplan.values.job import Job
 
 DRAWS = settings(max_examples=24, deadline=None)
@@ -45,7 +45,7 @@ def test_a_step_that_keeps_its_projections_is_traced_too() -> None:
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs: list[Job] = [row.job for row in rows("galore")]
     types = Counter(job.model.transformers_model_type for job in jobs)
-    assert types.keys() == {*PROJECTABLE}
+    assert types.keys() == {*projectable()}
     assert all(count >= 2 for count in types.values())
     assert {job.precision for job in jobs} == {"fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16"}
     assert any(job.half_weights for job in jobs)

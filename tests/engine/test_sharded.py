@@ -18,7 +18,7 @@ from vramplan.replay.sharding.fully_shard import shard_shape
 from vramplan.replay.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
 from vramplan.replay.sharding.traced import WITHOUT_BIASES
 from vramplan.replay.step import replay
-from vramplan.replay.techniques.combinations import ADAPTABLE
+from vramplan.replay.techniques.evidence import adaptable
 from vramplan.replay.techniques.trained import names_of
 from vramplan.replay.tensors import FP32, Parameter
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
@@ -93,7 +93,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
 @st.composite
 def with_leaves(draw: st.DrawFn) -> Setup:
     """LoRA under FSDP1, over a model that may be quantized."""
-    setup = draw(sharded().filter(lambda one: one.model.transformers_model_type in ADAPTABLE))
+    setup = draw(sharded().filter(lambda one: one.model.transformers_model_type in adaptable()))
     assume(setup.model.experts is None and setup.sharding is not None)
     assert setup.sharding is not None
     adapter = draw(adapters(setup.model, names_of(setup.model), setup.precision, ["lora"]))

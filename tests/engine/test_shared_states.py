@@ -15,7 +15,7 @@ from vramplan import fit
 from vramplan.engines.deepspeed.layout import ALIGNMENT, Layout, order_of
 from vramplan.engines.deepspeed.zero import NORM_BYTES, OVERFLOW_BUFFER_BYTES
 from vramplan.job import build_job
-from vramplan.planner.judge import setup_of
+from vramplan.planner.setups import setup_of
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import rounded
 from vramplan.replay.setup import Setup

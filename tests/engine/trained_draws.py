@@ -12,7 +12,8 @@ from vramplan.job.trained import feeds_head
 from vramplan.options.table import find
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
-from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE, ONLY_LORA, loads_fp32
+from vramplan.replay.techniques.combinations import ONLY_LORA, loads_fp32
+from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.expert_adapters import former_names, tensors_of
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
@@ -63,7 +64,7 @@ def adapters(draw: st.DrawFn, model: ModelShape, names: Names, precision: str, k
 @st.composite
 def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool = False) -> Setup:
     """An iteration with frozen parts, or with an adapter over a model that may be quantized."""
-    model_type = draw(st.sampled_from(FREEZABLE if only_frozen else ADAPTABLE))
+    model_type = draw(st.sampled_from(freezable() if only_frozen else adaptable()))
     setup = draw(setups(model_type=model_type))
     names = names_of(setup.model)
     if only_frozen or not (adapted or draw(st.booleans())):

@@ -11,7 +11,7 @@ from vramplan.catalog.runtimes import find_runtime
 from vramplan.errors import InputError, Problem
 from vramplan.job import build_job
 from vramplan.job.behaviour import under
-from vramplan.options import words
+from vramplan.options import table, words
 
 pytestmark = pytest.mark.contract
 
@@ -74,9 +74,9 @@ def test_keys_that_an_engine_knows_nothing_of_are_refused_together() -> None:
 OFFERED: dict[str, tuple[str, ...]] = {
     "precision": tuple(dict.fromkeys(words.PRECISIONS.values())),
     "optimizer": words.OPTIMIZERS,
-    "attention": words.ATTENTIONS,
+    "attention": table.find("attention").words,
     "activation_checkpointing": words.CHECKPOINTINGS,
-    "loss": words.MODELLED_LOSSES,
+    "loss": table.find("loss").words,
 }
 FILLED = {"every:K": "every:2", "selective-layer:K": "selective-layer:2", "chunked:N": "chunked:8"}
 FILLED |= {"galore-adamw:RANK": "galore-adamw:8"}

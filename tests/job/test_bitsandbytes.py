@@ -8,7 +8,7 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.planner.judge import setup_of
+from vramplan.planner.setups import setup_of
 from vramplan.replay.techniques.bitsandbytes import NEWEST
 from vramplan.replay.techniques.quantized import four_bits
 from vramplan.replay.tensors import BF16, FP16

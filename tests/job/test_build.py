@@ -368,7 +368,7 @@ def test_options_may_come_as_text() -> None:
         ({"parallel": 8}, "parallel: expected keys and values, not '8'"),
         (
             {"runtime": "modded-nanogpt"},
-            "model: each record of modded-nanogpt has an architecture of its own, and the model names none",
+            "model: each record of modded-nanogpt has an architecture of its own, which gpt2 is not",
         ),
         ({"runtime": "transfomers"}, "did you mean transformers"),
         ({"reserve": "2"}, "reserve: '2' has no unit of bytes"),

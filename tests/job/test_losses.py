@@ -11,7 +11,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.planner.judge import loss_of
+from vramplan.planner.setups import loss_of
 from vramplan.values.job import Job
 
 QLORA: dict[str, Any] = {"adapter": {"kind": "lora"}, "quantization": "nf4", "precision": "pure-bf16"}
@@ -133,7 +133,7 @@ def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> 
             {"adapter": {"kind": "dora", "dropout": 0.1}},
             "adapter.dropout: 0.1 is not modelled with dora and dpo: TRL sets it to 0",
         ),
-        ({"offload": ["activations"]}, "offload: activations is not modelled together with loss dpo"),
+        ({"offload": ["activations"]}, "offload: activations was never traced together with loss dpo"),
         ({"dpo_reference": "models"}, "dpo_reference: 'models' is not a known value (did you mean model?)"),
         ({"runtime": "pytorch"}, "loss: dpo is TRL's, over the Trainer of transformers"),
         ({"model": "bert-base-uncased"}, "loss: dpo is modelled for causal language models"),
@@ -216,9 +216,9 @@ def test_packed_sequences_need_a_mask_too() -> None:
         ({"loss": "classification"}, "packing: true is not modelled for the task cls"),
         ({"sequence_length": 1}, "packing: true packs nothing into sequences of 1 token"),
         ({"model": "mistral-7b", "sequence_length": 4096}, "4096 tokens reach the sliding window of 4096"),
-        ({"padding": "right"}, "padding: right is not modelled together with packing true"),
-        ({"loss": "dpo"}, "packing: true is not modelled together with loss dpo"),
-        ({"eval_batch_size": 8}, "eval_batch_size: 8 is not modelled together with packing true"),
+        ({"padding": "right"}, "padding: right was never traced together with packing true"),
+        ({"loss": "dpo"}, "packing: true was never traced together with loss dpo"),
+        ({"eval_batch_size": 8}, "eval_batch_size: 8 was never traced together with packing true"),
     ],
 )
 def test_refused_packing(keys: dict[str, Any], message: str) -> None:

@@ -74,7 +74,7 @@ def test_the_modules_of_own_code_are_there() -> None:
         assert all(family(module) for module in engine.families.values())
 
 
-@pytest.mark.parametrize("name", words.ENGINES)
+@pytest.mark.parametrize("name", tuple(engines.FOLDERS)[3:])
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_resolved_job_fed_back_is_the_same(name: str, devices: int) -> None:
     raw = {"model": MODELS.get(name, "llama-2-7b"), "gpu": "a100", "runtime": name, "parallel": {"data": devices}}

@@ -153,7 +153,7 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             {"loss": "chunked:8", "parallel": FSDP1},
             "loss: chunked:8 is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
-        ({"packing": True}, "packing: true is not modelled with parallel.sharding fsdp"),
+        ({"packing": True}, "packing: true was never traced together with parallel.sharding fsdp"),
         ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
         (
             {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["all-linear"]}},

@@ -158,7 +158,7 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             {**GPTQ, "model": {**UNTIED, "intermediate_size": 500}},
             "quantization: gptq-int4 needs widths that are multiples of 32",
         ),
-        ({**GPTQ, "model": "bert-base"}, "quantization: gptq-int4 is not modelled for bert (modelled: gpt2"),
+        ({**GPTQ, "model": "bert-base"}, "quantization: gptq-int4 is not modelled for bert (modelled: bloom, "),
         (
             {"quantization": "int8", "adapter": {"kind": "ia3"}, "precision": "pure-bf16"},
             "adapter.kind: ia3 over int8 weights gives fp32, which pure-bf16 cannot go on with",

@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from vramplan.job import read_job_file
-from vramplan.planner import judge
+from vramplan.planner import setups
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.job import Job
@@ -146,7 +146,7 @@ def setup_of(job: Job) -> Setup:
     """The iteration of a fully pinned job."""
     assert job.activation_checkpointing is not None
     assert job.gradient_accumulation_steps is not None
-    setup = judge.setup_of(job, job.activation_checkpointing, job.gradient_accumulation_steps > 1)
+    setup = setups.setup_of(job, job.activation_checkpointing, job.gradient_accumulation_steps > 1)
     return setup._replace(rank=MOST_GRADIENTS)  # of stages 1 and 2 of ZeRO, on which they were traced
 
 

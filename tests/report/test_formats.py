@@ -13,13 +13,13 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from vramplan import results as fit_documents
 from vramplan.errors import Problem
 from vramplan.report import csv as rows_of
 from vramplan.report import github, json, junit, markdown
 from vramplan.report import yaml as written
 from vramplan.report.numbers import gib_against, gib_down, gib_up, text_of
 from vramplan.results import FitResult
-from vramplan.results import document as fit_documents
 from vramplan.results.listings import CheckRow
 
 NASTY = "a|b <b>&amp; `x` *y* _z_ [l](http://e) 100% \x1b[31m\x00\x9f\r\n::error::x,y:z \ud800\ufffe 模型"

@@ -111,6 +111,7 @@ def documents(
         "gpu-profile": profile_document(profile),
         "model-profile": profile_document(dataclasses.replace(profile, kind="model")),
         "runtime-profile": profile_document(dataclasses.replace(profile, kind="runtime")),
+        "stack-profile": profile_document(dataclasses.replace(profile, kind="stack")),
         "runtimes": runtimes.document([RUNTIME]),
         "walkthrough": walkthrough_document(WALK),
         "measure": measure.document(MEASUREMENT),

@@ -75,18 +75,6 @@ def test_korthikanti_is_the_equation_of_the_paper_in_16_bits() -> None:
     assert activations.korthikanti(XL) == 48 * 1024 * 32 * 1600 * 34 + 48 * 5 * 25 * 1024**2 * 32
 
 
-def test_attention_scores_and_the_tiled_kernel() -> None:
-    printed(activations.score_matrix_bytes(1, 4096), 67.1, unit=10**6)
-    printed(activations.score_matrix_bytes(16, 4096), 1.07, 0.01)
-    printed(activations.tiled_attention_bytes(1, 4096, 64), 3.1, unit=10**6)
-    ratio = activations.score_matrix_bytes(1, 4096) / activations.tiled_attention_bytes(1, 4096, 64)
-    assert round(ratio) == 21
-
-
-def test_a_convolution() -> None:
-    printed(activations.convolution_bytes(112, 112, 64), 3.2, unit=10**6)
-
-
 def test_a_quoted_figure_is_scaled_by_its_elements() -> None:
     assert activations.at_element_size(65 * GB, 4) == 65 * GB
     assert activations.at_element_size(65 * GB, 2) == 32.5 * GB
@@ -124,7 +112,6 @@ def test_strategies_as_rows_of_the_table(strategy: str, count: int | None) -> No
 def test_accumulation() -> None:
     assert accumulation.effective_batch(16, 4, 8) == 512
     assert accumulation.communication_saved(4) == 0.75
-    assert accumulation.time_per_update(2.0, 0.5, 4) == 9.5
     quoted = {1: "none", 2: "none", 3: "under 5 %", 4: "under 5 %", 5: "under 10 %", 8: "under 10 %"}
     quoted |= {9: "under 20 %", 16: "under 20 %", 17: "over 20 %", 1000: "over 20 %"}
     assert {k: accumulation.quoted_overhead(k) for k in quoted} == quoted

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.cli.running import feed, fit, refused, run, same, valid, write_jobs
 from vramplan.job import build_any_job, job_to_dict
-from vramplan.job.textbook import parameter_count
+from vramplan.job.counts import parameter_count
 from vramplan.values.textbook import TextbookJob
 
 GB = 10**9
@@ -333,7 +333,7 @@ raw_jobs = st.fixed_dictionaries(
 def test_an_echoed_answer_is_the_same_answer(raw: dict[str, Any]) -> None:
     from vramplan.answers.fit import answer
     from vramplan.errors import InputError
-    from vramplan.results.document import fit_document
+    from vramplan.results import fit_document
 
     try:
         job = build_any_job(raw)

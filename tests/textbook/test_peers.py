@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from vramplan.textbook.peers import Figures, Run, Transformer, calculon, cookbook, interleaving, megatron
+from tests.textbook.peers import Figures, Run, Transformer, calculon, cookbook, interleaving, megatron
 
 pytestmark = pytest.mark.closed_form
 

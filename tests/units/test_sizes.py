@@ -189,27 +189,26 @@ def test_wrong_rates_are_refused(parse, text) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "binary", "decimal"),
+    ("size_bytes", "binary"),
     [
-        (0, "0 B", "0 B"),
-        (1023, "1023 B", "1.02 kB"),
-        (1024, "1.00 KiB", "1.02 kB"),
-        (2**20 - 1, "1.00 MiB", "1.05 MB"),
-        (2**30 - 1, "1.00 GiB", "1.07 GB"),
-        (999_999_999, "953.67 MiB", "1.00 GB"),
-        (29_195_040_113, "27.19 GiB", "29.20 GB"),
-        (-29_195_040_113, "-27.19 GiB", "-29.20 GB"),
-        (2**43, "8192.00 GiB", "8796.09 GB"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (2**20 - 1, "1.00 MiB"),
+        (2**30 - 1, "1.00 GiB"),
+        (999_999_999, "953.67 MiB"),
+        (29_195_040_113, "27.19 GiB"),
+        (-29_195_040_113, "-27.19 GiB"),
+        (2**43, "8192.00 GiB"),
     ],
 )
-def test_formats(size_bytes: int, binary: str, decimal: str) -> None:
-    assert (units.format_gib(size_bytes), units.format_gb(size_bytes)) == (binary, decimal)
+def test_formats(size_bytes: int, binary: str) -> None:
+    assert units.format_gib(size_bytes) == binary
 
 
 @given(st.integers(1, 2**60))
 def test_a_printed_size_is_right_within_its_digits(size_bytes: int) -> None:
-    for shown in (units.format_gib(size_bytes), units.format_gb(size_bytes)):
-        number, unit = shown.split()
-        assert not number.startswith(("1024.00", "1000.00")) or unit in {"GiB", "GB"}
-        factor = units.SIZE_UNITS[unit]
-        assert abs(Fraction(number) * factor - size_bytes) <= Fraction(factor, 200)
+    number, unit = units.format_gib(size_bytes).split()
+    assert not number.startswith("1024.00") or unit == "GiB"
+    factor = units.SIZE_UNITS[unit]
+    assert abs(Fraction(number) * factor - size_bytes) <= Fraction(factor, 200)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from vramplan.answers.behaviour import Device, wording_of, wording_of_sharding
 from vramplan.planner.budget import MULTIPLYING_THREADS, RESERVED_PERCENT, Footprint
-from vramplan.planner.choose import Rung
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Rung
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.replay.tensors import FP32
@@ -135,7 +135,7 @@ def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict
 
 def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: bool) -> dict[str, str]:
     """What each device has of the states, and what it gathers and sends; `alone` says what one device would have."""
-    from vramplan.replay.sharding import BUCKET_BYTES  # only jobs with several devices pay for it
+    from vramplan.replay.sharding.replicated import BUCKET_BYTES  # only jobs with several devices pay for it
 
     assert job.sharding is not None
     if job.sharding.kind == DDP:
@@ -188,7 +188,8 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
         basis = "free blocks and ends of segments, simulated"
     if libraries:
         threads = f"workspaces of cuBLAS, {MULTIPLYING_THREADS} threads"
-        cut = f"of {format_gib(judge.workspace_bytes)} of cuBLAS: the factor has no more"
+        of_all = format_gib(judge.workspace_bytes)
+        cut = f"workspaces of cuBLAS, {of_all}, counted up to what the reserve factor leaves"
         parts.append(Component("libraries", libraries, threads if libraries == judge.workspace_bytes else cut))
     if judge.job.runtime.caches:
         parts.append(Component("allocator", unused - libraries, basis))
@@ -196,7 +197,7 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
         Component("context", judge.context_bytes, judge.job.runtime.context_basis or f"CUDA context, {whose}"),
     ]
     if judge.groups_bytes:
-        from vramplan.planner.devices import process_groups  # only jobs with several devices pay for it
+        from vramplan.planner.groups import process_groups  # only jobs with several devices pay for it
 
         groups = process_groups(judge.job)
         count = "a communicator" if len(groups) == 1 else f"communicators, {len(groups)}"

@@ -12,9 +12,9 @@ from vramplan.errors import InputError
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
 from vramplan.planner.accumulation import Schedule
-from vramplan.planner.choose import Rung
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Rung
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.record import Record
@@ -96,7 +96,7 @@ def describe(
     if rung.verdict == DOES_NOT_FIT and with_remedies:
         from vramplan.planner.remedies import remedies_for  # only a no pays for it
 
-        remedies = remedies_for(choice, judge, larger_gpus, lambda change: _is_modelled(judged, change))
+        remedies = remedies_for(choice, judge, larger_gpus, _modelled(judged))
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     result = FitResult(
@@ -137,22 +137,16 @@ def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
     return rows_of_stages(judge, rung.placement, rung.schedule)
 
 
-def _is_modelled(judged: Job, change: Mapping[str, Any]) -> bool:
-    """Whether a change makes a job that can be computed: the code of a runtime, and what shares states, refuse some."""
-    if judged.model.published_family is None and judged.sharding is None and judged.split is None:
-        return True  # the remedies know what goes with what on one device
-    from vramplan.errors import InputError
-    from vramplan.job import build_job  # only such jobs pay for it
+def _modelled(judged: Job) -> Callable[[Mapping[str, Any]], bool]:
+    """What says of a change whether it makes a job that can be computed.
 
-    keys = job_to_dict(judged)
-    changed = {**keys, **change}
-    if "parallel" in change:
-        changed["parallel"] = {**keys["parallel"], **change["parallel"]}
-    try:
-        build_job(changed)
-    except InputError:
-        return False
-    return True
+    The code of a runtime, and what shares states, refuse some.
+    """
+    if judged.model.published_family is None and judged.sharding is None and judged.split is None:
+        return lambda change: True  # the remedies know what goes with what on one device
+    from vramplan.job.recheck import rechecker  # only such jobs pay for it
+
+    return rechecker(judged)
 
 
 def _allocator(decision: Decision) -> Allocator | None:

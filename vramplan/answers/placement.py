@@ -15,7 +15,6 @@ from vramplan.planner.checkpoints import (
     spelled,
 )
 from vramplan.planner.decision import Decision, decide
-from vramplan.planner.judge import loss_of
 from vramplan.planner.optimal import (
     Placement,
     last_kept_bytes,
@@ -25,6 +24,7 @@ from vramplan.planner.optimal import (
     smallest_peak,
 )
 from vramplan.planner.placements import sizes_at
+from vramplan.planner.setups import loss_of
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.models import no_checkpointing
 from vramplan.replay.models.modules import OUTSIDE_LOSSES

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from vramplan.answers.behaviour import wording_of
 from vramplan.planner.checkpoints import STRATEGIES
-from vramplan.planner.choose import Choice, Rung, strategies_of
+from vramplan.planner.choose import strategies_of
 from vramplan.planner.decision import Decision
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Choice, Rung
 from vramplan.replay.record import Record
 from vramplan.results import DOES_NOT_FIT, TIGHT, Host
 from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Job
@@ -94,7 +95,9 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
             "accumulation does not make it that of the global batch"
         )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
-        said.append("tight with no headroom: more likely not")
+        said.append(
+            "tight: the estimate exceeds the usable memory, and only the low end of its band fits: more likely not"
+        )
     return said
 
 

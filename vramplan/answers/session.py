@@ -1,16 +1,24 @@
 """A session: answers about many jobs, with nothing done twice.
 
 A process of `vramplan` answers one command, and a program may ask for thousands of answers. What they share is kept
-here: the replays of iterations. An answer of a session that has answered
-before is the answer of a fresh one.
+here: the replays of iterations and the profiles of files. An answer of a session that has answered before is the answer
+of a fresh one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from threading import RLock
+from typing import Any
 
-from vramplan.answers.fit import answer, describe, no_gpus
+from vramplan.answers.fit import answer, describe, known_gpus, no_gpus
+from vramplan.catalog import reading
+from vramplan.catalog.reading import MOST_FILES, Files
+from vramplan.job import build_any_job
+from vramplan.planner import replays
 from vramplan.planner.decision import decide
 from vramplan.planner.replays import MOST_RECORDS, Replays
 from vramplan.results import FitResult
@@ -18,32 +26,55 @@ from vramplan.results.figures import Figures, PeakFigures
 from vramplan.values.machine import Gpu
 from vramplan.values.textbook import AnyJob, TextbookJob
 
+_open: ContextVar[Session | None] = ContextVar("session", default=None)
+
 
 class Session:
-    """The replays of the answers so far. Threads may share it: they are answered one after another.
+    """What the answers so far have in common. Threads may share it: they are answered one after another.
 
-    `most_records`: replays that are kept, of one to two megabytes for a large model; the least recently used go.
+    `most_records`: replays that are kept, of one to two megabytes for a large model. `most_files`: profiles and other
+    files that are kept; each is read again when it has changed. Of both the least recently used go.
     """
 
-    def __init__(self, most_records: int = MOST_RECORDS) -> None:
+    def __init__(self, most_records: int = MOST_RECORDS, most_files: int = MOST_FILES) -> None:
         self.replays = Replays(most_records)
+        self.files = Files(most_files)
         self._lock = RLock()
+
+    @contextmanager
+    def open(self) -> Iterator[Session]:
+        """Within, whatever this thread asks, without naming a session, uses this one.
+
+        Other threads are not concerned. Who asks rooms below `answers` inside has the session to himself.
+        """
+        token = _open.set(self)
+        try:
+            with replays.opened(self.replays), reading.opened(self.files):
+                yield self
+        finally:
+            _open.reset(token)
+
+    def fit(self, keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> FitResult:
+        """The answer about the job that `keys` describe in the words of the job format. Raises InputError."""
+        with self._lock, self.open():
+            job = build_any_job(keys, profile_dirs=profile_dirs)
+            return answer(job, lambda: known_gpus(profile_dirs), self.replays)
 
     def answer(self, job: AnyJob, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
         """The whole answer about one job; see `vramplan.answers.fit.answer`."""
-        with self._lock:
+        with self._lock, self.open():
             return answer(job, larger_gpus, self.replays)
 
     def compared(self, job: AnyJob) -> FitResult:
         """The answer without what a comparison never shows: remedies, and alternatives to what a job pins."""
-        with self._lock:
+        with self._lock, self.open():
             if isinstance(job, TextbookJob):
                 return answer(job, no_gpus, self.replays)
             return describe(decide(job, self.replays, whole_ladder=False), with_remedies=False)
 
     def figures(self, job: AnyJob) -> Figures:
         """The figures that a gate looks at. Raises UsageError as `answer` does."""
-        with self._lock:
+        with self._lock, self.open():
             if isinstance(job, TextbookJob):
                 return figures_of(answer(job, no_gpus, self.replays))
             from vramplan.planner.verdict import verdict_of  # only gates pay for it
@@ -57,6 +88,11 @@ class Session:
             utilization=round(peak.device / usable, 6) if usable > 0 else float(peak.device),
             peak=PeakFigures(peak.allocated, peak.reserved, peak.device, peak.low, peak.high),
         )
+
+
+def opened() -> Session | None:
+    """The session that is open in this thread, if one is."""
+    return _open.get()
 
 
 def figures_of(result: FitResult) -> Figures:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vramplan.catalog import gpus, local, locate, stacks
+from vramplan.catalog import gpus, locate, stacks
+from vramplan.catalog.gpu_profile import asks_for_local
 from vramplan.catalog.lint import FOLDER_OF, LOADERS, KindWord, kind_of
 from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError, Problem
@@ -19,7 +20,7 @@ def find(name: str, dirs: Sequence[Path], kind: KindWord | None = None) -> tuple
 
     A name is looked for among GPUs, models, runtimes and stacks. Raises InputError, with near matches of every kind.
     """
-    if local.asked_for(name) and kind in (None, "gpu"):
+    if asks_for_local(name) and kind in (None, "gpu"):
         return "gpu", gpus.find_gpu(name, dirs)
     if locate.is_path(name):
         path = locate.resolve_path(name, None)

@@ -24,7 +24,7 @@ COUNTS = (
 """The fields that are counts of at least one, where a model type has them."""
 
 NULLABLE = ("latent_attention.query_rank",)
-"""Of them, those whose default is a number and which null takes away."""
+"""Fields of these for which null means that the model has no such thing. Their default is a number."""
 
 ALIGNMENT = 8
 """Elements: rows of grouped products begin at multiples of 16 bytes, or PyTorch refuses them

@@ -1,4 +1,4 @@
-"""GPU profiles: `profiles/gpus/NAME.yaml` -> `spec.Gpu`."""
+"""The GPUs of the catalogue: by name, by file, all of them, and the card of this machine."""
 
 from __future__ import annotations
 
@@ -6,95 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from vramplan import units
-from vramplan.catalog import local, locate, profile, text
-from vramplan.catalog.fields import Fields
-from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog import locate, text
+from vramplan.catalog.gpu_profile import FIELDS as FIELDS
+from vramplan.catalog.gpu_profile import GpuProfile as GpuProfile
+from vramplan.catalog.gpu_profile import asks_for_local
+from vramplan.catalog.gpu_profile import load_gpu_profile as load_gpu_profile
+from vramplan.catalog.reading import once
 from vramplan.errors import InputError
-from vramplan.values.job import Assumption
-from vramplan.values.machine import Gpu
-
-
-def _text(fields: Fields, name: str) -> str | None:
-    return fields.text(name)
-
-
-def _flag(fields: Fields, name: str) -> bool | None:
-    return fields.boolean(name)
-
-
-def _capacity(fields: Fields, name: str) -> int | None:
-    return fields.size_bytes(name, rounding="down")
-
-
-def _bandwidth(fields: Fields, name: str) -> float | None:
-    return fields.parsed(name, units.parse_bandwidth_bytes_per_s)
-
-
-def _throughput(fields: Fields, name: str) -> float | None:
-    return fields.parsed(name, units.parse_throughput_flop_per_s)
-
-
-def _power(fields: Fields, name: str) -> float | None:
-    return fields.parsed(name, units.parse_power_watts)
-
-
-_READERS: dict[str, Read] = {
-    "vendor": _text,
-    "architecture": _text,
-    "memory": _capacity,
-    "visible_memory": _capacity,
-    "compute_capability": _text,
-    "bf16": _flag,
-    "flash_attention": _flag,
-    "fp8": _flag,
-    "memory_bandwidth": _bandwidth,
-    "fp32": _throughput,
-    "fp16": _throughput,
-    "bf16_rate": _throughput,
-    "fp8_rate": _throughput,
-    "link_bandwidth": _bandwidth,
-    "tdp": _power,
-}
-
-FIELDS = tuple(_READERS)
-"""The fields of a GPU profile: sizes in bytes, rates per second, power in watts, the rest text and flags."""
-
-
-class GpuProfile(Profile):
-    """One GPU with the source of every value."""
-
-    __slots__ = ()
-
-    def gpu(self) -> Gpu:
-        """What the planner knows of it. Capacity is what the framework sees where a source says so, else nominal."""
-        visible = self.value("visible_memory")
-        return Gpu(
-            name=self.name,
-            capacity_bytes=visible if visible is not None else self.value("memory"),
-            capacity_basis="nominal" if visible is None else "visible",
-            title=self.title,
-            architecture=self.value("architecture"),
-            compute_capability=self.value("compute_capability"),
-            bf16=self.value("bf16"),
-            flash_attention=self.value("flash_attention"),
-            memory_bandwidth_bytes_per_s=self.value("memory_bandwidth"),
-            note=self.note,
-        )
-
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """What was found out and not read from the file; nothing, but for a GPU of this machine."""
-        return ()
-
-
-def load_gpu_profile(path: Path | str) -> GpuProfile:
-    """Read one GPU profile. Raises InputError with every problem of the file."""
-    fields = profile.open_profile(Path(path))
-    common = profile.read(fields, "gpu", _READERS)
-    if common.value("memory") is None and common.value("visible_memory") is None and not fields.sink.problems:
-        fields.problem("fields", "memory is missing: without it there is no capacity", hint="memory or visible_memory")
-    fields.sink.raise_all()
-    return GpuProfile(*common)
 
 
 def find_gpu(name: str, dirs: Sequence[Path] = (), *, base_dir: Path | None = None) -> GpuProfile:
@@ -102,7 +20,7 @@ def find_gpu(name: str, dirs: Sequence[Path] = (), *, base_dir: Path | None = No
 
     Raises InputError, with near matches.
     """
-    if local.asked_for(name):
+    if asks_for_local(name):
         return _local(name, dirs)
     if locate.is_path(name):
         return load_gpu_profile(locate.resolve_path(name, base_dir))
@@ -117,7 +35,7 @@ def match_gpu(name: str, dirs: Sequence[Path] = ()) -> GpuProfile | None:
 
     Raises InputError if the profile is broken.
     """
-    if local.asked_for(name):
+    if asks_for_local(name):
         return _local(name, dirs)
     return _find(name, dirs)
 
@@ -134,12 +52,17 @@ def list_measured(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
     """
 
     def load(path: Path) -> GpuProfile:
-        if _NOT_MEASURED.search(text.read_text(str(path))):
+        if _NOT_MEASURED.search(_text_of(path)):
             raise InputError(())
         return load_gpu_profile(path)
 
     known = locate.load_all("gpus", dirs, load, skip_broken=True)
     return [profile for profile in known if profile.value("visible_memory") is not None]
+
+
+@once
+def _text_of(path: Path | str) -> str:
+    return text.read_text(str(path))
 
 
 _NOT_MEASURED = re.compile(r"^  visible_memory: *\{ *value: *(?:null|~)? *[,}]", re.MULTILINE)
@@ -158,6 +81,6 @@ def _find(name: str, dirs: Sequence[Path]) -> GpuProfile | None:
 
 
 def _local(name: str, dirs: Sequence[Path]) -> GpuProfile:
-    from vramplan.catalog import local_profile  # it needs this module
+    from vramplan.catalog import local_profile  # only who asks for a local card pays for it
 
     return local_profile.load(name, dirs)

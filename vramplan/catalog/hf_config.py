@@ -9,6 +9,7 @@ from typing import Any
 from vramplan.catalog import document
 from vramplan.catalog.config_classes import BLOCKS, COUNT, COUNTS, FLAG, MODEL_TYPES, RATIO, ROPE_SCALINGS, SHARE
 from vramplan.catalog.fields import Fields, Sink, nearest, shown
+from vramplan.catalog.reading import once
 from vramplan.catalog.shapes import CLASSIFIERS, KNOWN_FAMILIES, defaulted_sizes, shape_from_fields
 from vramplan.errors import InputError
 from vramplan.values.job import Assumption
@@ -39,8 +40,18 @@ def read_hf_config(path: Path | str) -> tuple[ModelShape, tuple[Assumption, ...]
     file = Path(path)
     if os.path.isdir(file):
         file = file / "config.json"
-    loaded = document.load(file)
-    return shape_of_config(Fields(loaded.root, Sink(loaded.file, loaded.problems)), default_name=name_of(file))
+    return shape_of_config(open_config(file), default_name=name_of(file))
+
+
+def open_config(file: Path) -> Fields:
+    """The root of the file of a model, whichever kind of file it is. Raises InputError."""
+    loaded = _loaded(file)
+    return Fields(loaded.root, Sink(loaded.file, loaded.problems))
+
+
+@once
+def _loaded(file: Path | str) -> document.Document:
+    return document.load(file)
 
 
 def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, tuple[Assumption, ...]]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from vramplan.catalog import document, gpus, locate, models, runtimes, stacks
 from vramplan.catalog.fields import ordered
 from vramplan.catalog.generations import GENERATIONS
+from vramplan.catalog.gpu_profile import GpuProfile
 from vramplan.catalog.plausible import doubts_about_gpu, doubts_about_model, doubts_about_software
 from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError, Problem, near_matches
@@ -127,7 +128,7 @@ def _of_file(path: Path, names: _Names) -> list[Finding]:
     if profile is not None:
         doubts += names.collisions(profile, kind, loaded)
         about: Iterator[tuple[str, str]] = iter(())
-        if isinstance(profile, gpus.GpuProfile):
+        if isinstance(profile, GpuProfile):
             about = doubts_about_gpu(profile)
         elif isinstance(profile, models.ModelProfile):
             about = doubts_about_model(profile)

@@ -8,18 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from vramplan.catalog.smi import LocalGpu
-
-WORD = "local"  # as in `--gpu local` and `--gpu local:1`
-
-
-def asked_for(name: str) -> bool:
-    """Whether `name` is `local` or `local:N`."""
-    word = name.strip().lower()
-    return word == WORD or word.startswith(WORD + ":")
+from vramplan.catalog.gpu_profile import LOCAL
+from vramplan.catalog.smi import REMEDY, LocalGpu, ask, refused
 
 
 def find(name: str) -> tuple[LocalGpu, list[LocalGpu]]:
@@ -28,11 +19,9 @@ def find(name: str) -> tuple[LocalGpu, list[LocalGpu]]:
     N counts as `cuda:N` does: what CUDA_VISIBLE_DEVICES (on AMD also ROCR_ and HIP_VISIBLE_DEVICES) hides is not
     counted. Raises InputError.
     """
-    from vramplan.catalog.smi import REMEDY, ask, refused  # only who asks for a local card pays for it
-
     word = name.strip().lower()
-    number = word.removeprefix(WORD).removeprefix(":") or "0"
-    if not re.fullmatch(r"\d{1,3}", number, re.ASCII) or word == WORD + ":":
+    number = word.removeprefix(LOCAL).removeprefix(":") or "0"
+    if not re.fullmatch(r"\d{1,3}", number, re.ASCII) or word == LOCAL + ":":
         raise refused(f"{name!r} is no GPU of this machine", hint="local, or local:1 for the second")
     gpus = ask()
     seen, hidden_by = visible(gpus, os.environ)
@@ -55,8 +44,6 @@ def visible(gpus: Sequence[LocalGpu], environment: Mapping[str, str]) -> tuple[l
     As the CUDA C++ programming guide has it: a list of numbers or of beginnings of UUIDs; the first entry that is
     neither hides itself and all after it. ROCm applies ROCR_VISIBLE_DEVICES first, then HIP's or CUDA's to the rest.
     """
-    from vramplan.catalog.smi import refused
-
     amd = bool(gpus) and gpus[0].tool != "nvidia-smi"
     variables = ["CUDA_VISIBLE_DEVICES"]
     if amd:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from vramplan.catalog import generations, gpus, local, locate, smi
-from vramplan.catalog.gpus import GpuProfile
+from vramplan.catalog import generations, local, locate, smi
+from vramplan.catalog.gpu_profile import GpuProfile, load_gpu_profile
 from vramplan.catalog.profile import Source, Sourced
 from vramplan.catalog.smi import LocalGpu
 from vramplan.errors import InputError, Problem
@@ -170,7 +170,7 @@ def _profile_of(gpu: LocalGpu, dirs: Sequence[Path]) -> GpuProfile | None:
     """The profile that has the reported name, and of several sizes of one card that with the nearest memory."""
     if gpu.name is None:
         return None
-    exact = locate.find("gpus", gpu.name, dirs, gpus.load_gpu_profile)
+    exact = locate.find("gpus", gpu.name, dirs, load_gpu_profile)
     if exact is not None and (gpu.total_bytes is None or _same_memory(gpu, exact)):
         return exact
     wanted = card_of(gpu.name)
@@ -179,7 +179,7 @@ def _profile_of(gpu: LocalGpu, dirs: Sequence[Path]) -> GpuProfile | None:
         if not _may_name(path, wanted):
             continue
         try:
-            profile = gpus.load_gpu_profile(path)
+            profile = load_gpu_profile(path)
         except InputError:
             continue  # a broken file of another card is not what was asked for
         if wanted in {card_of(name) for name in (profile.name, *profile.aliases)}:

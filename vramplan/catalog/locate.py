@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from vramplan.catalog.aliases import aliases_in
 from vramplan.catalog.fields import shown
+from vramplan.catalog.reading import once
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.values.job import Assumption
 
@@ -27,6 +27,8 @@ VARIABLE = "VRAMPLAN_PROFILES"
 SHOWN = 4  # names in a hint
 
 _LABELS = {"gpus": "GPU", "models": "model", "runtimes": "runtime", "stacks": "stack"}
+
+_ALIASES = re.compile(r"^\s*[\"']?aliases[\"']?:\s*(?:\[(?P<flow>.*?)\]|\n(?P<block>(?:\s*-\s.*\n)+))", re.M | re.S)
 
 
 class Named(Protocol):
@@ -296,8 +298,24 @@ def _aliases(paths: Iterable[Path]) -> list[str]:
     return [slug(alias) for path in paths for alias in aliases_in(_text(path))]
 
 
-def _text(path: Path) -> str:
+@once
+def _text(path: Path | str) -> str:
     try:
-        return path.read_text("utf-8") if os.path.isfile(path) else ""
+        return Path(path).read_text("utf-8") if os.path.isfile(path) else ""
     except (OSError, ValueError):
         return ""
+
+
+def aliases_in(text: str) -> list[str]:
+    """The aliases in the text of a profile, as written: to parse it would take twenty times as long.
+
+    For hints and completion, where a name more or less does no harm; what finds a profile is the parsed file.
+    """
+    found = _ALIASES.search(text)
+    if found is None:
+        return []
+    if found["flow"] is not None:
+        items = found["flow"].split(",")
+    else:
+        items = [item.strip().removeprefix("-") for item in found["block"].splitlines()]
+    return [stripped for item in items if (stripped := item.strip().strip("\"'"))]

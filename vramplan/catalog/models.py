@@ -11,6 +11,7 @@ from vramplan.catalog import hf_config, locate, profile, shapes
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog.reading import once
 from vramplan.errors import InputError
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -47,6 +48,7 @@ class ModelProfile(Profile):
         return {"sliding_window": None, **values}
 
 
+@once
 def load_model_profile(path: Path | str) -> ModelProfile:
     """Read one model profile. Raises InputError with every problem of the file."""
     return _profile(profile.open_profile(Path(path)))
@@ -74,7 +76,7 @@ def find_model(
         path = locate.resolve_path(name, base_dir)
         if os.path.isdir(path):
             return hf_config.read_hf_config(path)
-        fields = profile.open_profile(path)
+        fields = hf_config.open_config(path)
         if fields.present("model_type") and not fields.present("kind"):
             return hf_config.shape_of_config(fields, default_name=hf_config.name_of(path))
         loaded = _profile(fields)

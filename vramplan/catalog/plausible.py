@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.catalog import generations
+from vramplan.catalog.counting import parameters_of
 from vramplan.catalog.generations import GENERATIONS, Range
-from vramplan.catalog.gpus import GpuProfile
+from vramplan.catalog.gpu_profile import GpuProfile
 from vramplan.catalog.models import ModelProfile
 from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError
@@ -97,8 +98,6 @@ def _rates(profile: GpuProfile) -> Iterator[tuple[str, str]]:
 
 def doubts_about_model(profile: ModelProfile) -> Iterator[tuple[str, str]]:
     """(field, what is doubtful): the declared parameters, if the architecture has another number."""
-    from vramplan.catalog.counting import parameters_of
-
     declared = profile.value("parameters")
     if declared is None:
         return

@@ -11,6 +11,7 @@ from vramplan.catalog import locate, profile, stacks
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog.reading import once
 from vramplan.catalog.stacks import CONTEXT, FIGURE, WORKSPACE
 from vramplan.errors import InputError, Problem
 from vramplan.options import table as options
@@ -140,6 +141,7 @@ FIELDS = tuple(_READERS)
 """The fields of a runtime profile."""
 
 
+@once
 def load_runtime_profile(path: Path | str) -> Profile:
     """Read one runtime profile, without the fields of its stack. Raises InputError with every problem of the file."""
     fields = profile.open_profile(Path(path))

@@ -28,7 +28,7 @@ from vramplan.catalog.experts import COUNTS as EXPERT_COUNTS
 from vramplan.catalog.experts import NULLABLE as LATENT_NULLABLE
 from vramplan.catalog.experts import defaulted_experts, experts_of, latent_of, wrong_experts, wrong_latent
 from vramplan.catalog.fields import nearest
-from vramplan.catalog.unet import unet_of
+from vramplan.engines import imported
 from vramplan.errors import InputError, Problem
 from vramplan.values.model import ModelShape
 
@@ -114,11 +114,8 @@ FIELDS: dict[str, str] = {
 }
 """Every modelled field and the kind of its value."""
 
-UNMODELLED_FIELDS: dict[str, str] = {}
-"""Fields that the job format knows and the engine does not: refused unless null or false."""
-
 NULLABLE = ("sliding_window", *LATENT_NULLABLE)
-"""The fields whose default is a number and which null takes away."""
+"""Fields for which null means that the model has no such thing. Their default is a number."""
 
 SIZE_FIELDS = (
     "layers",
@@ -155,7 +152,7 @@ _KNOWN_ACTIVATIONS = ("gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_10",
 
 
 def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> ModelShape:
-    """The shape of the model that `fields` describes; the keys are those of `FIELDS` and `UNMODELLED_FIELDS`.
+    """The shape of the model that `fields` describes; the keys are those of `FIELDS`.
 
     Values have their Python types; None is the same as absent, but for what is `NULLABLE`, where it means none.
     Raises InputError with a problem per field: contradictions, sizes that make no network, and what is not modelled.
@@ -164,7 +161,6 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     model_type = _model_type(fields, problems)
     if model_type is None:
         raise InputError(problems)
-    problems += _unmodelled(fields)
     kind = MODEL_TYPES[model_type]
     values = _with_defaults(fields, kind)
     for key, value in kind.fixed_fields().items():
@@ -224,7 +220,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         **{key: values[key] for key in NEUTRAL if "." not in key},
         experts=experts_of(values),
         latent_attention=latent_of(values),
-        unet=unet_of(values),
+        unet=None if values["unet.value_embeddings"] is None else imported("vramplan.catalog.unet:unet_of")(values),
     )
 
 
@@ -278,14 +274,6 @@ def _word(value: Any) -> str:
     if isinstance(value, tuple):
         text = f"[{', '.join(map(str, value))}]"
     return text if len(text) <= 40 and text.isprintable() else repr(text[:40] + "...")
-
-
-def _unmodelled(fields: Mapping[str, Any]) -> list[Problem]:
-    return [
-        Problem(f"{what} are not modelled (modelled families: {', '.join(FAMILIES)})", key)
-        for key, what in UNMODELLED_FIELDS.items()
-        if fields.get(key) not in (None, False)
-    ]
 
 
 def _with_defaults(fields: Mapping[str, Any], kind: ModelType) -> dict[str, Any]:

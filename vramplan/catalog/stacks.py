@@ -13,6 +13,7 @@ from vramplan.catalog import document, locate, profile
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
+from vramplan.catalog.reading import once
 from vramplan.errors import InputError
 from vramplan.units import parse_size_bytes
 
@@ -72,6 +73,7 @@ def check_required(fields: Fields, found: Profile, required: Sequence[str]) -> N
     fields.sink.raise_all()
 
 
+@once
 def load_stack_profile(path: Path | str) -> Profile:
     """Read one stack profile. Raises InputError with every problem of the file."""
     fields = profile.open_profile(Path(path))

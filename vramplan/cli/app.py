@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from vramplan.cli import named
 from vramplan.cli.commands import HELP, Commands
 from vramplan.cli.output import DOCUMENTS, dumps, say, write
 from vramplan.errors import InputError, Problem
@@ -37,22 +38,13 @@ def _version(wanted: bool) -> None:
 
 def _show_completion(shell: str | None) -> None:
     if shell is not None:
-        from vramplan.cli.shells import SCRIPTS, shell_of
-
-        typer.echo(SCRIPTS[shell_of(shell, "--show-completion")], nl=False)
+        named("vramplan.cli.runs.completion:show")(shell)
         raise typer.Exit
 
 
 def _install_completion(shell: str | None) -> None:
     if shell is not None:
-        from vramplan.cli.shells import install, shell_of
-
-        name = shell_of(shell, "--install-completion")
-        done = install(name)
-        typer.echo(f"{name} completion is in {done.script}")
-        if done.start_file is not None:
-            typer.echo(f"{done.start_file} reads it")
-        typer.echo(f"Start a new {name} to use it.")
+        named("vramplan.cli.runs.completion:install")(shell)
         raise typer.Exit
 
 
@@ -152,8 +144,7 @@ def _run(words: list[str]) -> int:
 
 def _offer(words: list[str]) -> int:
     """What a shell asks for at TAB: whatever is wrong, nothing else may be on stdout."""
-    from vramplan.cli.completion import answer
-
+    answer = named("vramplan.cli.completion:answer")
     try:
         write(answer(os.environ[COMPLETE], words, typer.main.get_command(app)))
     except InputError as error:
@@ -166,9 +157,7 @@ def _refuse(words: list[str], problems: tuple[Problem, ...]) -> int:
     """Bad input: the message on stderr, and where documents are wanted the error object on stdout."""
     wanted = _document_format(words)
     if wanted is not None:
-        from vramplan.report.json import error_document
-
-        sys.stdout.write(dumps(error_document(problems), wanted))
+        sys.stdout.write(dumps(named("vramplan.report.json:error_document")(problems), wanted))
     for problem in problems:
         say(f"error: {problem}")
     return ExitCode.BAD_INPUT

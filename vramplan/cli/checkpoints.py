@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vramplan.cli.job_options import job_of, with_job
+from vramplan.cli import done_by
+from vramplan.cli.job_options import with_job
 from vramplan.cli.options import Format, Print, Profiles, Quiet
 
 
 @with_job
+@done_by("vramplan.cli.runs.checkpoints:checkpoints")
 def checkpoints(
     given: dict[str, Any],
     budget: Annotated[
@@ -41,27 +42,3 @@ def checkpoints(
     \b
     Exit codes: 0 a placement is within the budget, 2 bad input, 3 none is.
     """
-    from vramplan.answers.placement import placements_of
-    from vramplan.cli.output import emit, output
-    from vramplan.errors import UsageError
-    from vramplan.exit_codes import code_of
-
-    to = output(output_format, key, quiet)
-    budget_bytes = None if budget is None else _budget_bytes(budget)
-    if given["gpu"] is None:
-        if budget is None:
-            raise UsageError("one of them is needed", key="--gpu or --budget", hint="a GPU, or a size as in '24 GiB'")
-        given = {**given, "gpu": budget}
-    result = placements_of(job_of(given, [Path(folder) for folder in profiles or ()]), budget_bytes)
-    emit("checkpoints", result, to)
-    raise typer.Exit(code_of(result.verdict, strict=False))
-
-
-def _budget_bytes(text: str) -> int:
-    from vramplan.errors import InputError
-    from vramplan.units import parse_size_bytes
-
-    try:
-        return parse_size_bytes(text, rounding="down")
-    except InputError as error:
-        raise InputError([problem._replace(key="--budget") for problem in error.problems]) from None

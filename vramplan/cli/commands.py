@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from functools import cache
 from typing import Any, NamedTuple
 
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_group
 from typer.models import CommandInfo
+
+from vramplan.cli import named
+from vramplan.errors import near_matches
 
 
 class Entry(NamedTuple):
@@ -62,8 +65,6 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As click does; an unknown name is compared with all names."""
         if args and args[0] not in COMMANDS:
-            from vramplan.errors import near_matches
-
             hint = near_matches(args[0], COMMANDS)
             ctx.fail(f"No such command {args[0]!r}." + (f" {hint[0].upper()}{hint[1:]}" if hint else ""))
         return super().resolve_command(ctx, args)
@@ -89,10 +90,11 @@ class Command(TyperCommand):
                 formatter.write_dl(records)
 
 
+@cache  # a program may invoke commands many times, as the tests do
 def build(name: str) -> Any:
     """The command of a name in the table."""
     entry = COMMANDS[name]
-    found = getattr(import_module(entry.module), entry.attribute)
+    found = named(f"{entry.module}:{entry.attribute}")
     if callable(found) and not hasattr(found, "registered_commands"):
         info = CommandInfo(
             name=name,

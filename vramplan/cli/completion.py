@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from vramplan.cli.commands import COMMANDS, HELP
 from vramplan.cli.completion_values import Line, Word, values
 
 BREAKS = frozenset("=:")  # bash takes a word apart at these, and wants only what stands behind the last
@@ -141,8 +142,6 @@ def _takes_value(option: Any) -> bool:
 
 
 def _commands(line: Line, current: str) -> Iterator[Word]:
-    from vramplan.cli.commands import COMMANDS
-
     for name in line.command.list_commands(None):
         if not name.startswith(current):
             continue
@@ -154,8 +153,6 @@ def _commands(line: Line, current: str) -> Iterator[Word]:
 
 def _options(line: Line, current: str) -> Iterator[Word]:
     """Names of options that can still be given: until somebody types on, the first long one of each."""
-    from vramplan.cli.commands import HELP
-
     for parameter in line.command.params:
         if parameter.param_type_name != "option" or parameter.hidden or "--help" in parameter.opts:
             continue

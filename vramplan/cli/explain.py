@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vramplan.cli.job_options import job_of, with_job
+from vramplan.cli import done_by
+from vramplan.cli.job_options import with_job
 from vramplan.cli.options import Format, Print, Profiles, Quiet
 
 
 @with_job
+@done_by("vramplan.cli.runs.explain:explain")
 def explain(
     given: dict[str, Any],
     tensor: Annotated[
@@ -42,9 +43,3 @@ def explain(
     \b
     Exit codes: 0 answered, also for a job that does not fit; 2 bad input.
     """
-    from vramplan.answers.explanation import explain as explanation_of
-    from vramplan.cli.output import emit, output
-
-    to = output(output_format, key, quiet)
-    job = job_of(given, [Path(folder) for folder in profiles or ()])
-    emit("explain", explanation_of(job, block=block, tensor=tensor), to)

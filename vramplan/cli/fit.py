@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import typer
-
-from vramplan.cli.job_options import any_job_of, with_job
+from vramplan.cli import done_by
+from vramplan.cli.job_options import with_job
 from vramplan.cli.options import AllStages, Format, Print, Profiles, Quiet, Strict
 
 
 @with_job
+@done_by("vramplan.cli.runs.fit:fit")
 def fit(
     given: dict[str, Any],
     profiles: Profiles = None,
@@ -38,18 +37,3 @@ def fit(
     \b
     Exit codes: 0 fits, 2 bad input, 3 does not fit, 4 tight (with --strict).
     """
-    from vramplan.answers.fit import answer, known_gpus
-    from vramplan.cli.output import emit, output
-    from vramplan.errors import UsageError
-    from vramplan.exit_codes import code_of
-
-    to = output(output_format, key, quiet)
-    folders = [Path(folder) for folder in profiles or ()]
-    result = answer(any_job_of(given, folders), lambda: known_gpus(folders))
-    code = code_of(result.verdict, strict=strict)
-    if all_stages:
-        if result.stages is None:
-            raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")
-        result = result._replace(lists_stages=True)
-    emit("fit", result, to, exit_code=code)
-    raise typer.Exit(code)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from vramplan.errors import InputError, Problem
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS, Option
-
-if TYPE_CHECKING:
-    from vramplan.values.job import Job
-    from vramplan.values.textbook import AnyJob
 
 
 def _parameter(option: Option) -> inspect.Parameter:
@@ -37,7 +33,7 @@ def _parameter(option: Option) -> inspect.Parameter:
 class with_job:
     """`command(given, ...)` as a command line: the options of a job, collected in `given`, then its own.
 
-    `given` has every option by its name; None is "left out". `job_of` makes the job of it. The parameters are made when
+    `given` has every option by its name; None is "left out". `as_job` makes a job of it. The parameters are made when
     a command line is built and not when its module is imported: that is when Typer asks for the signature.
     """
 
@@ -67,29 +63,8 @@ class with_job:
         return {one.name: one.annotation for one in self.__signature__.parameters.values()}
 
 
-def job_of(given: dict[str, Any], folders: Sequence[Path], required: Sequence[str] = ("model", "gpu")) -> Job:
-    """The resolved job that the options describe, to be replayed: not one of the runtime textbook.
-
-    Raises InputError with everything that is wrong.
-    """
-    from vramplan.job import build_job
-
-    require(given, required)
-    return build_job(as_job(given), profile_dirs=folders)
-
-
-def any_job_of(given: dict[str, Any], folders: Sequence[Path], required: Sequence[str] = ("model", "gpu")) -> AnyJob:
-    """The same for every runtime."""
-    from vramplan.job import build_any_job
-
-    require(given, required)
-    return build_any_job(as_job(given), profile_dirs=folders)
-
-
-def require(given: dict[str, Any], keys: Sequence[str]) -> None:
+def require(given: dict[str, Any], keys: Sequence[str] = ("model", "gpu")) -> None:
     """Raise InputError if options that a command needs are left out."""
-    from vramplan.errors import InputError, Problem
-
     missing = [Problem("is missing", f"--{key}", REQUIRED[key]) for key in keys if given[key] is None]
     if missing:
         raise InputError(missing)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
+from vramplan.cli import named
 from vramplan.errors import UsageError, near_matches
 
 PIPE_WIDTH = 80
@@ -40,12 +40,12 @@ def output(format: str, key: str | None, quiet: bool, formats: Sequence[str] = F
 
 # what makes the JSON document of an answer, and what makes its text: imported when asked for
 _TEXTS = {
-    "fit": ("vramplan.report.text", "render_fit"),
-    "check": ("vramplan.report.lists", "render_check"),
-    "validate": ("vramplan.report.validated", "render_validate"),
-    "gpus": ("vramplan.report.lists", "render_gpus"),
-    "models": ("vramplan.report.lists", "render_models"),
-    "profile": ("vramplan.report.lists", "render_profile"),
+    "fit": "vramplan.report.text:render_fit",
+    "check": "vramplan.report.lists:render_check",
+    "validate": "vramplan.report.validated:render_validate",
+    "gpus": "vramplan.report.lists:render_gpus",
+    "models": "vramplan.report.lists:render_models",
+    "profile": "vramplan.report.lists:render_profile",
 }
 
 
@@ -78,44 +78,35 @@ def emit(kind: str, answer: Any, to: Output, **extra: Any) -> None:
     """Write an answer of a kind: one value, or in the format. `extra` goes to the maker of the document."""
     if to.quiet:
         return
-    own = import_module(_OWN[kind]) if kind in _OWN else None
+    own = named(_OWN[kind]) if kind in _OWN else None
     if to.key is not None or to.format in DOCUMENTS:
         if own is not None:
             document = own.document(answer, **extra)
         else:
-            from vramplan.report import json
-
-            document = getattr(json, f"{kind}_document")(answer, **extra)
+            document = named(f"vramplan.report.json:{kind}_document")(answer, **extra)
         if to.key is None:
             write(dumps(document, to.format))
         else:
-            from vramplan.report.select import select
-
-            write(select(document, to.key) + "\n")
+            write(named("vramplan.report.select:select")(document, to.key) + "\n")
         return
     if to.format in _RENDERERS:
         if own is not None:
             write(getattr(own, to.format)(answer))
         else:
-            write(getattr(import_module(_RENDERERS[to.format]), f"render_{kind}")(answer))
+            write(named(f"{_RENDERERS[to.format]}:render_{kind}")(answer))
         return
-    from vramplan.report.lines import print_rich, to_plain
-
-    if own is not None:
-        render = own.text
-    else:
-        module, function = _TEXTS[kind]
-        render = getattr(import_module(module), function)
+    render = own.text if own is not None else named(_TEXTS[kind])
     if is_fancy():
-        print_rich(render(answer, width=terminal_width()))
+        named("vramplan.report.lines:print_rich")(render(answer, width=terminal_width()))
     else:
         piped = PIPE_WIDTH if kind not in _LISTS else None  # lists are for cut and grep: nothing is wrapped or elided
-        write(to_plain(render(answer, width=terminal_width() if sys.stdout.isatty() else piped)))
+        text = render(answer, width=terminal_width() if sys.stdout.isatty() else piped)
+        write(named("vramplan.report.lines:to_plain")(text))
 
 
 def dumps(document: Mapping[str, Any], format: str) -> str:
     """The text of a document in one of `DOCUMENTS`."""
-    text: str = import_module(f"vramplan.report.{format}").dumps(document)
+    text: str = named(f"vramplan.report.{format}:dumps")(document)
     return text
 
 

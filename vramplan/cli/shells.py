@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from vramplan.cli import named
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 
 SHELLS = ("bash", "zsh", "fish")
@@ -144,14 +144,12 @@ def _add_line(file: Path, line: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    from vramplan.options.flags import quoted
-
-    return quoted(text)
+    return str(named("vramplan.options.flags:quoted")(text))
 
 
 def _caller() -> str | None:
     """The shell that called this process, as far as that can be seen."""
     try:
-        return str(import_module("shellingham").detect_shell()[0])  # it comes with Typer
+        return str(named("shellingham").detect_shell()[0])  # it comes with Typer
     except Exception:  # none is found, the system is not known to it, or it is not there
         return None

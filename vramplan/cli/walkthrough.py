@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vramplan.cli.job_options import as_job, with_job
+from vramplan.cli import done_by
+from vramplan.cli.job_options import with_job
 from vramplan.cli.options import Format, Print, Profiles, Quiet
 
 
 @with_job
+@done_by("vramplan.cli.runs.walkthrough:walkthrough")
 def walkthrough(
     given: dict[str, Any],
     parameters: Annotated[
@@ -40,22 +41,3 @@ def walkthrough(
     \b
     Exit codes: 0 answered, whatever the verdicts; 2 bad input.
     """
-    from vramplan.answers.walkthrough import walkthrough as tell
-    from vramplan.cli.output import emit, output
-
-    to = output(output_format, key, quiet)
-    folders = [Path(folder) for folder in profiles or ()]
-    emit("walkthrough", tell(as_job(given), parameters=_count(parameters), profile_dirs=folders), to)
-
-
-def _count(text: str | None) -> int | None:
-    """A number of parameters; None if there is none."""
-    if text is None:
-        return None
-    from vramplan.errors import UsageError
-    from vramplan.job.textbook import parameter_count
-
-    count = parameter_count(text)
-    if count is None:
-        raise UsageError(f"{text!r} is not a number of parameters", key="--parameters", hint="1.5B, 1.5e9, 1500000000")
-    return count

@@ -15,21 +15,21 @@ from vramplan.errors import InputError, Problem
 from vramplan.values.engine import Engine
 
 FOLDERS = {
-    "deepspeed": "deepspeed",
-    "fms-fsdp": "fms_fsdp",
-    "litgpt": "litgpt",
-    "llm-foundry": "llm_foundry",
-    "llm.c": "llmc",
-    "megatron": "megatron",
-    "modded-nanogpt": "modded_nanogpt",
-    "nanogpt": "nanogpt",
+    "transformers": "transformers",
     "pytorch": "pytorch",
+    "megatron": "megatron",
+    "deepspeed": "deepspeed",
     "torchtitan": "torchtitan",
     "torchtune": "torchtune",
-    "transformers": "transformers",
+    "litgpt": "litgpt",
+    "nanogpt": "nanogpt",
+    "llm-foundry": "llm_foundry",
+    "fms-fsdp": "fms_fsdp",
     "unsloth": "unsloth",
+    "llm.c": "llmc",
+    "modded-nanogpt": "modded_nanogpt",
 }
-"""The programs that come with vramplan, and their folders."""
+"""The programs that come with vramplan, in the order in which they are listed, and their folders."""
 
 OWNERS = {
     **dict.fromkeys(("zero1", "zero2", "zero3"), "deepspeed"),

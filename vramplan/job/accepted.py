@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.behaviour import under
-from vramplan.options import words
+from vramplan.options import table, words
 
 if TYPE_CHECKING:
     from vramplan.job.read import RawJob
@@ -51,7 +51,7 @@ def refuse_lacking(resolver: Resolver, runtime: Runtime) -> None:
         given = _given(raw, key)
         if given is not None:
             refuse(resolver.fields, key, given, runtime, hint)
-            setattr(raw, key, getattr(type(raw), key))
+            setattr(raw, key, table.absent().get(key))
             if key == "offload":
                 raw.offload_activations = False
 

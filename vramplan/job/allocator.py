@@ -9,13 +9,10 @@ import re
 from typing import TYPE_CHECKING
 
 from vramplan.errors import near_matches
-from vramplan.options.words import DEVICES_PER_NODE
 from vramplan.values.allocator import DEFAULT, LARGE_SEGMENT_BYTES, MIN_LARGE_BYTES, UNLIMITED, Settings
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
-    from vramplan.job.resolver import Resolver
-    from vramplan.values.machine import Runtime
 
 ESTIMATE, SIMULATE = "estimate", "simulate"
 INTERVALS = 16  # of roundup_power2_divisions: from 1 MiB to 32 GiB, each a power of two
@@ -54,24 +51,6 @@ def read_allocator(fields: Fields) -> str | None:
         fields.problem("allocator", str(error), hint=error.hint)
         return None
     return text
-
-
-def resolve_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
-    """What the job says, else what the launcher of its runtime does for so many devices."""
-    raw = resolver.raw
-    if raw.allocator is not None:
-        return settings_of(raw.allocator)
-    devices = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
-    if devices == 1:
-        return None
-    key = "allocator"
-    if devices > (raw.devices_per_node or DEVICES_PER_NODE) and "allocator_of_several_nodes" in runtime.defaults:
-        key = "allocator_of_several_nodes"
-    text: str = runtime.defaults[key]
-    note = runtime.notes.get(key)
-    why = f"the default of the {runtime.name} runtime" + (f": {note}" if note else "")
-    resolver.assume("allocator", text, why)
-    return settings_of(text)
 
 
 def settings_of(text: str) -> Settings | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job import on_demand
 from vramplan.replay.models import (
     calls_flash,
     has_own_core,
@@ -38,9 +39,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
         return "eager"
     only = None if model is None else only_kernel_of(model)
     if model is not None and only is not None:
-        from vramplan.job.kernels import only_kernel  # only these models pay for it
-
-        return only_kernel(resolver.fields, given, model, *only, resolver.assumptions)
+        return on_demand.only_kernel(resolver.fields, given, model, *only, resolver.assumptions)
     if given == "math":
         message = "math is modelled only where nothing else can run: falcon with one key-value head"
         resolver.fields.refuse("attention", message, hint="use efficient")
@@ -52,9 +51,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
             hint = "use sdpa, or the type glm" if model.engine is None else "use sdpa"
             resolver.fields.refuse("attention", message, hint=hint)
     if model is not None and calls_flash(model.family):
-        from vramplan.job.kernels import flash_alone  # only these models pay for it
-
-        return flash_alone(resolver, given, _flash_obstacle(model, gpu, precision))
+        return on_demand.flash_alone(resolver, given, _flash_obstacle(model, gpu, precision))
     if given in {"eager", "efficient"}:
         assert given is not None
         return given
@@ -84,9 +81,7 @@ def within_window(resolver: Resolver, model: ModelShape | None, sequence_length:
     window = None if model is None else model.sliding_window
     if model is None or window is None or sequence_length < window or attention != "flash":
         return attention
-    from vramplan.job.kernels import with_windows  # only these jobs pay for it
-
-    return with_windows(resolver.fields, resolver.raw.attention, model, sequence_length, resolver.assumptions)
+    return on_demand.with_windows(resolver.fields, resolver.raw.attention, model, sequence_length, resolver.assumptions)
 
 
 def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -> str | None:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vramplan.engines import OF_SHARDINGS, behaviour_of
+from vramplan.replay.models import compiles_blocks, drops_out
 from vramplan.values.parallel import DDP
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ class JobBehaviour:
 
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
         """Refuse what the program's own code of the family, in the module `own`, has not got."""
-        from vramplan.replay.models import compiles_blocks, drops_out
-
         raw, fields = resolver.raw, resolver.fields
         if not drops_out(own) and raw.dropout:
             message = f"{raw.dropout:g} means nothing to {runtime.name}, which has none"

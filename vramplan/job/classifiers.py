@@ -1,26 +1,16 @@
-"""Classification of sequences: which models have such a head, and what a causal model that has one does not go with."""
+"""Classification of sequences by a causal model: what its head does not go with."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.catalog.config_classes import MODEL_TYPES, type_of
+from vramplan.catalog.config_classes import MODEL_TYPES
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.model import ModelShape
 
 CAUSAL = "lm"
-
-
-def classifies(name: object) -> bool:
-    """Whether a model type, or the first type of a family, has a classification head that is modelled."""
-    if not isinstance(name, str) or name not in MODEL_TYPES:
-        try:
-            name = type_of(str(name))
-        except StopIteration:
-            return False
-    return "cls" in MODEL_TYPES[name].tasks
 
 
 def check_classifier(resolver: Resolver, model: ModelShape) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
-from vramplan.replay.techniques.combinations import techniques, untraced
+from vramplan.replay.techniques.evidence import untraced
+from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import Job
 
 
 def check_combinations(fields: Fields, job: Job) -> None:
-    """Refuse the second of each pair that is not modelled, naming the first."""
-    has = techniques(job)
-    for one, other in untraced(job):
-        message = f"{has[other]} is not modelled together with {one} {has[one]}"
-        fields.refuse(other, message, hint="leave one of the two out")
+    """Refuse the second of each pair of which no row says that the two compose, naming the first."""
+    for gap in untraced(job):
+        fields.refuse(key_of(gap.technique), gap.sentence(job), hint="leave one of the two out")

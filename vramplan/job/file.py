@@ -16,6 +16,7 @@ from vramplan.errors import InputError, Problem
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
+from vramplan.options import words
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob, TextbookJob
 
@@ -63,10 +64,19 @@ def build_any_job(
 ) -> AnyJob:
     """The same for every runtime, the textbook's too."""
     sink = Sink(where)
-    job = resolve(_read(raw, sink), Catalog(profile_dirs, base_dir))
+    job = _resolved(_read(raw, sink), Catalog(profile_dirs, base_dir))
     sink.raise_all()
     assert job is not None
     return job
+
+
+def _resolved(raw: RawJob, catalog: Catalog) -> AnyJob | None:
+    """The job with every default explicit, for a replay or for the equations; None where something is wrong with it."""
+    if raw.runtime == words.TEXTBOOK:
+        from vramplan.job.textbook import resolve_textbook  # the equations and their checks are large
+
+        return resolve_textbook(raw, catalog)
+    return resolve(raw, catalog)
 
 
 def check_keys(raw: MappingABC[str, Any]) -> None:
@@ -119,7 +129,7 @@ def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> lis
     inherited = set() if defaults is None else _places(defaults.node)
     entries = []
     for raw in jobs:
-        job = resolve(raw, catalog)
+        job = _resolved(raw, catalog)
         problems = tuple(ordered(_named_by_place(raw.fields.sink.refusals, inherited)))
         entries.append(JobEntry(raw.name or "", None if problems else job, problems, raw.fields.node.line))
         sink.problems += _named_by_place(raw.fields.sink.problems, inherited)

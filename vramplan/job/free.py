@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.catalog import local
+from vramplan.catalog.gpu_profile import asks_for_local
 from vramplan.units import format_gib
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def check_free(resolver: Resolver, gpu: Gpu) -> None:
     """Settle `gpu_free: now`, and refuse more than the card has."""
     raw, fields = resolver.raw, resolver.fields
     if raw.gpu_free_now:
-        if not isinstance(raw.gpu, str) or not local.asked_for(raw.gpu):
+        if not isinstance(raw.gpu, str) or not asks_for_local(raw.gpu):
             message = f"now asks the GPU of this machine, and the job is for {gpu.name}"
             fields.refuse("gpu_free", message, hint="--gpu local, or give the size that its nvidia-smi shows")
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.catalog.fields import Fields
 from vramplan.job.behaviour import under
 from vramplan.replay.models import has_conv1d
-from vramplan.replay.techniques.combinations import PROJECTABLE
+from vramplan.replay.techniques.evidence import projectable
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
@@ -19,7 +19,7 @@ def check_galore(fields: Fields, optimizer: str, model: ModelShape | None, runti
     key = "optimizer"
     if model is not None:
         model_type = model.transformers_model_type
-        if model_type not in PROJECTABLE:
+        if model_type not in projectable():
             fields.refuse(key, f"{optimizer} is not modelled for {model_type}", hint="use adafactor, or adamw-8bit")
         elif has_conv1d(model.family) and under(runtime).projects_linear_only:
             layers = f"those of the model type {model_type} are Conv1D, not nn.Linear"

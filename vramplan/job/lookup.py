@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from vramplan.catalog import gpus, locate, models, runtimes
 from vramplan.catalog.fields import Fields, shown
+from vramplan.catalog.gpu_profile import GpuProfile
 from vramplan.errors import InputError
 from vramplan.options import words
 from vramplan.units import parse_bandwidth_bytes_per_s
-from vramplan.values.job import Assumption
+from vramplan.values.job import Assumption, Job
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 
@@ -31,6 +32,15 @@ class Catalog:
         self._runtimes: dict[str, tuple[Runtime, Told] | InputError] = {}
         self._others: tuple[str, ...] | None = None
         self._labels: dict[str, tuple[Gpu | None, Told] | InputError] = {}
+
+    @classmethod
+    def of(cls, job: Job) -> Catalog:
+        """A catalog that has the runtime and the GPU of a resolved job by their names, wherever they were found."""
+        catalog = cls()
+        catalog._runtimes[job.runtime.name] = job.runtime, ()
+        catalog._labels[job.gpu.name] = job.gpu, ()
+        catalog._others = (*catalog.other_runtimes(), job.runtime.name)
+        return catalog
 
     def model(self, name: str) -> tuple[ModelShape, Told]:
         """`models.find_model`, and what is to be told of where it was found."""
@@ -82,7 +92,7 @@ class Catalog:
         return result
 
 
-def _told_of_gpu(profile: gpus.GpuProfile) -> Told:
+def _told_of_gpu(profile: GpuProfile) -> Told:
     return (*locate.shadow_told("gpus", profile), *profile.assumptions())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.models.modules import HEAD, LAYERS, NORMS
+from vramplan.replay.models.part_names import HEAD, LAYERS, NORMS
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.job import Assumption

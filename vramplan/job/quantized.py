@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.job.read import RawJob
 from vramplan.replay.techniques.adapters import GPTQ
-from vramplan.replay.techniques.combinations import GPTQ_QUANTIZABLE, QUANTIZABLE, loads_fp32
+from vramplan.replay.techniques.combinations import loads_fp32
+from vramplan.replay.techniques.evidence import gptq_quantizable, quantizable
+from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
 
-def quantizable(quantization: str | None) -> tuple[str, ...]:
-    """Model types whose weights were traced with this quantization."""
-    return GPTQ_QUANTIZABLE if quantization == GPTQ else QUANTIZABLE
+def types_with(quantization: str | None) -> Callable[[], tuple[str, ...]]:
+    """What looks up the model types whose weights were traced with this quantization."""
+    return gptq_quantizable if quantization == GPTQ else quantizable
 
 
 def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumption]:
@@ -23,8 +27,6 @@ def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumpti
             "columns with outliers depend on the data and are left out: about 0.1 % of them (arXiv:2208.07339)"
         )
     if quantization == GPTQ:
-        from vramplan.replay.techniques.gptq import GROUP_SIZE  # only its jobs pay for it
-
         found.append(f"groups of {GROUP_SIZE}, and gptqmodel's kernel for training (backend auto_trainable)")
     elif model is not None and model.experts is not None:
         found.append("bitsandbytes leaves the experts, which are no linear layers, as they are")
@@ -53,8 +55,6 @@ def check_gptq_precision(raw: RawJob, precision: str) -> None:
 
 def check_gptq_layers(raw: RawJob, model: ModelShape, names: Names) -> None:
     """Layers have widths that the kernel takes."""
-    from vramplan.replay.techniques.gptq import WIDTH_MULTIPLE
-
     odd = sorted(width for width in names.widths if width % WIDTH_MULTIPLE)
     if odd:
         message = f"{GPTQ} needs widths that are multiples of {WIDTH_MULTIPLE}, and {model.name} has layers of {odd[0]}"

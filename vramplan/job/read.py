@@ -13,6 +13,7 @@ from vramplan.catalog import shapes
 from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.hf_config import read_value
+from vramplan.job.counts import parameter_count
 from vramplan.options import table, words
 from vramplan.options.draft import Values
 from vramplan.options.read import read
@@ -106,8 +107,6 @@ def _allocator(raw: RawJob, fields: Fields) -> str | None:
 
 def _count_of_parameters(raw: RawJob, fields: Fields) -> int | None:
     """A count as texts write it, `2.8B`, or as a number."""
-    from vramplan.job.textbook import parameter_count  # only textbook jobs pay for it
-
     key = "trainable_parameters"
     text = fields.text(key)
     count = None if text is None else parameter_count(text)
@@ -120,7 +119,7 @@ def read_model_mapping(fields: Fields) -> dict[str, Any]:
     """The typed values of an inline model. Explicit nulls stay as None."""
     plain = [key for key in shapes.FIELDS if "." not in key]
     nested = {key.partition(".")[0]: None for key in shapes.FIELDS if "." in key}
-    fields.reject_unknown(("name", *plain, *nested, *shapes.UNMODELLED_FIELDS))
+    fields.reject_unknown(("name", *plain, *nested))
     values: dict[str, Any] = {}
     for key in fields.names:
         if not fields.given(key):
@@ -131,8 +130,6 @@ def read_model_mapping(fields: Fields) -> dict[str, Any]:
             values[key] = read_value(fields, key, shapes.FIELDS[key])
         elif key == "name":
             values[key] = fields.text(key)
-        elif key in shapes.UNMODELLED_FIELDS:
-            values[key] = fields.value(key)
     return values
 
 

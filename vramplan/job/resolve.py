@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramplan.engines import engine_of, with_code_of
+from vramplan.job import on_demand
 from vramplan.job.attention import attention_of, within_window
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaler
@@ -20,18 +21,13 @@ from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Sharded, Split
-from vramplan.values.textbook import AnyJob
 
 if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
 
 
-def resolve(raw: RawJob, catalog: Catalog) -> AnyJob | None:
-    """The job with every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
-    if raw.runtime == words.TEXTBOOK:
-        from vramplan.job.textbook import resolve_textbook  # only these jobs pay for it
-
-        return resolve_textbook(raw, catalog)
+def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
+    """The job of a replay, every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
     return _ReplayResolver(raw, catalog).job()
 
 
@@ -53,29 +49,23 @@ class _ReplayResolver(Resolver):
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)
         frozen, adapter = self._trained(model, precision, loss)
         if raw.bitsandbytes is not None:
-            from vramplan.job.bitsandbytes import check_bitsandbytes  # only these jobs pay for it
-
-            check_bitsandbytes(raw, model, runtime)
+            on_demand.check_bitsandbytes(raw, model, runtime)
         if model is not None and model.task == "cls":
-            from vramplan.job.classifiers import check_classifier  # only these jobs pay for it
-
-            check_classifier(self, model)
+            on_demand.check_classifier(self, model)
         imbalance = self._experts(model, runtime)
         if raw.compile:
-            from vramplan.job.compiling import check_compile  # only these jobs pay for it
-
-            self.assumptions += check_compile(self.fields, raw, model, attention, loss, in_backward, adapter)
+            self.assumptions += on_demand.check_compile(self.fields, raw, model, attention, loss, in_backward, adapter)
         self._products(precision, model, gpu, sequence_length, loss)
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)
         host = self._on_host(sharding)
         global_batch, given = self.batch()
         if gpu is not None:
+            if raw.gpu_free_now or raw.gpu_free_bytes is not None:
+                on_demand.check_free(self, gpu)
             gpu = self.usable(gpu)
         if runtime is not None and gpu is not None and (raw.pytorch_version or raw.cuda_module_loading):
-            from vramplan.job.software import with_software  # only jobs that name their software pay for it
-
-            runtime = with_software(self, runtime, gpu)
+            runtime = on_demand.with_software(self, runtime, gpu)
         if self.is_refused or model is None or gpu is None or runtime is None:
             return None
         self._tell_of_the_model(model)
@@ -155,9 +145,7 @@ class _ReplayResolver(Resolver):
             model = self._in_code(model, runtime)
         several = raw.data_parallel_size > 1 or raw.shares_states or raw.split is not None
         if runtime is not None and (runtime.defaults if several else runtime.defaults.keys() - words.OF_SEVERAL):
-            from vramplan.job.runtime import take_defaults  # only runtimes that say more than the first two pay for it
-
-            take_defaults(self, runtime, model, gpu)
+            on_demand.take_defaults(self, runtime, model, gpu)
         return runtime, model, gpu
 
     def described(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -168,23 +156,15 @@ class _ReplayResolver(Resolver):
         """The model in the code of the runtime's program; refused is what no code of it can compute."""
         engine = engine_of(runtime.engine)
         if engine.families or engine.own_code:
-            from vramplan.job.codes import in_its_own_code  # only runtimes with code of their own pay for it
-
-            model = in_its_own_code(self, model, runtime, engine)
+            model = on_demand.in_its_own_code(self, model, runtime, engine)
         if runtime.only or under(runtime).accepts:
-            from vramplan.job.accepted import refuse_given_words  # only programs that cannot do everything pay for it
-
-            refuse_given_words(self, runtime)
+            on_demand.refuse_given_words(self, runtime)
         if under(runtime).lacks and (model.engine is not None or not engine.families):
-            from vramplan.job.accepted import refuse_lacking  # the same
-
-            refuse_lacking(self, runtime)
+            on_demand.refuse_lacking(self, runtime)
         if model.engine is not None:
             return model
         if model.unet is not None:
-            from vramplan.job.codes import refuse_class  # only a mistake pays for it
-
-            return refuse_class(self, model, runtime)
+            return on_demand.refuse_class(self, model, runtime)
         obstacle = no_code_for(model)
         if obstacle is not None:
             name = with_code_of(model.family)[0]
@@ -199,9 +179,7 @@ class _ReplayResolver(Resolver):
         if raw.max_gradient_norm is not None:
             check_clipping(self, in_backward)
         if words.pattern_word(optimizer) == words.GALORE:
-            from vramplan.job.galore import check_galore  # only these jobs pay for it
-
-            self.assumptions += check_galore(self.fields, optimizer, model, runtime)
+            self.assumptions += on_demand.check_galore(self.fields, optimizer, model, runtime)
         if raw.grad_scaler:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
         return optimizer, implementation, in_backward
@@ -211,29 +189,21 @@ class _ReplayResolver(Resolver):
         sequence_length = sequence_length_of(self, model)
         if self.raw.image_size is None and (model is None or not model.takes_images):
             return sequence_length, None
-        from vramplan.job.images import image_size_of  # only these jobs pay for it
-
-        return sequence_length, image_size_of(self, model)
+        return sequence_length, on_demand.image_size_of(self, model)
 
     def _target(self, model: ModelShape | None) -> int | None:
         if self.raw.target_length is None:
             return None
-        from vramplan.job.targets import target_length  # only these jobs pay for it
-
-        return target_length(self.raw.target_length, model, self.fields)
+        return on_demand.target_length(self.raw.target_length, model, self.fields)
 
     def _saving(self, model: ModelShape | None, attention: str) -> None:
         """What forward saves: checkpoints, and activations on the host."""
         raw = self.raw
         self._checkpointing(model, attention)
         if raw.checkpoint_reentrant and model is not None:
-            from vramplan.job.checkpoints import check_reentrant  # only these jobs pay for it
-
-            check_reentrant(self.fields, model, raw.activation_checkpointing)
+            on_demand.check_reentrant(self.fields, model, raw.activation_checkpointing)
         if raw.offload_activations and model is not None:
-            from vramplan.job.checkpoints import check_offload  # only these jobs pay for it
-
-            check_offload(self.fields, model)
+            on_demand.check_offload(self.fields, model)
 
     def _checkpointing(self, model: ModelShape | None, attention: str) -> None:
         key, given = "activation_checkpointing", self.raw.activation_checkpointing
@@ -251,17 +221,11 @@ class _ReplayResolver(Resolver):
         if given is None or model is None:
             return
         if given in words.LLMC_CHECKPOINTINGS and given not in (ladder_of(model.family) or ()):
-            from vramplan.job.checkpoints import refuse_ladder  # only a mistake pays for it
-
-            refuse_ladder(self.fields, given)
+            on_demand.refuse_ladder(self.fields, given)
         if given in ("selective", "selective-op"):
-            from vramplan.job.checkpoints import check_selective  # only these jobs pay for it
-
-            check_selective(self.fields, model, given, attention)
+            on_demand.check_selective(self.fields, model, given, attention)
         if given.startswith("layers:"):
-            from vramplan.job.checkpoints import check_segments  # only these jobs pay for it
-
-            check_segments(self.fields, model, given)
+            on_demand.check_segments(self.fields, model, given)
 
     def _objective(
         self, model: ModelShape | None, gpu: Gpu | None, runtime: Runtime | None, precision: str, sequence_length: int
@@ -269,39 +233,25 @@ class _ReplayResolver(Resolver):
         """The loss and the reference that it compares with, and what samples look like."""
         raw, loss = self.raw, "standard"
         if raw.loss not in (None, "standard") and model is not None:
-            from vramplan.job.losses import loss_of  # only these jobs pay for it
-
-            loss = loss_of(self, raw.loss, model, gpu, runtime, precision)
+            loss = on_demand.loss_of(self, raw.loss, model, gpu, runtime, precision)
         if raw.label_smoothing and model is not None:
-            from vramplan.job.losses import check_smoothing  # only these jobs pay for it
-
-            check_smoothing(self, loss, model)
+            on_demand.check_smoothing(self, loss, model)
         reference = None
         if loss == "dpo" or raw.dpo_reference is not None:
-            from vramplan.job.losses import reference_of  # only these jobs pay for it
-
-            reference = reference_of(self, loss)
+            reference = on_demand.reference_of(self, loss)
         if raw.eval_batch_size or raw.generation_batch_size or raw.generation_length:
-            from vramplan.job.losses import check_beside  # only these jobs pay for it
-
-            check_beside(self, loss, model)
+            on_demand.check_beside(self, loss, model)
         if raw.padding == "right" and model is not None:
-            from vramplan.job.losses import check_padding  # only these jobs pay for it
-
-            check_padding(self, loss, model, sequence_length)
+            on_demand.check_padding(self, loss, model, sequence_length)
         if raw.packing and model is not None:
-            from vramplan.job.packing import check_packing  # only these jobs pay for it
-
-            check_packing(self, model, sequence_length)
+            on_demand.check_packing(self, model, sequence_length)
         return loss, reference
 
     def _trained(self, model: ModelShape | None, precision: str, loss: str) -> tuple[tuple[str, ...], Adapter | None]:
         """What is trained, where that is not every weight."""
         if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
             return (), None
-        from vramplan.job.trained import resolve_trained  # only these jobs pay for it
-
-        frozen, adapter, told = resolve_trained(self.raw, model, precision, loss)
+        frozen, adapter, told = on_demand.resolve_trained(self.raw, model, precision, loss)
         self.assumptions += told
         return frozen, adapter
 
@@ -310,10 +260,8 @@ class _ReplayResolver(Resolver):
         raw = self.raw
         dropping = raw.expert_capacity_factor is not None or raw.expert_pad_to_capacity
         if raw.expert_imbalance is not None or dropping or (model is not None and model.experts is not None):
-            from vramplan.job.experts import check_capacity, expert_imbalance  # only these jobs pay for it
-
-            check_capacity(raw, model, runtime)
-            return expert_imbalance(raw, model, self.assumptions, self.warnings)
+            on_demand.check_capacity(raw, model, runtime)
+            return on_demand.expert_imbalance(raw, model, self.assumptions, self.warnings)
         return None
 
     def _products(
@@ -321,9 +269,7 @@ class _ReplayResolver(Resolver):
     ) -> None:
         """Products in 8 bits."""
         if precision == "fp8":
-            from vramplan.job.float8 import check_float8  # only these jobs pay for it
-
-            self.assumptions += check_float8(self.fields, self.raw, model, gpu, sequence_length, loss)
+            self.assumptions += on_demand.check_float8(self.fields, self.raw, model, gpu, sequence_length, loss)
         if precision == FSDP_FP8 and model is not None:
             under(self.runtime).check_sharded_float8(self, model, gpu, sequence_length)
 
@@ -333,10 +279,8 @@ class _ReplayResolver(Resolver):
         sharding = None
         along = raw.split is not None and raw.split.context > 1  # these sum their gradients too
         if raw.data_parallel_size > 1 or along or raw.shares_states or precision in {*FSDP_HALVES, FSDP_FP8}:
-            from vramplan.job.sharding import sharding_of  # only jobs with several devices pay for it
-
             self.model_shape, self.precision = model, precision
-            sharding = sharding_of(self)
+            sharding = on_demand.sharding_of(self)
         under(runtime).check_sharing(self, sharding)
         return sharding
 
@@ -346,9 +290,7 @@ class _ReplayResolver(Resolver):
         """How a replica is split over devices, and the loss that it has then."""
         split = self.raw.split
         if split is not None and model is not None and runtime is not None:
-            from vramplan.job.split import check_split  # only jobs that split a replica pay for it
-
-            check_split(self, split, model, runtime, sequence_length)
+            on_demand.check_split(self, split, model, runtime, sequence_length)
         if model is None:
             return split, loss
         return under(runtime).split_of(self, split, model, loss, sequence_length)
@@ -357,9 +299,7 @@ class _ReplayResolver(Resolver):
         """Which states are there."""
         host = tuple(word for word in self.raw.offload if word != "activations")
         if host:
-            from vramplan.job.offload import check_offload_of_states  # only these jobs pay for it
-
-            check_offload_of_states(self, host, sharding)
+            on_demand.check_offload_of_states(self, host, sharding)
         return host
 
     def _tell_of_the_model(self, model: ModelShape) -> None:
@@ -377,9 +317,7 @@ class _ReplayResolver(Resolver):
         """What the caching allocator is simulated with; None: it is estimated."""
         if self.raw.allocator is None and "allocator" not in runtime.defaults:
             return None
-        from vramplan.job.allocator import resolve_allocator  # only jobs that simulate it pay for it
-
-        return resolve_allocator(self, runtime)
+        return on_demand.resolve_allocator(self, runtime)
 
     def _warn(self, model: ModelShape, sequence_length: int, attention: str) -> None:
         length, most = f"sequence_length {sequence_length}", model.max_positions
@@ -400,33 +338,27 @@ class _ReplayResolver(Resolver):
         """The job as its engine runs it; None if something in it was never traced together."""
         engine = under(job.runtime)
         if job.runtime.only or engine.accepts:
-            from vramplan.job.accepted import refuse_words  # only programs that cannot do everything pay for it
-
-            refuse_words(self, job)
+            on_demand.refuse_words(self, job)
             if self.is_refused:
                 return None
         if job.sharding is not None and not engine.shares_by_itself:
-            from vramplan.job.sharding import check_sharding
-
-            check_sharding(self, job)
+            on_demand.check_sharding(self, job)
             if self.is_refused:
                 return None
         job = engine.check(self, job)
         if self.is_refused:
             return None
         if _is_special(job):
-            from vramplan.job.combinations import check_combinations  # only these jobs pay for it
-
-            check_combinations(self.fields, job)
+            on_demand.check_combinations(self.fields, job)
             if self.is_refused:
                 return None
         return job
 
 
 def _is_special(job: Job) -> bool:
-    """Whether a job has a technique that does not go with all the others (vramplan/job/combinations.py)."""
+    """Whether a job has a technique that does not go with all the others (vramplan/replay/techniques/evidence.py)."""
     one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none" or job.packing
-    return one or job.half_weights or bool(job.frozen) or job.adapter is not None
+    return one or job.half_weights or bool(job.frozen) or job.adapter is not None or job.sharding is not None
 
 
 def _blocks(model: ModelShape) -> str:

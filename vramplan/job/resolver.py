@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.catalog import models, shapes
+from vramplan.catalog.config_classes import MODEL_TYPES, type_of
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
+from vramplan.job.counts import parameter_count
 from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.options import words
@@ -88,8 +90,6 @@ class Resolver:
 
     def _is_count(self, model: str) -> bool:
         """Whether a model that no profile has is a bare number of parameters, which is refused for what it is."""
-        from vramplan.job.textbook import parameter_count  # only a mistake pays for it
-
         if parameter_count(model) is None:
             return False
         message = f"{model} is a number of parameters, and a replay needs an architecture"
@@ -102,8 +102,6 @@ class Resolver:
         """A profile has the head that its model was pre-trained with; a classification loss takes another."""
         if self.raw.loss != "classification" or shape.task not in ("mlm", "lm"):
             return shape, taken
-        from vramplan.job.classifiers import classifies  # only these jobs pay for it
-
         if not classifies(shape.transformers_model_type):
             return shape, taken
         why = f"the loss is a classification, with {shape.classes} classes"
@@ -114,12 +112,9 @@ class Resolver:
         name = values.pop("name", None)
         extra: tuple[Assumption, ...] = ()
         family = values.get("transformers_model_type") or values.get("family")
-        if self.raw.loss == "classification" and values.get("task") is None:
-            from vramplan.job.classifiers import classifies  # only these jobs pay for it
-
-            if classifies(family):
-                values["task"] = "cls"
-                extra = (Assumption("model.task", "cls", "the loss is a classification"),)
+        if self.raw.loss == "classification" and values.get("task") is None and classifies(family):
+            values["task"] = "cls"
+            extra = (Assumption("model.task", "cls", "the loss is a classification"),)
         shape = shapes.shape_from_fields(values, name=name)
         return shape, (*extra, *models.sizes_taken(values, shape))
 
@@ -148,11 +143,7 @@ class Resolver:
         return gpu
 
     def usable(self, gpu: Gpu) -> Gpu:
-        """Check what is free on the card and what is held back from it; what is free now is settled here."""
-        if self.raw.gpu_free_now or self.raw.gpu_free_bytes is not None:
-            from vramplan.job.free import check_free  # only these jobs pay for it
-
-            check_free(self, gpu)
+        """Check what is held back from the card; what is free on it now is settled before (vramplan/job/free.py)."""
         free = self.raw.gpu_free_bytes
         if self.raw.reserve_bytes >= (gpu.capacity_bytes if free is None else free):
             of = f"{format_gib(gpu.capacity_bytes)} of {gpu.name}"
@@ -185,3 +176,13 @@ class Resolver:
                 inside.refuse(problem.key, problem.message, hint=problem.hint)
             else:
                 self.fields.refuse(key, problem.message, hint=problem.hint)
+
+
+def classifies(name: object) -> bool:
+    """Whether a model type, or the first type of a family, has a classification head that is modelled."""
+    if not isinstance(name, str) or name not in MODEL_TYPES:
+        try:
+            name = type_of(str(name))
+        except StopIteration:
+            return False
+    return "cls" in MODEL_TYPES[name].tasks

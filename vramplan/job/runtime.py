@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramplan.job.fsdp import is_fsdp
+from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ def take_defaults(resolver: Resolver, runtime: Runtime, model: ModelShape | None
 
 
 def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
-    """Take the defaults of a mapping's keys that are left out; in silence what the key has anyway."""
+    """Take the profile's defaults for the keys of a mapping that the job leaves out.
+
+    A default of the profile that is the program's own default too is not listed as an assumption.
+    """
     raw = resolver.raw
     fields = raw.fields.fields(group) if group else raw.fields
     for option in sorted(table.inside(group).values(), key=lambda one: one.nullable):
@@ -110,8 +114,6 @@ def _take_loss(resolver: Resolver, runtime: Runtime, model: ModelShape | None) -
     if "head_loss" in defaults:
         _take(resolver, runtime, "loss", defaults["head_loss"], "head_loss")
     elif "adapter_chunk_tokens" in defaults and raw.adapter is not None:
-        from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
-
         length = raw.sequence_length or min(model.max_positions, DEFAULT_MAX_SEQUENCE)
         chunks = -(-length // defaults["adapter_chunk_tokens"])
         _take(resolver, runtime, "loss", f"chunked:{chunks}", "adapter_chunk_tokens")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job import on_demand
 from vramplan.job.behaviour import under
 from vramplan.options import words
 
@@ -24,9 +25,7 @@ def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> t
         resolver.fields.refuse("optimizer", f"{optimizer} is not modelled (modelled: {', '.join(words.OPTIMIZERS)})")
     mixed = words.over_master_copy(precision)
     if mixed and words.pattern_word(optimizer) in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
-        from vramplan.job.master import no_master_copy  # only a mistake pays for it
-
-        message, hint = no_master_copy(optimizer, precision)
+        message, hint = on_demand.no_master_copy(optimizer, precision)
         resolver.fields.refuse("optimizer", message, hint=hint)
     if optimizer == "lars" and half == "bf16":
         resolver.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")

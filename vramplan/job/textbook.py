@@ -6,7 +6,6 @@ is refused, so that nothing that was asked for is ignored.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from vramplan.catalog import document, gpus
@@ -15,6 +14,7 @@ from vramplan.catalog.counting import parameters_of
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink
 from vramplan.job.cells import own_cells
+from vramplan.job.counts import parameter_count
 from vramplan.job.lookup import Catalog
 from vramplan.job.precision import precision_of
 from vramplan.job.read import RawJob, read_job
@@ -28,22 +28,8 @@ from vramplan.values.job import Job
 from vramplan.values.machine import Gpu
 from vramplan.values.textbook import TextbookCells, TextbookJob, TextbookModel
 
-_COUNT = re.compile(r"(\d{1,20})(?:\.(\d{1,20}))?(?:[eE]\+?(\d{1,2}))?\s*([KMBT]?)", re.ASCII | re.IGNORECASE)
-_POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
-
 # Sizes that the equations of a plain stack of blocks have no place for.
 _OTHER_SHAPES = ("decoder_layers", "experts", "depths", "widths", "image_size", "patch_size")
-
-
-def parameter_count(text: str) -> int | None:
-    """`1.5B`, `7e9` or `1500000000` as a whole number of parameters; None for any other text."""
-    found = _COUNT.fullmatch(text.strip())
-    if found is None:
-        return None
-    whole, part, power, prefix = found[1], found[2] or "", int(found[3] or 0), found[4].upper()
-    digits, shift = int(whole + part), power + _POWERS[prefix] - len(part)
-    count, rest = (digits * 10**shift, 0) if shift >= 0 else divmod(digits, 10**-shift)
-    return count if not rest and 1 <= count <= 10**15 else None
 
 
 def resolve_textbook(raw: RawJob, catalog: Catalog) -> TextbookJob | None:
@@ -306,6 +292,4 @@ class _TextbookResolver(Resolver):
         assert isinstance(node, Mapping)
         twin = read_job(Fields(node, Sink(None)), in_file=False)
         found = resolve(twin, self.catalog)
-        return (
-            found if isinstance(found, Job) and not (twin.fields.sink.problems or twin.fields.sink.refusals) else None
-        )
+        return None if twin.fields.sink.problems or twin.fields.sink.refusals else found

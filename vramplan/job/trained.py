@@ -9,13 +9,13 @@ from vramplan.job import adapter_beside as beside
 from vramplan.job.adapter_targets import check_saved, check_targets, fused_targets, is_known, known_targets
 from vramplan.job.losses import DPO
 from vramplan.job.parts import resolve_parts
-from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, quantizable, told_of
+from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, told_of, types_with
 from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models import may_miss_adapter
-from vramplan.replay.models.modules import EMBEDDINGS, HEAD, LAYERS
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
-from vramplan.replay.techniques.combinations import ADAPTABLE, FREEZABLE
+from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
 from vramplan.values.job import Adapter, Assumption
@@ -112,14 +112,14 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
 def _not_traced(raw: RawJob, model_type: str) -> bool:
     """Refuse what was not compared with traces of the model type's own code."""
     given = [
-        ("frozen", "frozen parts are", FREEZABLE, bool(raw.frozen)),
-        ("adapter", "an adapter is", ADAPTABLE, raw.adapter is not None),
-        ("quantization", f"{raw.quantization} is", quantizable(raw.quantization), raw.quantization is not None),
+        ("frozen", "frozen parts are", freezable, bool(raw.frozen)),
+        ("adapter", "an adapter is", adaptable, raw.adapter is not None),
+        ("quantization", f"{raw.quantization} is", types_with(raw.quantization), raw.quantization is not None),
     ]
     refused = False
     for key, what, known, asked in given:
-        if asked and model_type not in known:
-            raw.fields.refuse(key, f"{what} not modelled for {model_type} (modelled: {', '.join(known)})")
+        if asked and model_type not in known():
+            raw.fields.refuse(key, f"{what} not modelled for {model_type} (modelled: {', '.join(known())})")
             refused = True
     return refused
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vramplan.catalog.local import find
 from vramplan.errors import InputError, Problem
 from vramplan.measure.allocator import environment_for
 from vramplan.results.measure import GPU, TRACE, Figures
@@ -95,8 +96,6 @@ def _died(code: int, said: Sequence[str]) -> Problem:
 
 def _used_bytes() -> int | None:
     """Bytes of the GPU that others use; None where no tool says it."""
-    from vramplan.catalog.local import find
-
     try:
         gpu, _ = find("local")
     except InputError:

@@ -8,8 +8,15 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
+from vramplan.answers.fit import describe
 from vramplan.errors import UsageError
+from vramplan.job import build_job, job_to_dict
+from vramplan.measure.allocator import simulated
+from vramplan.measure.cases import Known, append, case_of
+from vramplan.measure.grid import today
+from vramplan.planner.decision import decide
 from vramplan.results.measure import GPU, Figures, Predicted
+from vramplan.version import __version__
 
 
 class Recorded:
@@ -41,10 +48,6 @@ def record(job: Mapping[str, Any] | None = None, *, output: str | None = None) -
     a job that cannot be computed, and where there is no GPU.
     """
     import torch
-
-    from vramplan.measure.cases import Known, append, case_of
-    from vramplan.measure.grid import today
-    from vramplan.version import __version__
 
     if output is not None and job is None:
         raise UsageError("needs a job, whose case it is", key="output", hint="record({'model': ..., 'gpu': ...})")
@@ -82,11 +85,6 @@ def record(job: Mapping[str, Any] | None = None, *, output: str | None = None) -
 
 
 def _described(job: Mapping[str, Any]) -> tuple[dict[str, Any], Predicted]:
-    from vramplan.answers.fit import describe
-    from vramplan.job import build_job, job_to_dict
-    from vramplan.measure.allocator import simulated
-    from vramplan.planner.decision import decide
-
     decision = decide(simulated(build_job(job)))
     result = describe(decision, with_remedies=False)
     peak = result.peak

@@ -192,23 +192,6 @@ def on_gpu(job: Job, steps: int) -> dict[str, Any]:
     }
 
 
-def on_cpu(job: Job, steps: int) -> dict[str, Any]:
-    """The same loop on the CPU, storages counted: it shows that the loop trains; the kernels are others."""
-    from vramplan.measure.storages import Storages
-
-    counted = Storages("cpu", {})
-    with counted:
-        loop = prepare(job, "cpu")
-        one_step(loop)
-        counted.restart()
-        seconds = []
-        for _ in range(steps):
-            begin = perf_counter()
-            one_step(loop, counted.enter)
-            seconds.append(perf_counter() - begin)
-    return _counted(counted, loop) | {"step_seconds": median(seconds)}
-
-
 def without_data(job: Job) -> dict[str, Any]:
     """Figures of one step on tensors without data, as CUDA's code paths would make and free them."""
     import gc

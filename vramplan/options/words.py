@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vramplan.engines import FOLDERS
+
 CASE_KEYS = (
     *("measured", "use", "trace", "source", "confidence", "inferred", "missing", "ladder", "environment", "notes"),
 )
@@ -54,11 +56,7 @@ LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", "dpo")  # over a causal language
 LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", "vocab-parallel")
 """The last is what Megatron does anyway, and torchtitan by default."""
 
-ENGINES = (  # with defaults of their own
-    *("deepspeed", "torchtitan", "torchtune", "litgpt", "nanogpt", "llm-foundry", "fms-fsdp", "unsloth", "llm.c"),
-    "modded-nanogpt",
-)
-RUNTIMES = ("transformers", "pytorch", "megatron", *ENGINES, TEXTBOOK)
+RUNTIMES = (*FOLDERS, TEXTBOOK)
 
 ADAPTERS = ("lora", "dora", "ia3")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")

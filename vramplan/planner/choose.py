@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.planner.accumulation import Accumulation, Schedule
-from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
 from vramplan.replay.models import ladder_of, no_checkpointing
-from vramplan.results import FITS, TIGHT
 from vramplan.values.job import Job
-
-DIVIDED_LOSS_BYTES = 4096  # more than the few scalars that only an accumulating step has
-
-
-class Rung(NamedTuple):
-    """One strategy at its own best schedule."""
-
-    strategy: str
-    schedule: Schedule
-    peak: Footprint
-    verdict: str
-    largest_micro_batch_size: int
-    placement: str  # the strategy spelled out, where its checkpoints depend on sizes
-
-
-class Choice(NamedTuple):
-    """What was chosen, and the whole ladder."""
-
-    rung: Rung
-    ladder: tuple[Rung, ...]
-    accumulation: Accumulation
 
 
 def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
@@ -63,16 +39,6 @@ def accumulation_of(job: Job) -> Accumulation:
         data=job.data_parallel_size,
         multiple=steps_multiple(job),
     )
-
-
-def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:
-    """The first that fits, else the first that is tight, else that with the smallest peak; `pinned`: only that one."""
-    open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
-    for wanted in (FITS, TIGHT):
-        for rung in open_to_choice:
-            if rung.verdict == wanted:
-                return Choice(rung, ladder, accumulation)
-    return Choice(min(open_to_choice, key=lambda rung: rung.peak.device), ladder, accumulation)
 
 
 def steps_multiple(job: Job) -> int:
@@ -143,7 +109,7 @@ def _piped_figure(judge: Judge, strategy: str, schedule: Schedule, figure: str) 
 
 def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
     """The same for a strategy that is another one at each micro-batch."""
-    from vramplan.planner.placements import fits, largest_micro_batch, place  # only who asks for it pays for it
+    from vramplan.planner.placements import fits, largest_micro_batch, place  # the search for checkpoints is large
 
     def largest_schedule(limit_bytes: int) -> Schedule | None:
         if accumulation.free:
@@ -165,41 +131,3 @@ def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
     placement, peak, verdict = place(judge, OPTIMAL, schedule)
     largest = largest_micro_batch(judge, schedule.accumulates, judge.limits.device)
     return Rung(OPTIMAL, schedule, peak, verdict, largest, placement)
-
-
-def largest_schedule_within(
-    judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int, *, short: bool = False
-) -> Schedule | None:
-    """The exact schedule with the largest micro-batch with which the allocator holds no more than the limit.
-
-    `short` is that of `Judge.held_bytes`.
-    """
-    if accumulation.free:
-        assert accumulation.steps is not None
-        micro = judge.largest_micro_batch(strategy, accumulation.steps > 1, limit_bytes, short=short)
-        return accumulation.for_micro(micro) if micro else None
-    for schedule in accumulation.schedules():
-        micro = schedule.micro_batch_size
-        if _certainly_above(judge, strategy, schedule, limit_bytes):
-            continue
-        within = judge.held_bytes(strategy, micro, schedule.accumulates, short=short) <= limit_bytes
-        if within and judge.is_on_host(strategy, micro, schedule.accumulates):
-            return schedule
-    return None
-
-
-def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_bytes: int) -> bool:
-    """Whether the envelope already says no, rounding aside, so that no exact look is needed.
-
-    Without accumulation the gradients are not resident, which saves their size at most, and the loss is not divided:
-    the accumulating envelope less that is a lower bound, and most jobs never need the other replay.
-    """
-    micro = schedule.micro_batch_size
-    sharding = judge.job.sharding
-    # whose whole gradients come and go; groups of replicas keep what they sum only while gradients are resident
-    if micro == 1 or (sharding is not None and (sharding.no_sync or sharding.zero or sharding.replicas > 1)):
-        return False
-    lower = judge.envelope(strategy, True).peak_bytes(micro)
-    if not schedule.accumulates:
-        lower -= judge.gradient_bytes(strategy) + DIVIDED_LOSS_BYTES
-    return lower > limit_bytes

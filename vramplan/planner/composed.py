@@ -19,7 +19,7 @@ from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 
 STORED, SINGLE, OPEN, INNER, CLOSE = "stored", "single", "open", "inner", "close"  # places of a block in its piece
 Begins = Holdings | None
-"""Of a segment that begins its stack, what it holds; else None: such a segment gives its blocks other places."""
+"""For the first segment of a stack: the tensors that it keeps alive. None for later ones, which are measured apart."""
 NO_GAP = Gap(NO_CHANGE, NO_CHANGE, 0)
 
 

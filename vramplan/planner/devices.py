@@ -1,15 +1,11 @@
-"""Several devices: which groups of them talk to each other, and what one device alone would hold."""
+"""Several devices: what divides each component among them, and what one device alone would hold."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Rung
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Split
-
-if TYPE_CHECKING:  # the judge asks for the groups of a job
-    from vramplan.planner.choose import Rung
-    from vramplan.planner.judge import Judge
 
 STATES = ("weights", "master", "optimizer", "ema", "buffers")  # the same during the whole iteration
 
@@ -24,8 +20,6 @@ def whole_sizes(judge: Judge, rung: Rung) -> dict[str, int]:
 
     States are what they always are; activations, of a model that is split, those of the phase that has most of them.
     """
-    from vramplan.planner.judge import Judge
-
     job = judge.job
     # gradients that are summed in every micro-step are there when the next begins, and can be counted
     sharding = None if job.sharding is None else job.sharding._replace(shards=1, no_sync=False)
@@ -72,27 +66,3 @@ def divided_by(job: Job, *, accumulates: bool) -> dict[str, tuple[tuple[str, int
         **dict.fromkeys(OPTIMIZER, model + shards),
         **dict.fromkeys(("activations", "temporaries", "weight_casts"), sample),
     }
-
-
-GROUPS = {
-    "data": "data-parallel devices, or those of them that share the states",
-    "replicas": "those that have the same shards in other groups",
-    "tensor": "those that share matrices",
-    "pipeline": "neighbours in the pipeline",
-    "context": "those that share a sequence",
-    "expert": "those that share the experts",
-}
-"""Communicators that a device is part of, by what makes it."""
-
-
-def process_groups(job: Job) -> tuple[str, ...]:
-    """The groups of devices that a device talks to, each through a communicator of its own.
-
-    Replicas whose communication is not counted have none.
-    """
-    split = job.split or Split()
-    sizes = {key: getattr(split, key) for key in ("tensor", "pipeline", "context", "expert")}
-    if job.sharding is not None:
-        sizes["data"] = job.data_parallel_size * split.context  # gradients are summed over both
-        sizes["replicas"] = job.sharding.replicas
-    return tuple(key for key in GROUPS if sizes.get(key, 1) > 1)

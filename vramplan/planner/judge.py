@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import estimated, is_measured, simulated
-from vramplan.planner.behaviour import planning_of
 from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
@@ -16,15 +15,15 @@ from vramplan.planner.budget import (
     footprint,
     static_footprint,
 )
-from vramplan.planner.replays import Replays
-from vramplan.planner.stacks import segments_in
+from vramplan.planner.replays import Replays, kept
+from vramplan.planner.setups import setup_of, setup_of_stage
 from vramplan.replay.envelope import Envelope
-from vramplan.replay.models import compiles_blocks, no_checkpointing, takes_one
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, Segment
+from vramplan.replay.models import takes_one
+from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.values.job import Job, shares_weights, trains_all
+from vramplan.values.job import Job, shares_weights
 from vramplan.values.parallel import MOST_GRADIENTS
 
 if TYPE_CHECKING:
@@ -46,11 +45,11 @@ class Judge:
 
     def __init__(self, job: Job, replays: Replays | None = None) -> None:
         self.job = job
-        self.replays = Replays() if replays is None else replays
+        self.replays = kept() if replays is None else replays
         self.context_bytes = job.runtime.context_on(job.gpu.architecture)
         self.groups_bytes = 0  # of the communicators
         if job.data_parallel_size > 1 or job.split is not None:
-            from vramplan.planner.devices import process_groups  # only jobs with several devices pay for it
+            from vramplan.planner.groups import process_groups  # only jobs with several devices pay for it
 
             self.groups_bytes = len(process_groups(job)) * job.runtime.process_group_bytes
         self.outside_bytes = self.context_bytes + self.groups_bytes  # on the device, and not in the allocator
@@ -229,7 +228,7 @@ class Judge:
             return True
         from vramplan.planner.on_host import is_within  # few jobs offload
 
-        return is_within(self, strategy, micro, accumulates)
+        return is_within(self.record_at(strategy, micro, accumulates), job, micro)
 
     def largest_micro_batch(self, strategy: str, accumulates: bool, limit_bytes: int, *, short: bool = False) -> int:
         """The largest micro-batch with which the allocator holds no more than the limit, and the host all; 0 if none.
@@ -258,7 +257,7 @@ class Judge:
         if found and not self.is_on_host(strategy, found, accumulates):
             from vramplan.planner.on_host import largest_within
 
-            found = largest_within(self, strategy, accumulates, found - 1)
+            found = largest_within(lambda micro: self.is_on_host(strategy, micro, accumulates), found - 1)
         return found
 
     def gradient_bytes(self, strategy: str) -> int:
@@ -276,8 +275,6 @@ class Judge:
         stages = self.stages
         if not stages:
             return setup_of(self.job, strategy, accumulates)
-        from vramplan.planner.staged import setup_of_stage  # only pipelines pay for it
-
         return setup_of_stage(self.job, strategy, accumulates, stages[stage])
 
     def setup_at(self, strategy: str, micro: int, accumulates: bool) -> Setup:
@@ -306,88 +303,3 @@ def last_that_holds(holds: Callable[[int], bool], at: int, most: int) -> int:
         else:
             over = middle
     return at
-
-
-def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
-    """The iteration of a job under a strategy: `accumulates` says that gradients of earlier micro-steps are there."""
-    return Setup(
-        model=job.model,
-        precision=job.precision,
-        sequence_length=job.sequence_length,
-        attention=job.attention,
-        segments=segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul),
-        optimizer=planning_of(job).optimizer_of(job),
-        optimizer_implementation=job.optimizer_implementation,
-        accumulating=accumulates,
-        persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
-        loss=loss_of(job),
-        padded=job.padding == "right",
-        packed=job.packing,
-        hold_outputs=job.hold_outputs,
-        dropout=job.dropout,
-        optimizer_in_backward=job.optimizer_in_backward,
-        max_gradient_norm=job.max_gradient_norm,
-        offload_activations=job.offload_activations,
-        checkpoint_reentrant=job.checkpoint_reentrant,
-        grad_scaler=job.grad_scaler,
-        ema=job.ema,
-        fp32_gradients=job.fp32_gradients,
-        image_size=job.image_size,
-        half_weights=job.half_weights,
-        target_length=job.target_length,
-        compile=job.compile,
-        wide_embeddings=job.runtime.embedding_states == "fp32",
-        frozen=job.frozen,
-        adapter=job.adapter,
-        quantization=job.quantization,
-        bitsandbytes=job.bitsandbytes,
-        quantized_from=job.runtime.quantized_from,
-        sharding=job.sharding,
-        split=job.split,
-        expert_imbalance=job.expert_imbalance or 1.0,
-        expert_capacity_factor=job.expert_capacity_factor,
-        expert_pad_to_capacity=job.expert_pad_to_capacity,
-        offload=job.offload,
-        pytorch=release_of(job),
-    )
-
-
-def release_of(job: Job) -> tuple[int, int] | None:
-    """The release of PyTorch that the job names."""
-    if job.pytorch_version is None:
-        return None
-    major, _, minor = job.pytorch_version.partition(".")
-    return int(major), int(minor)
-
-
-def keeps_zeroed_gradients(job: Job) -> bool:
-    """Whether gradients stay after the step, filled with zeros, as `zero_grad` left them before PyTorch 2.0.
-
-    Source: torch/nn/modules/module.py and torch/optim/optimizer.py of 1.13, zero_grad(set_to_none=False).
-    """
-    release = release_of(job)
-    return release is not None and release < job.runtime.gradients_set_to_none_since and job.sharding is None
-
-
-def loss_of(job: Job) -> str:
-    """The loss that the job's iteration computes."""
-    if job.label_smoothing:
-        return planning_of(job).smoothed_loss
-    if job.loss == "dpo":
-        return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"
-    if job.loss == "standard":
-        return job.runtime.loss
-    if job.loss == "fp32-logits" and job.model.task == "lm" and not compiles_blocks(job.model.family):
-        held = job.hold_outputs and job.model.published_family is None  # then the model has cast them itself
-        return job.loss if held else CAUSAL_LM_FP32
-    if job.loss != "fused":
-        return job.loss
-    from vramplan.replay.techniques.losses import FUSED, fused_on  # only who asks for it pays for it
-
-    return fused_on(job.gpu) or FUSED
-
-
-def can_be_placed(job: Job) -> bool:
-    """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
-    able = no_checkpointing(job.model.family) is None and planning_of(job).unplaced is None
-    return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

@@ -7,7 +7,8 @@ from typing import Any
 
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS
-from vramplan.replay.techniques.combinations import ADAPTABLE, NO_ALL_LINEAR, QUANTIZABLE, loads_fp32, untraced
+from vramplan.replay.techniques.combinations import NO_ALL_LINEAR, loads_fp32
+from vramplan.replay.techniques.evidence import adaptable, quantizable, untraced
 from vramplan.values.job import Adapter, Job, trains_all
 
 RANK = 16
@@ -31,7 +32,7 @@ def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
     if trains_all(base):
         if base.activation_checkpointing == OPTIMAL:
             return  # it is not modelled with an adapter
-        if model_type not in ADAPTABLE or model_type in NO_ALL_LINEAR:
+        if model_type not in adaptable() or model_type in NO_ALL_LINEAR:
             return
         dtype = base.precision.rpartition("-")[2] if mixed or base.precision.startswith("pure-") else "fp32"
         saved = CLASSIFIERS if cls else ()
@@ -45,7 +46,7 @@ def _lighter(base: Job) -> Iterator[tuple[dict[str, Any], str, Job]]:
         reference = _with_its_own_reference(base, change)
         yield change, cost, base._replace(adapter=adapter, half_weights=amp, dpo_reference=reference)
     elif base.adapter is not None and base.adapter.kind == "lora" and base.quantization is None:
-        if cls or mixed or base.ema or base.adapter.modules_to_save or model_type not in QUANTIZABLE:
+        if cls or mixed or base.ema or base.adapter.modules_to_save or model_type not in quantizable():
             return
         if loads_fp32(model_type, base.precision, half_weights=base.half_weights):
             return

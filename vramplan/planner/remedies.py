@@ -9,8 +9,10 @@ from vramplan.planner.accumulation import Schedule
 from vramplan.planner.behaviour import is_replicated, planning_of
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL
-from vramplan.planner.choose import Choice, strategies_of
-from vramplan.planner.judge import Judge, can_be_placed
+from vramplan.planner.choose import strategies_of
+from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Choice
+from vramplan.planner.setups import can_be_placed
 from vramplan.replay.models import no_fused_attention, only_kernel_of
 from vramplan.replay.precision import PRECISIONS
 from vramplan.results import DOES_NOT_FIT, FITS, Remedy
@@ -67,8 +69,9 @@ def _judged(
 ) -> Remedy | None:
     if job.sharding is not None:
         from vramplan.replay.sharding.traced import untraced_with_shards  # only jobs with several devices pay for it
+        from vramplan.replay.techniques.evidence import untraced
 
-        if untraced_with_shards(job):
+        if untraced_with_shards(job) or untraced(job):
             return None
     judge, strategy = Judge(job, before.replays), job.activation_checkpointing or "none"
     settled = _settled(judge, strategy, schedule)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 from vramplan.replay.record import Record
@@ -20,6 +22,8 @@ V = TypeVar("V")
 MOST_RECORDS = 24  # of one to two megabytes for a large model; the answer about one job needs about a dozen
 MOST_DIRECT = 8  # pairs of them, with every block; a search and the remedies come back to a few
 MOST_SIMULATIONS = 64
+
+_open: ContextVar[Replays | None] = ContextVar("replays", default=None)
 
 
 class Replays:
@@ -58,6 +62,22 @@ class Replays:
             MOST_SIMULATIONS,
             lambda: Simulation(micro, settings, room_bytes, workspaces, records),
         )
+
+
+def kept() -> Replays:
+    """The memo that is open in this thread; where none is, a new one."""
+    found = _open.get()
+    return Replays() if found is None else found
+
+
+@contextmanager
+def opened(replays: Replays) -> Iterator[None]:
+    """Within, in this thread, jobs are judged with `replays` where nothing else is named."""
+    token = _open.set(replays)
+    try:
+        yield
+    finally:
+        _open.reset(token)
 
 
 def _once(known: OrderedDict[T, V], key: T, most: int, make: Callable[[], V]) -> V:

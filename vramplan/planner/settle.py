@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.checkpoints import OPTIMAL
-from vramplan.planner.choose import Choice, Rung, climb, largest_schedule_within
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
 from vramplan.results import DOES_NOT_FIT, FITS
 
 MOST_TRIES = 8  # of a strategy's micro-batches

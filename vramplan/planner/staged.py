@@ -1,26 +1,11 @@
-"""The iteration of one stage of a pipeline, and the figures of all."""
+"""The figures of every stage of a pipeline."""
 
 from __future__ import annotations
 
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.budget import footprint
-from vramplan.planner.judge import Judge, setup_of
-from vramplan.planner.stacks import segments_in
-from vramplan.replay.pipeline.stages import Stage
-from vramplan.replay.setup import Setup
+from vramplan.planner.judge import Judge
 from vramplan.results.stages import StageRow
-from vramplan.values.job import Job
-
-
-def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> Setup:
-    """The setup of a job with the blocks of a stage alone; a strategy is that of each part of the model."""
-    setup = setup_of(job, strategy, accumulates)
-    blocks = stage.parts[0]
-    return setup._replace(
-        model=job.model._replace(layers=blocks),
-        segments=segments_in(strategy, (blocks,), every_second_matmul=job.every_second_matmul),
-        stage=stage,
-    )
 
 
 def rows_of_stages(judge: Judge, strategy: str, schedule: Schedule) -> tuple[StageRow, ...]:

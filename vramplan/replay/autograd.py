@@ -41,7 +41,7 @@ def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: st
     if tape.reentrant:
         from vramplan.replay.reentrant import reentrant_checkpoint  # only these jobs pay for it
 
-        return reentrant_checkpoint(function, *inputs)
+        return reentrant_checkpoint(walk, function, *inputs)
     frame = Frame(function, inputs if tape.pack is None else tuple(tape.pack(inputs)), tape.path, keeps)
     tape.frame, tape.selective = frame, keeps is not None
     try:

@@ -1,4 +1,4 @@
-"""What runs between training steps: evaluation, replayed as training is, and generation, by the least that it needs.
+"""What runs between training steps: evaluation, which is replayed, and generation, of which a lower bound is taken.
 
 Both find everything on the device that a step finds, but for gradients: the loop has set them to none, unless they lie
 in buffers that stay.
@@ -15,6 +15,7 @@ from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.objectives import forward_and_smoothed_loss
+from vramplan.replay.techniques.trained import trained_of
 from vramplan.replay.tensors import FP32
 from vramplan.values.model import LatentAttention, ModelShape
 
@@ -33,10 +34,6 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     recipe = recipe_of(setup._replace(dropout=0.0, segments=stored), precision)
     tape = Tape(batch, direct=direct)
     if setup.frozen or setup.adapter is not None:
-        from vramplan.replay.techniques.trained import (
-            trained_of,  # only jobs that train less than every weight pay for it
-        )
-
         adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
         tape.trained = trained_of(setup._replace(adapter=adapter), precision)
     model = family(setup.model.family)(tape, recipe)

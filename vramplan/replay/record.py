@@ -31,7 +31,12 @@ class State(NamedTuple):
         return -(-size // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES * self.copies
 
 
-OF_OTHERS = ("gradients", "weights", "in_flight")  # of earlier micro-steps, that stay whole, of other micro-batches
+BEFORE_FORWARD = ("gradients", "weights", "in_flight")
+"""Categories that exist before a forward pass begins, so that they are not saved by it.
+
+`gradients` of earlier micro-steps, `weights` that an engine keeps whole, and `in_flight`, which belongs to other
+micro-batches of a pipeline.
+"""
 
 
 class Moment(NamedTuple):
@@ -190,7 +195,7 @@ class Record:
         for position, storage, copies in _flat(self.trees[0][1]):
             if position >= self.saved_at:
                 break
-            if self.categories[storage] not in OF_OTHERS:
+            if self.categories[storage] not in BEFORE_FORWARD:
                 total += sizes[storage] * copies
         return total
 

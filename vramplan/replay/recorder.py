@@ -8,28 +8,109 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any, Protocol
 
-from vramplan.replay.tensors import (
-    ALLOCATOR_BLOCK_BYTES,
-    FP32,
-    SQUARED,
-    DType,
-    Parameter,
-    Shape,
-    Storage,
-    Tensor,
-    dense_like,
-    round_up,
-)
+from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, FP32, SQUARED, DType, Shape, dense_like, round_up
 
 if sys.implementation.name != "cpython":  # pragma: no cover
     raise RuntimeError("vramplan follows lifetimes by CPython's reference counts; other interpreters free late")
 
 Path = tuple[tuple[int, int], ...]  # the repeated units around an event: (identity, copies), outermost first
 Saved = Sequence[Any]
-Backward = Callable[[Any, Saved], Sequence[Tensor | None]]
 
 
 ASKED = "input"  # the name of what was asked for its gradient, which is no weight
+
+
+class Storage:
+    """Memory with a birth and a death. Dying writes `~index` into the list of events."""
+
+    __slots__ = ("events", "index")
+
+    def __init__(self, events: list[int], index: int) -> None:
+        self.events = events
+        self.index = index
+        events.append(index)
+
+    def __del__(self) -> None:
+        self.events.append(~self.index)
+
+
+class Tensor:
+    """A view of a storage. `node` is what receives its gradient; None means that it needs none.
+
+    `strides` is None for a contiguous tensor. `storage` is None for tensors that outlive the iteration (weights,
+    inputs, buffers): they are counted once, as states. `batched` says that the number of elements scales with the
+    micro-batch, or with its square (SQUARED).
+    """
+
+    __slots__ = ("batched", "dtype", "node", "output_index", "shape", "storage", "strides", "tape")
+
+    def __init__(
+        self,
+        tape: Tape,
+        storage: Storage | None,
+        shape: Shape,
+        dtype: DType,
+        batched: int,
+        strides: Shape | None = None,
+        node: Any = None,
+        output_index: int = 0,
+    ) -> None:
+        self.tape = tape
+        self.storage = storage
+        self.shape = shape
+        self.dtype = dtype
+        self.batched = batched
+        self.strides = strides
+        self.node = node
+        self.output_index = output_index
+
+    def alias(self, shape: Shape, strides: Shape | None, node: Any, output_index: int = 0) -> Tensor:
+        """Another view of the same storage."""
+        return Tensor(self.tape, self.storage, shape, self.dtype, self.batched, strides, node, output_index)
+
+
+class Parameter(Tensor):
+    """A weight. It is its own gradient accumulator, as `AccumulateGrad` is of a leaf.
+
+    `copies` is how many identical parameters of identical blocks this one stands for, `path` the repeated units that
+    make it so. `part` is the part of the model that it belongs to, from the outer to the inner: `("vision_encoder",)`.
+    """
+
+    __slots__ = (
+        *("copies", "grad", "grad_bytes", "idle", "in_linear", "is_table", "name"),
+        *("part", "parts", "path", "pending", "quantized", "waiting"),
+    )
+
+    def __init__(self, tape: Tape, name: str, shape: Shape, dtype: DType, copies: int, trainable: bool) -> None:
+        super().__init__(tape, None, shape, dtype, False)
+        self.name = name
+        self.copies = copies
+        self.path = tape.path
+        self.part = tape.part
+        self.parts = 1  # devices that have a part of the weight each, as this one has
+        self.idle = False  # trainable, and no gradient reaches it
+        self.in_linear = False  # the weight of a linear layer
+        self.is_table = False  # an embedding: rows are looked up in it
+        self.quantized: tuple[int, ...] = ()  # bytes of each tensor of a quantized weight, in place of its own
+        self.node = self if trainable else None
+        self.grad: Tensor | None = None  # made in this backward pass; resident gradients are states
+        self.grad_bytes = 0  # of the storage that it would be in, where that is known: it may be a view of a larger one
+        self.pending = 0  # edges of the graph that will still bring a gradient
+        self.waiting: Tensor | None = None  # the sum of those that came, while others are pending
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of one copy."""
+        return prod(self.shape)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of one copy on the device, each of its tensors in allocator blocks."""
+        sizes = self.quantized or (self.elements * self.dtype.itemsize,)
+        return sum(round_up(size, ALLOCATOR_BLOCK_BYTES) for size in sizes)
+
+
+Backward = Callable[[Any, Saved], Sequence[Tensor | None]]
 
 
 class Node:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vramplan.replay.autograd import walk
-from vramplan.replay.recorder import Node, Saved
+from vramplan.replay.recorder import Node, Saved, Tape
 from vramplan.replay.tensors import Tensor
 
+Walk = Callable[[Tape, Tensor, Tensor, int], None]  # the engine: runs the nodes after the first few, in reverse
 
-def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *masks: Tensor) -> Tensor:
+
+def reentrant_checkpoint(walk: Walk, function: Callable[..., Tensor], x: Tensor, *masks: Tensor) -> Tensor:
     """`torch.utils.checkpoint.checkpoint(use_reentrant=True)`: forward records nothing but this one node.
 
     Backward computes the whole segment again, with a graph, and walks that graph; so everything that the segment saves

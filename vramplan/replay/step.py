@@ -155,7 +155,7 @@ class Iteration:
         if self.setup.model.rope_scaling is not None:
             states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
         self._wake()
-        managed, pieces = optimizer.managed_bytes(), optimizer.pieces() if tape.direct else ()
+        managed, pieces = optimizer.managed_bytes(), self._pieces() if tape.direct else ()
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
         record = Record(tape, states, saved_at, managed)
@@ -170,6 +170,14 @@ class Iteration:
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
         tape.parameters.clear()
         return record
+
+    def _pieces(self) -> tuple[tuple[int, ...], ...]:
+        """The optimizer's states tensor by tensor, which only the simulated allocator asks for."""
+        from vramplan.replay.optimizers.pieces import state_pieces
+
+        setup, parameters = self.setup, self.tape.parameters
+        how = setup.optimizer, setup.optimizer_implementation, self.precision, setup.wide_embeddings
+        return state_pieces(parameters, *how)
 
     def _find_unreached(self) -> None:
         """Weights that the loss does not hang on: their gradients stay None, and optimizers pass them over."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramplan.report.explain_text import parts_of_peak, section_title, shape_text, text
-from vramplan.results.document import SCHEMA_VERSION
+from vramplan.report import markdown as page
+from vramplan.report.csv import written
+from vramplan.report.explain_text import life_facts, parts_of_peak, section_title, shape_text, text
+from vramplan.report.memory import Figures
+from vramplan.results import SCHEMA_VERSION
 from vramplan.results.explain import Blocks, Explanation, Life, Made, Operator, Rule, Section
 from vramplan.results.frozen import plain
 from vramplan.version import __version__
@@ -138,8 +141,6 @@ ROWS = (
 
 def csv(answer: Explanation) -> str:
     """A row per state, per tensor made or saved, and per tensor alive at the peak; `table` says which."""
-    from vramplan.report.csv import written
-
     if answer.tensor is not None:
         name = answer.tensor.name
         return written(
@@ -184,9 +185,6 @@ def _made(made: Made) -> dict[str, Any]:
 
 def markdown(answer: Explanation) -> str:
     """The same derivation in tables."""
-    from vramplan.report import markdown as page
-    from vramplan.report.memory import Figures
-
     if answer.tensor is not None:
         return page.page(_tensor_page(answer.tensor))
     said = [page.headline(answer.fit, Figures(answer.fit))]
@@ -216,9 +214,6 @@ def markdown(answer: Explanation) -> str:
 
 
 def _tensor_page(life: Life) -> list[list[str]]:
-    from vramplan.report import markdown as page
-    from vramplan.report.explain_text import life_facts
-
     facts = [f"- {key}: {page.text(value)}" for key, value in life_facts(life)]
     points = [[page.text(point.moment), f"{point.copies:,}", f"{point.bytes:,}"] for point in life.points]
     return [[f"## `{life.name}`"], facts, page.table(("after", "copies:", "bytes:"), points)]

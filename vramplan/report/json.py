@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vramplan.errors import Problem
+from vramplan.results import SCHEMA_VERSION as SCHEMA_VERSION
 from vramplan.results import FitResult
-from vramplan.results.document import SCHEMA_VERSION as SCHEMA_VERSION
-from vramplan.results.document import fit_document as fit_document
+from vramplan.results import fit_document as fit_document
 from vramplan.version import __version__
 
 if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them

@@ -9,6 +9,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from vramplan.options.flags import flags_of
+from vramplan.report.advice import TITLE, advice_rows
+from vramplan.report.allocator import allocator_facts
+from vramplan.report.host import host_facts
 from vramplan.report.lines import clean
 from vramplan.report.lists import problems_text, yes
 from vramplan.report.memory import Figures, alone, by_textbook, heading, is_shared, memory_rows
@@ -58,8 +61,6 @@ def _host(result: FitResult) -> list[str]:
     """Memory of the host, where the job offloads."""
     if result.host is None:
         return []
-    from vramplan.report.host import host_facts  # few jobs offload
-
     return [f"- {name}: {value}" for name, value in host_facts(result.host)]
 
 
@@ -67,8 +68,6 @@ def _allocator(result: FitResult) -> list[str]:
     """What the caching allocator did, where it is simulated."""
     if result.allocator is None:
         return []
-    from vramplan.report.allocator import allocator_facts  # few jobs simulate it
-
     return [f"- {name}: {value}" for name, value in allocator_facts(result.allocator)]
 
 
@@ -261,8 +260,6 @@ def _remedies(result: FitResult, figures: Figures) -> list[str]:
 def _advice(result: FitResult) -> list[str]:
     if result.advice is None:
         return []
-    from vramplan.report.advice import TITLE, advice_rows  # few answers have one
-
     rows = [(key, said.replace("×", "x")) for key, said in advice_rows(result.advice)]
     return [f"### {TITLE}", "", *(f"- {text(key)}: {text(said)}" for key, said in rows)]
 

@@ -12,7 +12,7 @@ from vramplan.report.markdown import page
 from vramplan.report.markdown import table as markdown_table
 from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import count, gib_near, share_text, text_of
-from vramplan.results.document import SCHEMA_VERSION
+from vramplan.results import SCHEMA_VERSION
 from vramplan.results.frozen import plain
 from vramplan.results.measure import ERROR, OOM, SKIPPED, STATUSES, Figures, MeasuredRow, Measurement, Predicted
 from vramplan.version import __version__

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from vramplan.report.csv import written
 from vramplan.report.json import SCHEMA_VERSION
 from vramplan.report.lines import Cell, Column, Line, Span, table
+from vramplan.report.markdown import page
+from vramplan.report.markdown import table as grid
+from vramplan.report.markdown import text as escaped
 
 if TYPE_CHECKING:
     from vramplan.results.listings import RuntimeRow
@@ -62,8 +65,4 @@ def csv(rows: Iterable[RuntimeRow]) -> str:
 
 def markdown(rows: Iterable[RuntimeRow]) -> str:
     """The same as a table."""
-    from vramplan.report.markdown import page
-    from vramplan.report.markdown import table as grid
-    from vramplan.report.markdown import text as escaped
-
     return page([grid(HEADS, [[escaped(cell) for cell in _cells(row)] for row in rows])])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.report import markdown as page
 from vramplan.report.lines import Cell, Column, Line, Span, table, to_plain
 from vramplan.report.memory import Figures
 from vramplan.report.numbers import apportion, gib_up, text_of
 from vramplan.report.text import NARROWEST, headline
 from vramplan.report.timeline_chart import WIDEST, Drawing, chart, letters
 from vramplan.report.timeline_scale import peak_words
-from vramplan.results.document import SCHEMA_VERSION
+from vramplan.results import SCHEMA_VERSION
 from vramplan.results.frozen import plain
 from vramplan.results.timeline import Timeline
 from vramplan.version import __version__
@@ -92,8 +93,6 @@ def csv(drawing: Drawing) -> str:
 
 def markdown(drawing: Drawing) -> str:
     """The verdict, the picture in letters, what is in it at the peak, and the phases."""
-    from vramplan.report import markdown as page
-
     timeline = drawing.timeline
     title = f"### Live memory over one step: peak in {page.text(peak_words(timeline))}"
     parts = [[page.text(cell.text) for cell in map(_span, row[1:])] for row in _parts(timeline)]

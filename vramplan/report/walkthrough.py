@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from vramplan.report import markdown as page
+from vramplan.report.csv import written
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import GB, gb_near, text_of
 from vramplan.report.text import NARROWEST, WIDEST, value_text
-from vramplan.results import Component
-from vramplan.results.document import SCHEMA_VERSION
+from vramplan.results import SCHEMA_VERSION, Component
 from vramplan.results.frozen import plain
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
 from vramplan.version import __version__
@@ -253,8 +254,6 @@ def change(share: float | None) -> str:
 
 def csv(answer: Walkthrough) -> str:
     """One row per step, side and component, and one for each total."""
-    from vramplan.report.csv import written
-
     rows = []
     for step in answer.steps:
         sides = (
@@ -278,8 +277,6 @@ def csv(answer: Walkthrough) -> str:
 
 def markdown(answer: Walkthrough) -> str:
     """The same as the text, as tables for a comment."""
-    from vramplan.report import markdown as page
-
     text = page.text
     sections: list[Sequence[str]] = [
         [f"## Walk-through: {text(subject(answer))}"],

@@ -17,11 +17,6 @@ def communication_saved(steps: int) -> float:
     return 1 - 1 / steps
 
 
-def time_per_update(micro_seconds: float, sync_seconds: float, steps: int) -> float:
-    """k*T_micro + (k-1)*T_sync in seconds, as texts quote it; T_sync is the overhead between two micro-steps."""
-    return steps * micro_seconds + (steps - 1) * sync_seconds
-
-
 def quoted_overhead(steps: int) -> str:
     """What accumulating over k micro-steps costs in throughput, as texts quote it: a range in words."""
     return next((cost for most, cost in OVERHEADS if steps <= most), BEYOND)

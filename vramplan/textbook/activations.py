@@ -58,21 +58,6 @@ NEEDS = {
 """Keys of a model that each needs, besides the sequence length and the micro-batch."""
 
 
-def score_matrix_bytes(heads: int, sequence_length: int, element_bytes: int = 4) -> int:
-    """One S x S matrix per head and sample, as texts quote it: 1.07 GB for 16 heads at 4096 in fp32."""
-    return heads * sequence_length**2 * element_bytes
-
-
-def tiled_attention_bytes(heads: int, sequence_length: int, head_size: int, element_bytes: int = 4) -> int:
-    """What a tiled kernel keeps per sample: queries, keys and values (arXiv:2205.14135)."""
-    return heads * 3 * sequence_length * head_size * element_bytes
-
-
-def convolution_bytes(height: int, width: int, channels: int, element_bytes: int = 4) -> int:
-    """The output of one convolution for one image, as texts quote it: 3.2 MB for ResNet-50's first."""
-    return height * width * channels * element_bytes
-
-
 def at_element_size(quoted_fp32_bytes: int, element_bytes: int) -> int:
     """A figure that a text quotes in fp32, at another element size."""
     return -(-quoted_fp32_bytes * element_bytes // 4)

@@ -13,7 +13,7 @@ import pytest
 from vramplan.answers.fit import answer
 from vramplan.engines.deepspeed import zero3_drive
 from vramplan.job import build_job
-from vramplan.planner.judge import setup_of
+from vramplan.planner.setups import setup_of
 from vramplan.replay.sharding.hosted import pinned_block
 from vramplan.replay.step import replay
 from vramplan.results import DOES_NOT_FIT

@@ -11,7 +11,7 @@ from vramplan.catalog import models
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.planner.judge import setup_of
+from vramplan.planner.setups import setup_of
 from vramplan.values.job import Job
 
 RECORD = "modded-nanogpt-2024-12-17"

@@ -10,7 +10,7 @@ from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job.file import build_job
 from vramplan.planner import judge
-from vramplan.planner.devices import process_groups
+from vramplan.planner.groups import process_groups
 from vramplan.replay.caching.run import reserve
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from vramplan.answers.explanation.copies import Copies, neighbour_of
 from vramplan.replay.models import is_sequence_first
-from vramplan.replay.models.modules import EMBEDDINGS
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.notes import Birth, Ref, Step, Weight
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup

@@ -33,7 +33,10 @@ REPLAY_ALONE = (
     *("gpu_free", "pytorch_version", "cuda_module_loading"),
 )
 BATCH = ("micro_batch_size", "global_batch_size", "gradient_accumulation_steps")
-OF_A_VERDICT = ("tight with no headroom: more likely not",)  # a warning about one step alone
+# a warning about one step alone
+OF_A_VERDICT = (
+    "tight: the estimate exceeds the usable memory, and only the low end of its band fits: more likely not",
+)
 
 
 class _Plan(NamedTuple):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vramplan.catalog.counting import setup_of
 from vramplan.catalog.fields import Fields
+from vramplan.engines.deepspeed.layout import order_of
+from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES
 from vramplan.options import words
+from vramplan.replay.precision import precision_of
+from vramplan.replay.recipe import recipe_of
 from vramplan.values.job import Job
 from vramplan.values.parallel import ParameterDrive, Zero
 
@@ -74,8 +79,6 @@ def check_parameter_drive(parallel: Fields, job: Job) -> None:
 
     Source: DeepSpeed 0.19.8, deepspeed/runtime/swap_tensor/partitioned_param_swapper.py, get_buffer.
     """
-    from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES
-
     sharding = job.sharding
     assert sharding is not None
     assert sharding.zero is not None
@@ -106,10 +109,5 @@ def drives_to_dict(zero: Zero, offload: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _sizes_of(shape: ModelShape) -> tuple[int, ...]:
-    from vramplan.catalog.counting import setup_of
-    from vramplan.engines.deepspeed.layout import order_of
-    from vramplan.replay.precision import precision_of
-    from vramplan.replay.recipe import recipe_of  # few jobs ask for them
-
     setup = setup_of(shape)
     return order_of(recipe_of(setup, precision_of(setup.precision)), None, ()).sizes

@@ -18,7 +18,6 @@ from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe, Segment
 from vramplan.replay.recorder import Node, Sharding, Tape, Trained
 from vramplan.replay.tensors import Parameter
-from vramplan.values.job import Adapter
 
 ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)
 
@@ -300,8 +299,3 @@ class _Modules(_Noted):
     def table_reached(self, table: Parameter) -> None:
         """The module of the token embeddings."""
         self.uses.append((table,))
-
-
-def key_of(frozen: tuple[str, ...], adapter: Adapter | None, quantization: str | None) -> tuple[object, ...]:
-    """What tells apart what is trained."""
-    return (frozen, adapter, quantization)

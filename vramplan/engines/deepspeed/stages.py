@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from vramplan.engines.deepspeed import zero3, zero3_gathering
 from vramplan.engines.deepspeed.layout import order_of
+from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.traced import untraced_with_zero
-from vramplan.engines.deepspeed.zero import Policy, Zero
+from vramplan.engines.deepspeed.worst_device import Policy
+from vramplan.engines.deepspeed.zero import Zero
+from vramplan.engines.deepspeed.zero3_drive import Swapped3
+from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
@@ -20,8 +25,6 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     key = (setup.frozen, setup.adapter, setup.quantization, setup.precision)
     tape.gradients_resident = False
     if setup.sharding.kind == "zero3":
-        from vramplan.engines.deepspeed import zero3, zero3_gathering  # only these jobs pay for it
-
         order = order_of(recipe, tape.trained, key, with_uses=True, asks_inputs=tape.asks_inputs)
         of_stage_3 = zero3_gathering.Policy(
             setup.sharding.shards,
@@ -32,12 +35,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             outer_modules=zero3_gathering.outer_modules(setup.adapter),
         )
         if setup.offload:
-            from vramplan.engines.deepspeed.zero3_offload import Offloaded3  # only these jobs pay for it
-
             drive = setup.sharding.zero.parameter_drive
             if drive is not None:
-                from vramplan.engines.deepspeed.zero3_drive import Swapped3
-
                 accumulating = setup.accumulating
                 return Swapped3(tape, of_stage_3, order, setup.offload, drive, accumulating=accumulating)
             return Offloaded3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
@@ -53,8 +52,6 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         rank=setup.rank,
     )
     if setup.offload:
-        from vramplan.engines.deepspeed.offload import Offloaded  # only these jobs pay for it
-
         return Offloaded(tape, policy, order)
     return Zero(tape, policy, order)
 

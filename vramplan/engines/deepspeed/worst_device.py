@@ -12,15 +12,27 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.replay.recorder import rounded
-from vramplan.replay.tensors import FP32, FP64
+from vramplan.replay.tensors import FP32, FP64, DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vramplan.engines.deepspeed.layout import Flush, Layout
-    from vramplan.engines.deepspeed.zero import Policy
 
 SCALAR_BYTES = rounded(4)
+
+
+class Policy(NamedTuple):
+    """What a job says of its partitions."""
+
+    partitions_gradients: bool  # stage 2
+    shards: int  # devices that share the states
+    dtype: DType  # of weights and gradients
+    reduce_bucket_size: int  # elements
+    overlap_comm: bool = False  # a second bucket is filled while the first is averaged
+    accumulating: bool = False  # earlier micro-steps have left gradients
+    scales_loss: bool = True
+    rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 
 class Held(NamedTuple):

@@ -16,34 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.engines.deepspeed.layout import Flush, Layout, Order, flushes
-from vramplan.engines.deepspeed.worst_device import Held, Worst
+from vramplan.engines.deepspeed.worst_device import Held, Policy, Worst
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
-from vramplan.replay.tensors import BYTE, FP32, FP64, DType, Parameter, Tensor
+from vramplan.replay.tensors import BYTE, FP32, FP64, Parameter, Tensor
 from vramplan.values.parallel import MOST_GRADIENTS
 
 COMMUNICATION = "communication"  # component of the answer
 
 OVERFLOW_BUFFER_BYTES = rounded(4)  # of FusedAdam: one int32 (_dummy_overflow_buf)
 NORM_BYTES = rounded(4)  # the total norm of the last step, which the engine keeps (_global_grad_norm)
-
-
-class Policy(NamedTuple):
-    """What a job says of its partitions."""
-
-    partitions_gradients: bool  # stage 2
-    shards: int  # devices that share the states
-    dtype: DType  # of weights and gradients
-    reduce_bucket_size: int  # elements
-    overlap_comm: bool = False  # a second bucket is filled while the first is averaged
-    accumulating: bool = False  # earlier micro-steps have left gradients
-    scales_loss: bool = True
-    rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 
 class Zero(Shards):

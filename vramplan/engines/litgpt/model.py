@@ -13,18 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.engines.litgpt.operators import conv1d, cross_entropy_by_rows, cross_entropy_each, empty_part, zero_padded
-from vramplan.replay.models.modules import (
-    ACTIVATIONS,
-    EMBEDDINGS,
-    HEAD,
-    LayerNorm,
-    Linear,
-    Output,
-    Recipe,
-    as_is,
-    run_blocks,
-)
-from vramplan.replay.models.modules import NORMS as NORMS_PART
+from vramplan.engines.torchtitan.model import CheckpointedBlock
+from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, as_is, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.models.part_names import NORMS as NORMS_PART
 from vramplan.replay.operators.attention import repeat_interleave, scaled_dot_product
 from vramplan.replay.operators.basic import (
     add,
@@ -43,6 +35,7 @@ from vramplan.replay.operators.indexing import split_with_sizes
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.views import cat, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.adapters import DTYPES, OWN, is_target
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Tensor
 from vramplan.values.model import ModelShape
 
@@ -121,8 +114,6 @@ class FusedProjection(Linear):
         self.parts = [width for name, width in widths.items() if adapter is not None and names(adapter, name)]
         self.is_grouped = shape.attention_heads != shape.key_value_heads
         if self.parts:
-            from vramplan.replay.techniques.adapters import DTYPES, OWN
-
             with tape.building(OWN):
                 lora, rank = DTYPES[adapter.dtype], adapter.rank
                 self.p = adapter.dropout
@@ -161,8 +152,6 @@ def rows_of(weight: Tensor, sizes: list[int]) -> list[Tensor]:
 
 def names(adapter: Any, name: str) -> bool:
     """Whether a part of a fused layer is a target."""
-    from vramplan.replay.techniques.adapters import is_target
-
     return is_target(name, adapter.targets)
 
 
@@ -360,8 +349,6 @@ class GPT:
 
     def sharded_blocks(self, state: list[Tensor], rope: tuple[Tensor, Tensor]) -> Tensor:
         """The blocks as units of FSDP, each around its checkpoint (litgpt/finetune/lora.py, parallelize_fn)."""
-        from vramplan.engines.torchtitan.model import CheckpointedBlock
-
         tape, recipe = self.tape, self.recipe
         checkpointed = [one.checkpointed for one in recipe.segments for _ in range(one.times * one.blocks)]
 

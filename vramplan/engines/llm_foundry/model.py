@@ -16,9 +16,11 @@ from vramplan.engines.llm_foundry.operators import (
     padding_info,
     total,
 )
-from vramplan.replay.models.modules import EMBEDDINGS, NORMS, Linear, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.modules import Linear, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.operators.basic import add, div_by, dropout, embedding, gelu, linear
 from vramplan.replay.operators.indexing import unsqueeze
+from vramplan.replay.operators.transformer_engine import kept_by, te_linear
 from vramplan.replay.operators.views import split, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, INT64, Tensor
@@ -46,8 +48,6 @@ class TELinear(Linear):
 
     def base(self, x: Tensor) -> Tensor:
         """The layer as it is in the model."""
-        from vramplan.replay.operators.transformer_engine import te_linear  # only jobs in fp8 pay for it
-
         assert self.bias is not None
         return te_linear(x, self.weight, self.bias)
 
@@ -130,8 +130,6 @@ class MPT:
         """Bytes of the buffers of the module."""
         if not self.recipe.float8:
             return []
-        from vramplan.replay.operators.transformer_engine import kept_by  # only jobs in fp8 pay for it
-
         return kept_by(LAYERS_OF_A_BLOCK * self.recipe.shape.layers)
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:

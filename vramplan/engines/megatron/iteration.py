@@ -24,6 +24,8 @@ from vramplan.replay.recipe import recipe_of, slice_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
+from vramplan.replay.sharding.replicated import last_first
+from vramplan.replay.techniques.clipping import clip_fp32_gradients
 from vramplan.replay.tensors import FP16, FP32, DType, Parameter, Storage, Tensor, round_up
 from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER, Sharded, Split
 
@@ -170,8 +172,6 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     tape.category = "temporaries"
     gradient_dtype = FP32 if setup.fp32_gradients else precision.weights
     if setup.max_gradient_norm is not None:
-        from vramplan.replay.techniques.clipping import clip_fp32_gradients  # only jobs that clip pay for it
-
         clip_fp32_gradients(tape)
     if recipe.slice.deepspeed:
         assert setup.sharding is not None
@@ -308,8 +308,6 @@ def distributed(parameters: Sequence[Parameter], sharding: Sharded) -> tuple[int
     Parameters are laid out in reverse, each at a multiple of 64 elements; the buffer has a common multiple of 128 and
     of the devices. Source: core/distributed/param_and_grad_buffer.py, _ParamAndGradBuffer.__init__.
     """
-    from vramplan.replay.sharding.replicated import last_first
-
     at, places = 0, []
     for one in last_first(list(parameters)):
         at = round_up(at, START_MULTIPLE)

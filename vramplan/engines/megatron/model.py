@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.engines.megatron.context_parallel import gathered_attention, ring_attention
+from vramplan.engines.megatron.moe import MoELayer, kept_bytes
 from vramplan.engines.megatron.tensor_parallel import (
     batch_matmul,
     bias_dropout_add,
@@ -26,7 +28,8 @@ from vramplan.engines.megatron.tensor_parallel import (
     swiglu,
     vocab_parallel_cross_entropy,
 )
-from vramplan.replay.models.modules import EMBEDDINGS, HEAD, NORMS, LayerNorm, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import LayerNorm, Output, Recipe, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, baddbmm, dropout, embedding, mul, neg, softmax
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
@@ -184,11 +187,6 @@ class Attention:
 
     def over_devices(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Transformer Engine's core where sequences are split: it takes contiguous queries, keys and values."""
-        from vramplan.engines.megatron.context_parallel import (  # only these jobs pay for it
-            gathered_attention,
-            ring_attention,
-        )
-
         part = self.recipe.slice
         core = ring_attention if part.ring else gathered_attention
         context = core(contiguous(query), contiguous(key), contiguous(value), part.context)
@@ -247,8 +245,6 @@ class Block:
         if recipe.shape.experts is None:
             self.mlp = MLP(tape, recipe)
         else:
-            from vramplan.engines.megatron.moe import MoELayer  # only mixtures of experts pay for it
-
             self.mlp = MoELayer(tape, recipe)
         self.angles, self.scratch = angles, scratch
         self.mask = mask  # an argument, which causal attention does not use and a checkpoint keeps
@@ -317,8 +313,6 @@ class Megatron:
         recipe = self.recipe
         if recipe.shape.experts is None:
             return []
-        from vramplan.engines.megatron.moe import kept_bytes  # only mixtures of experts pay for it
-
         return kept_bytes(recipe)
 
     def kept(self) -> list[int]:

@@ -9,7 +9,8 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.replay.models.modules import EMBEDDINGS, HEAD, Output, Recipe
+from vramplan.replay.models.modules import Output, Recipe
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.basic import (
     add,
     cross_entropy,

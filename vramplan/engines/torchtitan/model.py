@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.autograd import checkpoint
-from vramplan.replay.models.modules import EMBEDDINGS, FP32_LOGITS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, cross_entropy, embedding, mul, silu
 from vramplan.replay.operators.dtensor import (
@@ -21,6 +22,7 @@ from vramplan.replay.operators.dtensor import (
 )
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy, received, rms_norm, rotate, sent
 from vramplan.replay.operators.indexing import unsqueeze
+from vramplan.replay.operators.ring_attention import ring_flash
 from vramplan.replay.operators.views import contiguous, expand, to, transpose, view
 from vramplan.replay.recorder import MATMULS, Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor
@@ -103,8 +105,6 @@ class Attention:
         xk = transpose(_keys, 1, 2)
         xv = transpose(_values, 1, 2)
         if self.recipe.slice.context > 1:
-            from vramplan.replay.operators.ring_attention import ring_flash  # only these jobs pay for it
-
             part = self.recipe.slice
             output = ring_flash(xq, xk, xv, part.context, gathers=not part.ring)
         else:

@@ -17,6 +17,7 @@ from vramplan.replay.pipeline.stages import Moment, Stage
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.fully_shard import COMMUNICATION, GATHERED
+from vramplan.replay.step import replay_one
 from vramplan.replay.tensors import BF16, FP32
 
 if TYPE_CHECKING:
@@ -82,8 +83,6 @@ def _part_of(setup: Setup, stage: Stage, i: int) -> Setup:
 
 
 def _replayed(setup: Setup, tape: Tape, *, reduces: bool, accumulating: bool = True) -> Record:
-    from vramplan.replay.step import replay_one
-
     of_one = setup._replace(reduces=reduces, accumulating=accumulating)
     return replay_one(of_one, Tape(tape.batch, direct=tape.direct))
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.engines.torchtitan.model import CheckpointedBlock, CompiledBlock
 from vramplan.engines.torchtune.operators import difference, materialised, unasked
 from vramplan.replay.models.llama import repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, EMBEDDINGS, HEAD, NORMS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import (
     add,
@@ -29,9 +31,10 @@ from vramplan.replay.operators.basic import (
     rsqrt,
 )
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
+from vramplan.replay.operators.fused_norms import compiled_cross_entropy
 from vramplan.replay.operators.indexing import stack_last
 from vramplan.replay.operators.views import contiguous, select, split, to, transpose, view
-from vramplan.replay.recorder import Tape
+from vramplan.replay.recorder import MATMULS, Tape
 from vramplan.replay.techniques.losses import CHUNKED, FUSED, FUSED_BEFORE_AMPERE, chunked_cross_entropy
 from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor
 from vramplan.values.model import ModelShape
@@ -266,8 +269,6 @@ class TransformerDecoder:
 
     def sharded_blocks(self, state: list[Tensor], cache: Tensor) -> Tensor:
         """The blocks as units of FSDP, each around its checkpoint (recipes/full_finetune_distributed.py)."""
-        from vramplan.engines.torchtitan.model import CheckpointedBlock
-
         tape, recipe = self.tape, self.recipe
         checkpointed = [one.checkpointed for one in recipe.segments for _ in range(one.times * one.blocks)]
 
@@ -280,9 +281,6 @@ class TransformerDecoder:
 
     def compiled_blocks(self, state: list[Tensor], cache: Tensor) -> Tensor:
         """The blocks, each in a graph of its own (torchtune/training/_compile.py, compile_model)."""
-        from vramplan.engines.torchtitan.model import CompiledBlock
-        from vramplan.replay.recorder import MATMULS
-
         tape, recipe = self.tape, self.recipe
         checkpointed = [one.checkpointed for one in recipe.segments for _ in range(one.times * one.blocks)]
 
@@ -321,8 +319,6 @@ class TransformerDecoder:
 
 def compiled_chunks(logits: list[Tensor], labels: Tensor) -> Tensor:
     """CEWithChunkedOutputLoss with its cast and cross-entropy compiled: nothing of a chunk is kept but its logits."""
-    from vramplan.replay.operators.fused_norms import compiled_cross_entropy
-
     tape, size = labels.tape, logits[0].shape[1]
     _total_elements = tape.new("sum", (), INT64, False)
     targets = [view(one, (one.shape[0] * one.shape[1],)) for one in split(labels, size, 1)]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from vramplan.values.model import ModelShape
+from typing import Any
 
 from vramplan.values.model import ModelShape
 

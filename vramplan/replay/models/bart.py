@@ -9,17 +9,8 @@ from __future__ import annotations
 
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.gpt2 import causal_mask
-from vramplan.replay.models.modules import (
-    ACTIVATIONS,
-    EMBEDDINGS,
-    LOGITS,
-    SELECTIVE,
-    LayerNorm,
-    Linear,
-    Output,
-    Recipe,
-    run_blocks,
-)
+from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
 from vramplan.replay.operators.attention import scaled_dot_product

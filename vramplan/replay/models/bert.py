@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
     FP32_LOGITS,
-    HEAD,
     LOGITS,
     SELECTIVE,
     SMOOTHED,
@@ -21,6 +19,7 @@ from vramplan.replay.models.modules import (
     Recipe,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, cross_entropy, dropout, embedding, matmul, mul_scalar, softmax, tanh

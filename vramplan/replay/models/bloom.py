@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
-    EMBEDDINGS,
     HEAD_LOSSES_WITHOUT_MASK,
     SELECTIVE_OP,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.basic import add, baddbmm, bloom_gelu, dropout, embedding, matmul, softmax
 from vramplan.replay.operators.views import select, to, transpose, view
 from vramplan.replay.recorder import Tape

@@ -10,18 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.models.modules import (
-    CAUSAL_LM_FP32,
-    EMBEDDINGS,
-    HEAD,
-    LOGITS,
-    NORMS,
-    SMOOTHED,
-    Linear,
-    Output,
-    Recipe,
-    run_blocks,
-)
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, LOGITS, SMOOTHED, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import (
     add,
@@ -40,6 +30,7 @@ from vramplan.replay.operators.indexing import permute, split_with_sizes, unsque
 from vramplan.replay.operators.scripted import scripted_rotary
 from vramplan.replay.operators.views import contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
 from vramplan.replay.tensors import FP32, DType, Tensor
 
 
@@ -194,8 +185,6 @@ class ChatGLM:
         """The cross-entropy of its forward pass, as it is or with smoothed labels; None: the caller makes the loss."""
         loss = self.recipe.loss
         if loss == SMOOTHED:
-            from vramplan.replay.techniques.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
-
             return smoothed_cross_entropy
         if loss not in (CAUSAL_LM_FP32, LOGITS):  # pragma: no cover - the job admits no other
             raise ValueError(f"no such loss: {loss}")

@@ -8,7 +8,8 @@ for more than one sequence. Names that start with an underscore are locals of th
 from __future__ import annotations
 
 from vramplan.replay.models.entropy import entropy
-from vramplan.replay.models.modules import HEAD, LOGITS, Linear, Output, Recipe
+from vramplan.replay.models.modules import LOGITS, Linear, Output, Recipe
+from vramplan.replay.models.part_names import HEAD
 from vramplan.replay.operators.indexing import index_rows_of
 from vramplan.replay.tensors import BOOL, INT32, INT64, Tensor
 

@@ -11,16 +11,8 @@ from typing import NamedTuple
 
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.llama import eager_attention
-from vramplan.replay.models.modules import (
-    ACTIVATIONS,
-    EMBEDDINGS,
-    LayerNorm,
-    Linear,
-    Output,
-    Recipe,
-    Segment,
-    run_blocks,
-)
+from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, Segment, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, cross_entropy, embedding, mul_scalar, pow_scalar

@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention, rotary_embedding
-from vramplan.replay.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, add_scalar, embedding, linear, masked_fill, mul, mul_scalar, softmax
@@ -291,7 +291,7 @@ class DeepSeek(Llama):
     """DeepseekV3ForCausalLM, DeepseekV2ForCausalLM, with their loss."""
 
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_OF_OTHERS
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True
     evaluates = True
     generates = True

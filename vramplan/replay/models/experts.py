@@ -14,6 +14,7 @@ from vramplan.replay.operators.basic import linear, mul, softmax
 from vramplan.replay.operators.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
 from vramplan.replay.operators.views import split, to, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.expert_adapters import inactive_parameters
 from vramplan.replay.tensors import FP32, INT32, INT64, Tensor
 from vramplan.values.job import Adapter
 from vramplan.values.model import Experts, ModelShape
@@ -35,10 +36,6 @@ def active_parameters(shape: ModelShape, total: int, adapter: Adapter | None = N
     assert experts is not None
     one = 3 * shape.hidden_size * experts.intermediate_size
     if adapter is not None:
-        from vramplan.replay.techniques.expert_adapters import (
-            inactive_parameters,  # only who adapts experts pays for it
-        )
-
         one += inactive_parameters(adapter, shape)
     return total - (shape.layers - len(experts.dense_layers)) * (experts.routed - experts.active) * one
 

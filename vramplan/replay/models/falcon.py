@@ -12,24 +12,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.bloom import alibi_slopes, dropout_add
 from vramplan.replay.models.gpt2 import mask_of
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, apply_rotary, rotary_embedding
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     ALL_SCORES,
-    EMBEDDINGS,
-    HEAD_LOSSES_OF_OTHERS,
+    HEAD_LOSSES_WITHOUT_HALF,
     SCORES,
     SELECTIVE_OP,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, add_in_place, dropout, embedding, softmax
 from vramplan.replay.operators.indexing import index_one, scale_in_place
@@ -178,7 +179,7 @@ class Falcon:
     """FalconForCausalLM, with its loss."""
 
     selective = SELECTIVE_OP
-    head_losses = HEAD_LOSSES_OF_OTHERS
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True
     evaluates = True
     generates = True
@@ -212,8 +213,6 @@ class Falcon:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
     def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:

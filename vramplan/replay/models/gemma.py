@@ -7,19 +7,12 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Attention, Rotary, rotary_embedding
-from vramplan.replay.models.modules import (
-    EMBEDDINGS,
-    HEAD_LOSSES,
-    NORMS,
-    SELECTIVE,
-    Output,
-    Recipe,
-    causal_lm_output,
-    output_embedding,
-    run_blocks,
-)
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
@@ -105,8 +98,6 @@ class Gemma:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:

@@ -10,20 +10,13 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, repeat_kv, rotary_embedding
-from vramplan.replay.models.modules import (
-    EMBEDDINGS,
-    HEAD_LOSSES,
-    SELECTIVE,
-    Linear,
-    Output,
-    Recipe,
-    causal_lm_output,
-    output_embedding,
-    run_blocks,
-)
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.operators.basic import add, dropout, matmul, mul_scalar, softmax, tanh
 from vramplan.replay.operators.views import contiguous, to, transpose, view
@@ -137,8 +130,6 @@ class Gemma2:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:

@@ -10,18 +10,10 @@ from __future__ import annotations
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, rotary_embedding
-from vramplan.replay.models.modules import (
-    EMBEDDINGS,
-    HEAD_LOSSES,
-    SELECTIVE,
-    Linear,
-    Output,
-    Recipe,
-    causal_lm_output,
-    output_embedding,
-    run_blocks,
-)
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.windows import are_alike, has_window, window_mask
 from vramplan.replay.operators.basic import add
 from vramplan.replay.operators.views import contiguous, transpose, view

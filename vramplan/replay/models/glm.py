@@ -7,21 +7,22 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import mask_of
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, rotary_embedding
 from vramplan.replay.models.modules import (
-    EMBEDDINGS,
     HEAD_LOSSES,
     SELECTIVE,
     Linear,
     Output,
     Recipe,
     RMSNorm,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.phi3 import MLP
 from vramplan.replay.operators.basic import add, embedding, mul, neg
 from vramplan.replay.operators.indexing import every_second, stack_last
@@ -135,8 +136,6 @@ class Glm:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.rotated)
 
     def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:

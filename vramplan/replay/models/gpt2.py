@@ -6,19 +6,19 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
     HEAD_LOSSES,
     SELECTIVE,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul_scalar, softmax
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view

@@ -8,9 +8,10 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
     HEAD_LOSSES,
     SELECTIVE,
     Linear,
@@ -18,14 +19,15 @@ from vramplan.replay.models.modules import (
     Recipe,
     RMSNorm,
     as_is,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike, equal_windows, has_window, masks_of
 from vramplan.replay.operators.attention import scaled_dot_product, view_unsqueezed
 from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
+from vramplan.replay.operators.indexing import split_with_sizes
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, Tensor, contiguous_strides
@@ -148,10 +150,28 @@ class Attention:
         return contiguous(transpose(output, 1, 2)), None
 
 
-def _fused_attention(tape: Tape, recipe: Recipe) -> Attention:
-    from vramplan.replay.models.fused_projection import FusedAttention  # only who asks for it pays for it
+class FusedAttention(Attention):
+    """The same attention of a llama whose code has queries, keys and values in one projection, as the first Qwen has.
 
-    return FusedAttention(tape, recipe)
+    Source: modeling_qwen.py beside the weights of Qwen/Qwen-7B, QWenAttention: c_attn, which the scripts of its authors
+    name as one target of LoRA.
+    """
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        shape, dtype = recipe.shape, recipe.weight_dtype
+        hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
+        key = shape.key_value_heads * shape.head_size
+        self.recipe, self.sizes = recipe, (query, key, key)
+        self.qkv_proj = Linear(tape, "qkv_proj", hidden, sum(self.sizes), dtype, bias=shape.qkv_bias)
+        self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
+
+    def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each with its heads before its positions."""
+        size = self.recipe.shape.head_size
+        batch, length, _ = hidden.shape
+        parts = split_with_sizes(self.qkv_proj(hidden), self.sizes)
+        query, key, value = (view(one, (batch, length, one.shape[-1] // size, size)) for one in parts)
+        return transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2)
 
 
 class MLP:
@@ -174,7 +194,7 @@ class Block:
 
     def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = (_fused_attention if recipe.fused_projection else Attention)(tape, recipe)
+        self.self_attn = (FusedAttention if recipe.fused_projection else Attention)(tape, recipe)
         self.mlp = MLP(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
@@ -218,8 +238,6 @@ class Llama:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
     def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:

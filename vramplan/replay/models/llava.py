@@ -11,7 +11,6 @@ from vramplan.replay.models.clip import VisionModel
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.llama import Block, rotary_embedding
 from vramplan.replay.models.modules import (
-    EMBEDDINGS,
     Linear,
     Output,
     Recipe,
@@ -21,6 +20,7 @@ from vramplan.replay.models.modules import (
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.operators.basic import embedding, gelu
 from vramplan.replay.operators.basic import linear as linear_operator

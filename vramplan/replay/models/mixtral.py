@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.replay.models.experts import GroupedExperts, TopKRouter
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.replay.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe, RMSNorm, run_blocks
 from vramplan.replay.operators.basic import add, embedding
 from vramplan.replay.operators.views import view
 from vramplan.replay.recorder import Tape
@@ -61,7 +61,7 @@ class Mixtral(Llama):
 
     float8 = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_OF_OTHERS
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True
     evaluates = True
     generates = True

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
 from vramplan.replay.autograd import checkpoint
+from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -33,10 +34,6 @@ SELECTIVE_OP = ("selective-op",)  # with that alone
 CORE = "core"  # the attention core of each block is a checkpoint of its own, and nothing else is
 GELU, GELU_NORMS = "gelu", "gelu-norms"  # what llm.c computes again in each block: its options -r 1 and -r 2
 
-
-EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"  # parts that every family has
-
-
 CAUSAL_LM_FP32 = "causal-lm-fp32"  # the model's own loss; that of a causal language model casts its logits to fp32
 CAUSAL_LM = "causal-lm"  # the same without that cast
 FP32_LOGITS = "fp32-logits"  # the losses of the other tasks do so too
@@ -55,7 +52,7 @@ OUTSIDE_LOSSES = {LABEL_SMOOTHER: LOGITS, **dict.fromkeys(PREFERENCES, ALL_SCORE
 HEAD_LOSSES: tuple[str, ...] = ("half-logits", "chunked:N", "fused", "dpo")
 """Losses instead of a causal language model's own."""
 
-HEAD_LOSSES_OF_OTHERS = HEAD_LOSSES[1:]  # of families that were not traced with the first
+HEAD_LOSSES_WITHOUT_HALF = ("chunked:N", "fused", "dpo")  # of families without half-logits
 HEAD_LOSSES_WITH_BIAS = ("half-logits", "chunked:N", "dpo")  # LigerForCausalLMLoss takes no head with a bias
 HEAD_LOSSES_WITHOUT_MASK = ("half-logits", "chunked:N", "fused")  # positions depend on the attention mask of pairs
 
@@ -292,10 +289,7 @@ def run_blocks(
         if tape.sharding is not None:  # a block's gradients are reduced in buffers that the one below it frees
             firsts += [one - 1 for one in made_up if one]
     if tape.trained is not None:
-        from vramplan.replay.techniques.frozen import (  # only who trains less than all pays for it
-            blocks_apart,
-            in_its_part,
-        )
+        from vramplan.replay.models.blocks_apart import blocks_apart, in_its_part  # only who trains less pays for it
 
         make = in_its_part(tape, make, numbered_from)
         block = tape.trained.block
@@ -379,8 +373,8 @@ def segment_of(
 ) -> Callable[..., Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 
-    A single block returns what it returns, several the hidden state alone, or with `carries` what the last one does.
-    A single block returns what it returns, several the hidden state alone. A mask that is handed to it is not held.
+    A checkpoint of a single block returns the values of the block. One of several blocks returns the hidden state
+    alone, or with `carries` the values of its last block. It does not hold a mask that is handed to it.
     """
     blocks: dict[int, Any] = {}
     makes = [make]
@@ -415,23 +409,6 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
         return embedding
     with tape.building(HEAD):
         return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
-
-
-def causal_lm_output(
-    hidden: Tensor, weight: Parameter, labels: Tensor, recipe: Recipe, bias: Parameter | None = None
-) -> Output:
-    """The head of a causal language model, and the loss that the job asks for; of a classifier, its own."""
-    if recipe.shape.task == "cls":
-        from vramplan.replay.models.classified import classify  # only who classifies pays for it
-
-        return classify(hidden, labels, recipe)
-    if recipe.loss != CAUSAL_LM_FP32:
-        from vramplan.replay.techniques.losses import head_and_loss  # only who asks for it pays for it
-
-        return head_and_loss(hidden, weight, bias, labels, recipe)
-    logits = project(hidden, weight, bias, recipe)
-    loss = causal_lm_loss(logits, labels, recipe)
-    return Output(loss, logits)
 
 
 def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:

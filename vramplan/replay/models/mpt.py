@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
     HEAD_LOSSES_WITHOUT_MASK,
     SELECTIVE_OP,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.basic import add, dropout, embedding, masked_fill, matmul, mul_scalar, softmax
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape

@@ -7,22 +7,23 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, rotary_embedding, rotate_half
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
     HEAD_LOSSES,
     SELECTIVE,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.basic import add, dropout, embedding, mul
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
 from vramplan.replay.recorder import Tape
@@ -137,8 +138,6 @@ class NeoX:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.rotated)
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
-    HEAD,
     HEAD_LOSSES_WITHOUT_MASK,
     SELECTIVE,
     LayerNorm,
@@ -20,9 +19,9 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     as_is,
-    causal_lm_output,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.basic import add, add_scalar, dropout, embedding, mul, mul_scalar
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape

@@ -7,23 +7,23 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, apply_rotary, rotary_embedding
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
-    HEAD,
     HEAD_LOSSES_WITH_BIAS,
     SELECTIVE,
     LayerNorm,
     Linear,
     Output,
     Recipe,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.basic import add, dropout, embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape
@@ -129,8 +129,6 @@ class Phi:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.rotated)
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:

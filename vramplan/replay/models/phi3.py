@@ -7,21 +7,22 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, rotary_embedding, rotate_half
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
     HEAD_LOSSES,
     SELECTIVE,
     Linear,
     Output,
     Recipe,
     RMSNorm,
-    causal_lm_output,
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.basic import add, dropout, embedding, mul
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
@@ -140,8 +141,6 @@ class Phi3:
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""
-        from vramplan.replay.models import rope  # only who scales them pays for it
-
         return rope.kept(self.recipe, self.rotated)
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary, rotary_embedding
-from vramplan.replay.models.modules import HEAD_LOSSES_OF_OTHERS, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.replay.models.windows import window_mask
 from vramplan.replay.operators.basic import add, embedding, mul, softmax
 from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.padding import padded_mask
 from vramplan.replay.tensors import FP32, INT64, Tensor
 
 
@@ -91,7 +92,7 @@ class QwenMoe(Llama):
 
     float8 = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_OF_OTHERS
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True
     evaluates = True
     generates = True
@@ -119,8 +120,6 @@ class QwenMoe(Llama):
         """create_sliding_window_causal_mask for a window of 0, which no mask can be left out for (masking_utils.py)."""
         eager = self.recipe.attention == "eager"
         if self.recipe.padded:
-            from vramplan.replay.techniques.padding import padded_mask  # only who pads pays for it
-
             return padded_mask(embeds, causal=True, additive=eager, windowed=True)
         mask = window_mask(embeds)
         return self.tape.new("where", mask.shape, embeds.dtype, True) if eager else mask

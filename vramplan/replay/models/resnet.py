@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.models.modules import (
-    ACTIVATIONS,
-    FP32_LOGITS,
-    NORMS,
-    Linear,
-    Output,
-    Recipe,
-    Segment,
-    as_is,
-    run_blocks,
-)
+from vramplan.replay.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, Segment, as_is, run_blocks
+from vramplan.replay.models.part_names import NORMS
 from vramplan.replay.operators.basic import add_in_place, cross_entropy
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.images import average_pool, batch_norm, max_pool

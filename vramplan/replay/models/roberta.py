@@ -8,7 +8,8 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.bert import Bert
-from vramplan.replay.models.modules import EMBEDDINGS, HEAD, LOGITS, LayerNorm, Linear, Output, Recipe
+from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.basic import add, add_scalar, dropout, embedding, gelu, mul, tanh
 from vramplan.replay.operators.basic import linear as linear_operator
 from vramplan.replay.operators.views import select, to

@@ -11,9 +11,7 @@ from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    EMBEDDINGS,
     LOGITS,
-    NORMS,
     SELECTIVE,
     Linear,
     Output,
@@ -21,6 +19,7 @@ from vramplan.replay.models.modules import (
     output_embedding,
     run_blocks,
 )
+from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
 from vramplan.replay.operators.basic import (

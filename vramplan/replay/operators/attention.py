@@ -29,8 +29,6 @@ def scaled_dot_product(
     """
     q, k, v = autocast_half(q), autocast_half(k), autocast_half(v)
     if mask is not None:
-        from vramplan.replay.operators.masked_attention import masked_attention  # only who has a mask pays for it
-
         return masked_attention(q, k, v, mask, dropout_p)
     del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
     head = q.shape[3]
@@ -44,6 +42,22 @@ def scaled_dot_product(
     if k.shape[1] != q.shape[1]:
         k, v = repeat_interleave(k, groups), repeat_interleave(v, groups)
     return efficient(q, k, v)
+
+
+def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout_p: float) -> Tensor:
+    """`F.scaled_dot_product_attention` with a mask, boolean or of numbers, that needs no gradient.
+
+    The kernel is the memory-efficient one, or none where there are fewer key-value heads than heads.
+    Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention; cuda/sdp_utils.cpp,
+    check_for_attn_mask and check_batch_size_and_num_heads_dense.
+    """
+    from vramplan.replay.operators.masked_attention import additive_mask, aligned_mask, unfused_attention
+
+    scores = (*q.shape[:3], k.shape[2])
+    if k.shape[1] != q.shape[1]:
+        return unfused_attention(q, k, v, additive_mask(autocast_half(mask), q.dtype), dropout_p)
+    # no name for the mask of numbers: where its rows are padded, it goes before the kernel runs
+    return efficient(q, k, v, aligned_mask(additive_mask(autocast_half(mask), q.dtype), scores))
 
 
 def repeat_interleave(x: Tensor, times: int) -> Tensor:

@@ -557,8 +557,6 @@ def embedding(ids: Tensor, weight: Parameter) -> Tensor:
 
     Saves `ids`: the gradient of row i is the sum of the incoming rows whose index is i; the table itself is not needed.
     Backward: the incoming gradient in row-major order, a copy if it is not; a dense gradient [V, H], and above 3072
-    sorted and original indices, segment offsets and fp32 partial sums; the number of partial segments is
-    n // 10 + min(n, V).
     indices a workspace: sorted and original indices, segment offsets and fp32 partial sums; the number of partial
     segments is n // 10 + min(n, V).
     Source: tools/autograd/derivatives.yaml, embedding; aten/src/ATen/native/cuda/Embedding.cu and

@@ -6,27 +6,12 @@ takes fewer key-value heads than heads without `enable_gqa`: then it is matrix p
 
 from __future__ import annotations
 
-from vramplan.replay.operators.attention import efficient
 from vramplan.replay.operators.basic import dropout, matmul, mul_scalar
 from vramplan.replay.operators.views import Grads, autocast_half, expand, to, transpose
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import BOOL, FP32, DType, Shape, Tensor, contiguous_strides, normalised
 
 ALIGNMENT = 8  # elements; attention.cpp, preprocess_mask, mem_eff_alignment
-
-
-def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout_p: float) -> Tensor:
-    """`F.scaled_dot_product_attention` with a mask, boolean or of numbers, that needs no gradient.
-
-    The kernel is the memory-efficient one, or none where there are fewer key-value heads than heads.
-    Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention; cuda/sdp_utils.cpp,
-    check_for_attn_mask and check_batch_size_and_num_heads_dense.
-    """
-    scores = (*q.shape[:3], k.shape[2])
-    if k.shape[1] != q.shape[1]:
-        return unfused_attention(q, k, v, additive_mask(autocast_half(mask), q.dtype), dropout_p)
-    # no name for the mask of numbers: where its rows are padded, it goes before the kernel runs
-    return efficient(q, k, v, aligned_mask(additive_mask(autocast_half(mask), q.dtype), scores))
 
 
 def additive_mask(mask: Tensor, dtype: DType) -> Tensor:

@@ -229,13 +229,6 @@ class Optimizer:
         """Bytes of its states in managed memory."""
         return managed_bytes(self.tape.parameters, self.name, self.setup.wide_embeddings)
 
-    def pieces(self) -> tuple[tuple[int, ...], ...]:
-        """Its states tensor by tensor, which only the simulated allocator asks for."""
-        from vramplan.replay.optimizers.pieces import state_pieces
-
-        wide = self.setup.wide_embeddings
-        return state_pieces(self.tape.parameters, self.name, self.implementation, self.precision, wide)
-
 
 class StepsInBackward(Optimizer, Observer):
     """One optimizer for each parameter, stepped by a hook of its gradient accumulator."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from vramplan.values.parallel import ENDS_AS_BLOCKS, Split
 
-FULL = 2**40  # micro-batches of a step that nobody has bounded
+UNBOUNDED = 2**40  # stands for as many micro-batches as fill the pipeline
 
 
 class Moment(NamedTuple):
@@ -65,7 +65,7 @@ def stages_of(split: Split, blocks: int, micro_batches: int | None) -> tuple[Sta
                 parts,
                 first=number == 0,
                 last=number == count - 1,
-                in_flight=in_flight(split, number, micro_batches or FULL),
+                in_flight=in_flight(split, number, micro_batches or UNBOUNDED),
                 steady=split.schedule != "gpipe",
                 moments=tuple(moments_of(split, number, micro_batches)) if virtual > 1 else (),
                 micro_batches=micro_batches,
@@ -98,8 +98,8 @@ def moments_of(split: Split, number: int, micro_batches: int | None) -> list[Mom
     Source: megatron-core 0.16, core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving.
     """
     count, virtual = split.pipeline, split.virtual
-    steps = min(micro_batches or FULL, 4 * count) * virtual
-    warm_up = in_flight(split, number, micro_batches or FULL) - 1
+    steps = min(micro_batches or UNBOUNDED, 4 * count) * virtual
+    warm_up = in_flight(split, number, micro_batches or UNBOUNDED) - 1
     waiting = [0] * virtual
     found: dict[Moment, None] = {}
 

@@ -14,11 +14,14 @@ from vramplan.replay.models.modules import Recipe
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.sharding.flat_leaves import FlatLeaves
+from vramplan.replay.sharding.flat_parameter import FlatParameters
+from vramplan.replay.sharding.fully_shard import REDUCED, SHARDS, WHOLE, FullyShard, Policy, root_weights
+from vramplan.replay.sharding.redistribution import Redistribution
+from vramplan.replay.sharding.replicated import Replicated
 from vramplan.replay.techniques import Shards
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
-
-BUCKET_BYTES = 25 * 2**20  # of DDP: torch/nn/parallel/distributed.py, default of bucket_cap_mb
 
 
 class Way(NamedTuple):
@@ -40,21 +43,13 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     """The engine that a job's way to share its states means."""
     assert setup.sharding is not None
     if setup.sharding.kind == DDP:
-        from vramplan.replay.sharding.replicated import Replicated  # only these jobs pay for it
-
         return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.gradients_resident)
     if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         return way_of(setup.sharding.kind).walk(setup, tape, recipe, precision)
-    from vramplan.replay.sharding.fully_shard import REDUCED, SHARDS, WHOLE, FullyShard, Policy, root_weights
-
     engine: type[FullyShard] = FullyShard
     if setup.sharding.version == 1:
-        from vramplan.replay.sharding.flat_parameter import FlatParameters
-
         engine = FlatParameters
         if setup.adapter is not None:
-            from vramplan.replay.sharding.flat_leaves import FlatLeaves
-
             engine = FlatLeaves
     accumulated = None
     if setup.accumulating:
@@ -80,8 +75,6 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     )
     redistribute = None
     if setup.split is not None and setup.split.tensor > 1:
-        from vramplan.replay.sharding.redistribution import Redistribution  # only these jobs pay for it
-
         redistribute = Redistribution(tape)
     # where gradients are summed in their own element type, they are those of the parameters
     tape.gradients_resident = accumulated == WHOLE and policy.reduce is None and engine is FullyShard

@@ -78,7 +78,7 @@ def packed_shape(parameter: Parameter, storage: DType) -> Shape:
 
 
 class Unit:
-    """The parameters that are gathered together, and what is there of them now."""
+    """Parameters that one collective gathers, and which of their tensors exist at the moment."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters = tuple(parameters)

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from vramplan.replay.gradients import gradient_states
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.sharding import BUCKET_BYTES
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import Parameter, Tensor
 
 COMMUNICATION = "communication"  # component of the answer
 
+BUCKET_BYTES = 25 * 2**20  # torch/nn/parallel/distributed.py, default of bucket_cap_mb
 FIRST_BUCKET_BYTES = 2**20  # torch/csrc/distributed/c10d/reducer.hpp, kDefaultFirstBucketBytes
 
 

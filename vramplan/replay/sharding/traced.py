@@ -37,7 +37,10 @@ def steps_shards(version: int) -> tuple[str, ...]:
 
 
 def untraced_with_shards(job: Job) -> dict[str, str]:
-    """What a job has that was not traced with its shards, by its key; empty where it is modelled."""
+    """What a job has that was not traced with its shards, by its key; empty where it is modelled.
+
+    Under FSDP `untraced` of vramplan/replay/techniques/evidence.py looks up the rest in the traced rows.
+    """
     if job.sharding is None or job.sharding.kind == DDP or shares_by_itself(job.model.family):
         return {}
     if job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
@@ -52,17 +55,10 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
         "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
         "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
         "quantization": _of_quantization(job),
-        "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
-        "grad_scaler": "true" if job.grad_scaler else "",
-        "ema": "true" if job.ema else "",
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
         "loss": "" if job.loss in SHARDED_LOSSES or job.loss.startswith("chunked:") else job.loss,
         "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
-        "packing": "true" if job.packing else "",
-        "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
         "weight_dtype": "half weights without an adapter" if job.half_weights and job.adapter is None else "",
-        "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",
-        "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
         **_of_adapter(job),
         **(_of_flat_parameters(job) if job.sharding.version == 1 else {}),
     }

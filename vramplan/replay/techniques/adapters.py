@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.operators.adapters import div, eye, row_norms, sub
 from vramplan.replay.operators.basic import add, add_scalar, dropout, linear, mul, mul_scalar
 from vramplan.replay.operators.views import clone, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.techniques.frozen import path_of
-from vramplan.replay.tensors import BF16, FP16, FP32, DType, Parameter, Shape, Tensor
+from vramplan.replay.tensors import BF16, FP16, FP32, DType, Parameter, Tensor
 from vramplan.values.job import Adapter
 
 ALL_LINEAR = "all-linear"
@@ -28,143 +26,6 @@ UNQUANTIZED = (*CLASSIFIERS, "wo")  # and what T5PreTrainedModel._keep_in_fp32_m
 DTYPES = {"fp32": FP32, "fp16": FP16, "bf16": BF16}
 
 Adapting = Callable[[Linear, Tensor], Tensor]
-
-
-class Adapted:
-    """A frozen model with an adapter: what is trained, and what becomes of its linear layers.
-
-    Source: peft 0.21.2, tuners/tuners_utils.py, BaseTuner.inject_adapter and cast_adapter_dtype; utils/other.py,
-    ModulesToSaveWrapper.
-    """
-
-    def __init__(
-        self,
-        adapter: Adapter,
-        quantization: str | None,
-        weights: DType,
-        autocast: DType | None,
-        former: dict[str, str] | None = None,
-        frozen: Sequence[str] = (),
-        bitsandbytes: str | None = None,
-        quantized_from: str | None = None,
-    ) -> None:
-        self.adapter = adapter
-        self.frozen = tuple(frozen)  # of LORA_PARTS
-        self.quantization = quantization
-        self.bitsandbytes = bitsandbytes
-        self.quantized_from = None if quantized_from is None else DTYPES[quantized_from]
-        self.compute = autocast or weights
-        self.former = former or {}  # names of layers that stand for tensors of experts
-        self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
-
-    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
-        """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
-        if tape.part and tape.part[-1] == OWN:
-            return not any(word in path_of(tape.part, name) for word in self.frozen)
-        if not self.is_saved(tape, name):
-            return False
-        tape.trained = None
-        tape.parameter(name, shape, dtype, trainable=False)  # the original, which stays beside the copy
-        tape.trained = self
-        return True
-
-    def is_saved(self, tape: Tape, name: str) -> bool:
-        """Whether a weight or a layer belongs to a module of which a copy is trained."""
-        path = ".".join(path_of(tape.part, name))
-        return any(is_saved_as(path, word) for word in self.adapter.modules_to_save)
-
-    def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
-        """The adapter over a layer, or what runs in place of a quantized one."""
-        if self.is_saved(tape, name):
-            return None
-        quantized = self.quantized(tape, module, name)
-        if leaf(name) in self.former or not is_target(name, self.targets):
-            return quantized
-        with tape.building(OWN):
-            if quantized is None or self.quantization is None:
-                return adapting(tape, module, name, self.adapter)
-            if self.quantization == GPTQ:
-                return LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], quantized)
-            from vramplan.replay.techniques.quantized_adapters import quantized_adapter
-
-            return quantized_adapter(tape, module, name, self.adapter, quantized, self.quantization, self.compute)
-
-    def quantized(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
-        """What runs in place of a layer whose weight is stored in few bits."""
-        if self.quantization is None or name in UNQUANTIZED:
-            return None
-        from vramplan.replay.techniques.quantized import quantize  # only its jobs pay for it
-
-        how = self.bitsandbytes, self.quantized_from
-        return quantize(module, self.quantization, self.compute, tape.part, *how)
-
-    def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
-        """The adapter over a convolution that is a target by its name."""
-        if ALL_LINEAR in self.targets or not is_target(name, self.targets) or self.is_saved(tape, name):
-            return None
-        from vramplan.replay.techniques.convolution_adapters import LoraConvolution  # only models of them pay for it
-
-        with tape.building(OWN):
-            return LoraConvolution(tape, module, name, self.adapter, DTYPES[self.adapter.dtype])
-
-    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
-        """The adapter over weights of experts or of a router, of which some are targets."""
-        if not self.former:
-            return None
-        from vramplan.replay.techniques.expert_adapters import (  # only models with experts pay for it
-            LoraTensors,
-            tensors_of,
-        )
-
-        targets = tensors_of(self.adapter.targets, self.former, ALL_LINEAR)
-        if not any(name in targets for name in weights):
-            return None
-        with tape.building(OWN):
-            return LoraTensors(tape, weights, self.adapter, targets, DTYPES[self.adapter.dtype])
-
-    def block(self, number: int) -> object:
-        """Every block has the same adapters."""
-        return None
-
-    def shared_bytes(self) -> int:
-        """What all quantized layers share."""
-        if self.quantization is None:
-            return 0
-        from vramplan.replay.techniques.quantized import shared_bytes
-
-        return shared_bytes(self.quantization)
-
-
-class AdapterOff:
-    """The model with its adapter switched off: the layers themselves, and the originals of modules to save.
-
-    Source: peft 0.21.2, peft_model.py, PeftModel.disable_adapter.
-    """
-
-    def __init__(self, adapted: Adapted) -> None:
-        self.adapted = adapted
-
-    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
-        """Nothing is trained."""
-        return False
-
-    def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
-        """The layer, or what runs in place of a quantized one."""
-        return None if self.adapted.is_saved(tape, name) else self.adapted.quantized(tape, module, name)
-
-    def convolution(self, tape: Tape, module: Any, name: str) -> None:
-        """The layer itself."""
-
-    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
-        """The weights themselves."""
-
-    def block(self, number: int) -> object:
-        """Every block is the same."""
-        return None
-
-    def shared_bytes(self) -> int:
-        """Nothing of its own."""
-        return 0
 
 
 def is_named(path: str, word: str) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.models.modules import LAYERS, Linear
+from vramplan.replay.models.modules import Linear
+from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.operators.gptq import gptq_linear
 from vramplan.replay.tensors import FP16, INT32, Tensor
 

@@ -11,6 +11,7 @@ from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, Trained, rounded
 from vramplan.replay.setup import Setup
+from vramplan.replay.techniques.adapted import Adapted, AdapterOff
 from vramplan.replay.techniques.preference import Scored, preference_loss
 from vramplan.replay.tensors import FP32, INT64, Tensor
 
@@ -90,8 +91,6 @@ def forward_and_preferences(
 
 
 def _switched_off(tape: Tape) -> Trained:
-    from vramplan.replay.techniques.adapters import Adapted, AdapterOff
-
     assert isinstance(tape.trained, Adapted)
     return AdapterOff(tape.trained)
 

@@ -13,6 +13,7 @@ from vramplan.replay.operators.quantized import BLOCK, FourBits, matmul_4bit, ma
 from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.bitsandbytes import AT_ONCE_SINCE, FP16_UNTIL, INPUTS_DROPPED_SINCE, NEWEST, release
+from vramplan.replay.techniques.gptq import dequantizing, is_quantized, quantize_gptq
 from vramplan.replay.tensors import FP16, FP32, DType, Tensor
 
 NESTED_BLOCK = 256  # maxima that share one maximum of theirs (functional.py, quantize_4bit, blocksize of state2)
@@ -63,12 +64,6 @@ def quantize(
 ) -> Quantized | None:
     """Store the layer's weight in few bits; what runs in place of the layer, which is in this part of the model."""
     if quantization == GPTQ:
-        from vramplan.replay.techniques.gptq import (  # only its jobs pay for it
-            dequantizing,
-            is_quantized,
-            quantize_gptq,
-        )
-
         if not is_quantized(part):
             return None
         quantize_gptq(module)

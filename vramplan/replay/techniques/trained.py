@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family, no_eager_attention
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, LAYERS, Recipe, Segment
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
+from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, Trained
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
+from vramplan.replay.techniques.adapted import Adapted
+from vramplan.replay.techniques.adapters import DTYPES
+from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.frozen import Frozen, path_of
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
@@ -39,8 +43,6 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     """The policy of an iteration that trains less than every weight."""
     if setup.adapter is None:
         return Frozen(setup.frozen)
-    from vramplan.replay.techniques.adapters import DTYPES, Adapted
-
     adapter, former = setup.adapter, _former(setup.model, setup.adapter)
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
@@ -69,8 +71,6 @@ def _former(model: ModelShape, adapter: Adapter) -> dict[str, str]:
     """The names of layers that stand for tensors of experts."""
     if model.experts is None:
         return {}
-    from vramplan.replay.techniques.expert_adapters import former_names  # only models with experts pay for it
-
     return former_names(adapter.kind, model.transformers_model_type)
 
 
@@ -137,8 +137,6 @@ def is_reached(model: ModelShape, frozen: Sequence[str]) -> bool:
 
 def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: Sequence[str] = ()) -> bool:
     """The same of an adapter: whether one of its weights is where the loss comes by."""
-    from vramplan.replay.techniques.adapters import Adapted
-
     trained = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
     return _forward(model, Tape(1), trained).node is not None
 

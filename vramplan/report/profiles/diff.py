@@ -13,7 +13,7 @@ from vramplan.report.markdown import table as grid
 from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import count
 from vramplan.report.text import value_text
-from vramplan.results.document import SCHEMA_VERSION
+from vramplan.results import SCHEMA_VERSION
 from vramplan.results.profiles import DiffRow, DiffSide, DiffValue, ProfileDiff
 
 _VALUE = ("value", "published", "unit", "source_title", "source_url", "reason")

@@ -10,7 +10,7 @@ from vramplan.report.lists import ENDLESS
 from vramplan.report.markdown import page, table
 from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import count
-from vramplan.results.document import SCHEMA_VERSION
+from vramplan.results import SCHEMA_VERSION
 from vramplan.results.profiles import ERROR, WARNING, Finding, Linted
 
 COLUMNS = ("severity", "file", "line", "column", "key", "message", "hint")

@@ -11,7 +11,7 @@ from vramplan.report.lists import ENDLESS
 from vramplan.report.markdown import page
 from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import count
-from vramplan.results.document import SCHEMA_VERSION
+from vramplan.results import SCHEMA_VERSION
 from vramplan.results.profiles import NewProfile
 
 COLUMNS = ("kind", "name", "file", "copied_from", "shadows", "to_do")

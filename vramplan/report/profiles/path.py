@@ -11,7 +11,7 @@ from vramplan.report.lists import ENDLESS
 from vramplan.report.markdown import page
 from vramplan.report.markdown import table as grid
 from vramplan.report.markdown import text as literal
-from vramplan.results.document import SCHEMA_VERSION
+from vramplan.results import SCHEMA_VERSION
 from vramplan.results.profiles import Folder
 
 KEYS = ("path", "named_by", "exists", "gpus", "models", "runtimes", "stacks", "shadowing")

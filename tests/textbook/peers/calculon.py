@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from vramplan.textbook.peers import Figures, Run, Transformer, interleaving, up
+from tests.textbook.peers import Figures, Run, Transformer, interleaving, up
 
 HALF_BYTES, FULL_BYTES = 2, 4
 

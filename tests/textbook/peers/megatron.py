@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from vramplan.textbook.peers import Figures, Run, Transformer, interleaving, up
+from tests.textbook.peers import Figures, Run, Transformer, interleaving, up
 
 WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12
 """Of each parameter: bf16, fp32 (`main_grad`), and an fp32 copy with both moments of Adam: 18, or 6 + 12/N."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from vramplan.textbook.peers import Figures, Run, Transformer, up
+from tests.textbook.peers import Figures, Run, Transformer, up
 
 HALF_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12
 ALL_GATHER_BUCKET = 500_000_000  # elements

@@ -1,0 +1,42 @@
+"""What `vramplan checkpoints` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vramplan.answers.placement import placements_of
+from vramplan.cli.output import emit, output
+from vramplan.cli.runs.jobs import job_of
+from vramplan.errors import InputError, UsageError
+from vramplan.results import code_of
+from vramplan.units import parse_size_bytes
+
+
+def checkpoints(
+    given: dict[str, Any],
+    budget: str | None,
+    profiles: list[str] | None,
+    output_format: str,
+    key: str | None,
+    quiet: bool,
+) -> None:
+    """Run `vramplan checkpoints` with the values of its options."""
+    to = output(output_format, key, quiet)
+    budget_bytes = None if budget is None else _budget_bytes(budget)
+    if given["gpu"] is None:
+        if budget is None:
+            raise UsageError("one of them is needed", key="--gpu or --budget", hint="a GPU, or a size as in '24 GiB'")
+        given = {**given, "gpu": budget}
+    result = placements_of(job_of(given, [Path(folder) for folder in profiles or ()]), budget_bytes)
+    emit("checkpoints", result, to)
+    raise typer.Exit(code_of(result.verdict, strict=False))
+
+
+def _budget_bytes(text: str) -> int:
+    try:
+        return parse_size_bytes(text, rounding="down")
+    except InputError as error:
+        raise InputError([problem._replace(key="--budget") for problem in error.problems]) from None

@@ -1,0 +1,25 @@
+"""What `vramplan explain` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vramplan.answers.explanation import explain as explanation_of
+from vramplan.cli.output import emit, output
+from vramplan.cli.runs.jobs import job_of
+
+
+def explain(
+    given: dict[str, Any],
+    tensor: str | None,
+    block: int | None,
+    profiles: list[str] | None,
+    output_format: str,
+    key: str | None,
+    quiet: bool,
+) -> None:
+    """Run `vramplan explain` with the values of its options."""
+    to = output(output_format, key, quiet)
+    job = job_of(given, [Path(folder) for folder in profiles or ()])
+    emit("explain", explanation_of(job, block=block, tensor=tensor), to)

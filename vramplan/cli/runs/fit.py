@@ -1,0 +1,39 @@
+"""What `vramplan fit` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vramplan.answers.fit import answer, known_gpus
+from vramplan.cli.job_options import as_job, require
+from vramplan.cli.output import emit, output
+from vramplan.errors import UsageError
+from vramplan.job import build_any_job
+from vramplan.results import code_of
+
+
+def fit(
+    given: dict[str, Any],
+    profiles: list[str] | None,
+    output_format: str,
+    key: str | None,
+    quiet: bool,
+    strict: bool,
+    all_stages: bool,
+) -> None:
+    """Run `vramplan fit` with the values of its options."""
+    to = output(output_format, key, quiet)
+    folders = [Path(folder) for folder in profiles or ()]
+    require(given)
+    job = build_any_job(as_job(given), profile_dirs=folders)
+    result = answer(job, lambda: known_gpus(folders))
+    code = code_of(result.verdict, strict=strict)
+    if all_stages:
+        if result.stages is None:
+            raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")
+        result = result._replace(lists_stages=True)
+    emit("fit", result, to, exit_code=code)
+    raise typer.Exit(code)

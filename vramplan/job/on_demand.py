@@ -1,0 +1,111 @@
+"""Rules that only some jobs need: each is imported when a job asks for it, and a plain job pays for none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vramplan.engines import imported
+
+if TYPE_CHECKING:
+    from vramplan.job.accepted import refuse_given_words as refuse_given_words
+    from vramplan.job.accepted import refuse_lacking as refuse_lacking
+    from vramplan.job.accepted import refuse_words as refuse_words
+    from vramplan.job.allocator_default import resolve_allocator as resolve_allocator
+    from vramplan.job.bitsandbytes import check_bitsandbytes as check_bitsandbytes
+    from vramplan.job.checkpoints import check_offload as check_offload
+    from vramplan.job.checkpoints import check_reentrant as check_reentrant
+    from vramplan.job.checkpoints import check_segments as check_segments
+    from vramplan.job.checkpoints import check_selective as check_selective
+    from vramplan.job.checkpoints import refuse_ladder as refuse_ladder
+    from vramplan.job.classifiers import check_classifier as check_classifier
+    from vramplan.job.codes import in_its_own_code as in_its_own_code
+    from vramplan.job.codes import refuse_class as refuse_class
+    from vramplan.job.combinations import check_combinations as check_combinations
+    from vramplan.job.compiling import check_compile as check_compile
+    from vramplan.job.experts import check_capacity as check_capacity
+    from vramplan.job.experts import expert_imbalance as expert_imbalance
+    from vramplan.job.float8 import check_float8 as check_float8
+    from vramplan.job.free import check_free as check_free
+    from vramplan.job.galore import check_galore as check_galore
+    from vramplan.job.images import image_size_of as image_size_of
+    from vramplan.job.kernels import flash_alone as flash_alone
+    from vramplan.job.kernels import only_kernel as only_kernel
+    from vramplan.job.kernels import with_windows as with_windows
+    from vramplan.job.losses import check_beside as check_beside
+    from vramplan.job.losses import check_padding as check_padding
+    from vramplan.job.losses import check_smoothing as check_smoothing
+    from vramplan.job.losses import loss_of as loss_of
+    from vramplan.job.losses import reference_of as reference_of
+    from vramplan.job.master import no_master_copy as no_master_copy
+    from vramplan.job.offload import check_offload_of_states as check_offload_of_states
+    from vramplan.job.packing import check_packing as check_packing
+    from vramplan.job.runtime import take_defaults as take_defaults
+    from vramplan.job.sharding import check_sharding as check_sharding
+    from vramplan.job.sharding import sharding_of as sharding_of
+    from vramplan.job.software import with_software as with_software
+    from vramplan.job.split import check_split as check_split
+    from vramplan.job.targets import target_length as target_length
+    from vramplan.job.trained import resolve_trained as resolve_trained
+
+MODULES = {
+    "vramplan.job.accepted": (
+        "refuse_given_words",
+        "refuse_lacking",
+        "refuse_words",
+    ),
+    "vramplan.job.allocator_default": ("resolve_allocator",),
+    "vramplan.job.bitsandbytes": ("check_bitsandbytes",),
+    "vramplan.job.checkpoints": (
+        "check_offload",
+        "check_reentrant",
+        "check_segments",
+        "check_selective",
+        "refuse_ladder",
+    ),
+    "vramplan.job.classifiers": ("check_classifier",),
+    "vramplan.job.codes": (
+        "in_its_own_code",
+        "refuse_class",
+    ),
+    "vramplan.job.combinations": ("check_combinations",),
+    "vramplan.job.compiling": ("check_compile",),
+    "vramplan.job.experts": (
+        "check_capacity",
+        "expert_imbalance",
+    ),
+    "vramplan.job.float8": ("check_float8",),
+    "vramplan.job.free": ("check_free",),
+    "vramplan.job.galore": ("check_galore",),
+    "vramplan.job.images": ("image_size_of",),
+    "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_windows"),
+    "vramplan.job.master": ("no_master_copy",),
+    "vramplan.job.losses": (
+        "check_beside",
+        "check_padding",
+        "check_smoothing",
+        "loss_of",
+        "reference_of",
+    ),
+    "vramplan.job.offload": ("check_offload_of_states",),
+    "vramplan.job.packing": ("check_packing",),
+    "vramplan.job.runtime": ("take_defaults",),
+    "vramplan.job.sharding": (
+        "check_sharding",
+        "sharding_of",
+    ),
+    "vramplan.job.software": ("with_software",),
+    "vramplan.job.split": ("check_split",),
+    "vramplan.job.targets": ("target_length",),
+    "vramplan.job.trained": ("resolve_trained",),
+}
+"""The names that there are here, by the file that has each: the imports above again, for a run."""
+
+ADDRESSES = {name: f"{module}:{name}" for module, names in MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """What the table names; its file is imported now. Raises AttributeError for what the table lacks."""
+    address = ADDRESSES.get(name)
+    if address is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return imported(address)

@@ -1,0 +1,79 @@
+"""The rungs of the ladder of strategies, the rule that chooses among them, and the schedules that fit one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.budget import Footprint
+from vramplan.planner.judge import Judge
+from vramplan.results import FITS, TIGHT
+
+DIVIDED_LOSS_BYTES = 4096  # more than the few scalars that only an accumulating step has
+
+
+class Rung(NamedTuple):
+    """One strategy at its own best schedule."""
+
+    strategy: str
+    schedule: Schedule
+    peak: Footprint
+    verdict: str
+    largest_micro_batch_size: int
+    placement: str  # the strategy spelled out, where its checkpoints depend on sizes
+
+
+class Choice(NamedTuple):
+    """What was chosen, and the whole ladder."""
+
+    rung: Rung
+    ladder: tuple[Rung, ...]
+    accumulation: Accumulation
+
+
+def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:
+    """The first that fits, else the first that is tight, else that with the smallest peak; `pinned`: only that one."""
+    open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
+    for wanted in (FITS, TIGHT):
+        for rung in open_to_choice:
+            if rung.verdict == wanted:
+                return Choice(rung, ladder, accumulation)
+    return Choice(min(open_to_choice, key=lambda rung: rung.peak.device), ladder, accumulation)
+
+
+def largest_schedule_within(
+    judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int, *, short: bool = False
+) -> Schedule | None:
+    """The exact schedule with the largest micro-batch with which the allocator holds no more than the limit.
+
+    `short` is that of `Judge.held_bytes`.
+    """
+    if accumulation.free:
+        assert accumulation.steps is not None
+        micro = judge.largest_micro_batch(strategy, accumulation.steps > 1, limit_bytes, short=short)
+        return accumulation.for_micro(micro) if micro else None
+    for schedule in accumulation.schedules():
+        micro = schedule.micro_batch_size
+        if _certainly_above(judge, strategy, schedule, limit_bytes):
+            continue
+        within = judge.held_bytes(strategy, micro, schedule.accumulates, short=short) <= limit_bytes
+        if within and judge.is_on_host(strategy, micro, schedule.accumulates):
+            return schedule
+    return None
+
+
+def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_bytes: int) -> bool:
+    """Whether the envelope already says no, rounding aside, so that no exact look is needed.
+
+    Without accumulation the gradients are not resident, which saves their size at most, and the loss is not divided:
+    the accumulating envelope less that is a lower bound, and most jobs never need the other replay.
+    """
+    micro = schedule.micro_batch_size
+    sharding = judge.job.sharding
+    # with no_sync, ZeRO or HSDP gradients are neither resident as a whole nor absent: the lower bound does not hold
+    if micro == 1 or (sharding is not None and (sharding.no_sync or sharding.zero or sharding.replicas > 1)):
+        return False
+    lower = judge.envelope(strategy, True).peak_bytes(micro)
+    if not schedule.accumulates:
+        lower -= judge.gradient_bytes(strategy) + DIVIDED_LOSS_BYTES
+    return lower > limit_bytes

@@ -1,0 +1,111 @@
+"""The iteration that a job means under a strategy: what of it a replay needs to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.planner.behaviour import planning_of
+from vramplan.planner.stacks import segments_in
+from vramplan.replay.models import compiles_blocks, no_checkpointing
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
+from vramplan.replay.setup import Setup
+from vramplan.values.job import Job, shares_weights, trains_all
+
+if TYPE_CHECKING:
+    from vramplan.replay.pipeline.stages import Stage
+
+
+def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
+    """The iteration of a job under a strategy: `accumulates` says that gradients of earlier micro-steps are there."""
+    return Setup(
+        model=job.model,
+        precision=job.precision,
+        sequence_length=job.sequence_length,
+        attention=job.attention,
+        segments=segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul),
+        optimizer=planning_of(job).optimizer_of(job),
+        optimizer_implementation=job.optimizer_implementation,
+        accumulating=accumulates,
+        persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
+        loss=loss_of(job),
+        padded=job.padding == "right",
+        packed=job.packing,
+        hold_outputs=job.hold_outputs,
+        dropout=job.dropout,
+        optimizer_in_backward=job.optimizer_in_backward,
+        max_gradient_norm=job.max_gradient_norm,
+        offload_activations=job.offload_activations,
+        checkpoint_reentrant=job.checkpoint_reentrant,
+        grad_scaler=job.grad_scaler,
+        ema=job.ema,
+        fp32_gradients=job.fp32_gradients,
+        image_size=job.image_size,
+        half_weights=job.half_weights,
+        target_length=job.target_length,
+        compile=job.compile,
+        wide_embeddings=job.runtime.embedding_states == "fp32",
+        frozen=job.frozen,
+        adapter=job.adapter,
+        quantization=job.quantization,
+        bitsandbytes=job.bitsandbytes,
+        quantized_from=job.runtime.quantized_from,
+        sharding=job.sharding,
+        split=job.split,
+        expert_imbalance=job.expert_imbalance or 1.0,
+        expert_capacity_factor=job.expert_capacity_factor,
+        expert_pad_to_capacity=job.expert_pad_to_capacity,
+        offload=job.offload,
+        pytorch=release_of(job),
+    )
+
+
+def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> Setup:
+    """The setup of a job with the blocks of a stage alone; a strategy is that of each part of the model."""
+    setup = setup_of(job, strategy, accumulates)
+    blocks = stage.parts[0]
+    return setup._replace(
+        model=job.model._replace(layers=blocks),
+        segments=segments_in(strategy, (blocks,), every_second_matmul=job.every_second_matmul),
+        stage=stage,
+    )
+
+
+def release_of(job: Job) -> tuple[int, int] | None:
+    """The release of PyTorch that the job names."""
+    if job.pytorch_version is None:
+        return None
+    major, _, minor = job.pytorch_version.partition(".")
+    return int(major), int(minor)
+
+
+def keeps_zeroed_gradients(job: Job) -> bool:
+    """Whether gradients stay after the step, filled with zeros, as `zero_grad` left them before PyTorch 2.0.
+
+    Source: torch/nn/modules/module.py and torch/optim/optimizer.py of 1.13, zero_grad(set_to_none=False).
+    """
+    release = release_of(job)
+    return release is not None and release < job.runtime.gradients_set_to_none_since and job.sharding is None
+
+
+def loss_of(job: Job) -> str:
+    """The loss that the job's iteration computes."""
+    if job.label_smoothing:
+        return planning_of(job).smoothed_loss
+    if job.loss == "dpo":
+        return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"
+    if job.loss == "standard":
+        return job.runtime.loss
+    if job.loss == "fp32-logits" and job.model.task == "lm" and not compiles_blocks(job.model.family):
+        held = job.hold_outputs and job.model.published_family is None  # then the model has cast them itself
+        return job.loss if held else CAUSAL_LM_FP32
+    if job.loss != "fused":
+        return job.loss
+    from vramplan.replay.techniques.losses import FUSED, fused_on  # only who asks for it pays for it
+
+    return fused_on(job.gpu) or FUSED
+
+
+def can_be_placed(job: Job) -> bool:
+    """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
+    able = no_checkpointing(job.model.family) is None and planning_of(job).unplaced is None
+    return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

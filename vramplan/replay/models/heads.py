@@ -1,0 +1,23 @@
+"""The head of a causal language model with the loss that a job asks for, or the head of a classifier."""
+
+from __future__ import annotations
+
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, causal_lm_loss, project
+from vramplan.replay.tensors import Parameter, Tensor
+
+
+def causal_lm_output(
+    hidden: Tensor, weight: Parameter, labels: Tensor, recipe: Recipe, bias: Parameter | None = None
+) -> Output:
+    """The head of a causal language model, and the loss that the job asks for; of a classifier, its own."""
+    if recipe.shape.task == "cls":
+        from vramplan.replay.models.classified import classify  # only who classifies pays for it
+
+        return classify(hidden, labels, recipe)
+    if recipe.loss != CAUSAL_LM_FP32:
+        from vramplan.replay.techniques.losses import head_and_loss  # only who asks for it pays for it
+
+        return head_and_loss(hidden, weight, bias, labels, recipe)
+    logits = project(hidden, weight, bias, recipe)
+    loss = causal_lm_loss(logits, labels, recipe)
+    return Output(loss, logits)

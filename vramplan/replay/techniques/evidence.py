@@ -1,0 +1,187 @@
+"""Which techniques were traced, with which model code and with which others: looked up in the generated rows.
+
+What a technique touches and what another relies on are declared here; whether the two were traced together is not: it
+is read in `traced_rows.py`, which `python -m tests.oracle.evidence` writes out of the traced rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations
+from typing import NamedTuple
+
+from vramplan.replay.models import compiles_blocks, offloads, shares_by_itself
+from vramplan.replay.techniques.vocabulary import EVALUATION, GENERATION, given, key_of, techniques_of, traced_code
+from vramplan.values.job import Job
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
+
+COMPILE, FP8, SELECTIVE_OP = "compile: true", "precision: fp8", "activation_checkpointing: selective-op"
+PACKING, OFFLOAD, DPO = "packing: true", "offload: activations", "loss: dpo"
+
+INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
+BESIDE, STEP = "beside", "step"
+
+UNITS = (f"parallel.sharding: {FSDP}", f"parallel.sharding: {FSDP_GRAD_OP}")
+"""FSDP, which gathers the same units whether it keeps them after forward or not: rows of either count for both."""
+
+TOUCHES = {
+    "padding: right": INPUTS,
+    PACKING: INPUTS,
+    DPO: INPUTS,
+    "frozen: parts": TRAINED,
+    "adapter: lora": TRAINED,
+    "adapter: dora": TRAINED,
+    "adapter: ia3": TRAINED,
+    "adapter: modules_to_save": TRAINED,
+    "weight_dtype: 16 bits": WEIGHTS,
+    "quantization: nf4": WEIGHTS,
+    "quantization: nf4-double": WEIGHTS,
+    "quantization: int8": WEIGHTS,
+    "quantization: gptq-int4": WEIGHTS,
+    OFFLOAD: SAVED,
+    "checkpoint_reentrant: true": SAVED,
+    "label_smoothing": LOSS,
+    EVALUATION: BESIDE,
+    GENERATION: BESIDE,
+    "ema: true": STEP,
+    "grad_scaler: true": STEP,
+    "optimizer_in_backward: true": STEP,
+}
+"""What a technique changes: what the model is given, which weights are trained, of which element type they are, where
+what forward saves lives, the loss, what runs beside
+training, or what happens to gradients and weights around the step."""
+
+RELIES_ON = {
+    COMPILE: (INPUTS, TRAINED, WEIGHTS, SAVED, LOSS, BESIDE),  # the compiler sees the whole step
+    FP8: (INPUTS, TRAINED, WEIGHTS, SAVED, LOSS, BESIDE),  # scales follow what each linear layer gets and gives
+    DPO: (INPUTS, SAVED),  # two forward passes, over pairs
+    PACKING: (INPUTS, TRAINED, WEIGHTS, SAVED, LOSS, BESIDE),  # a mask of its own in every block
+    "optimizer: galore-adamw": (TRAINED,),  # which matrices it projects
+    SELECTIVE_OP: (TRAINED, WEIGHTS),  # which products there are to keep
+    "quantization: gptq-int4": (INPUTS, SAVED),  # gptqmodel's own kernel
+    "adapter: over experts": (INPUTS, SAVED, LOSS, BESIDE),  # PEFT wraps parameters in place of layers
+    **dict.fromkeys(UNITS, (INPUTS, SAVED, BESIDE, STEP)),  # weights are whole in a unit's own forward and backward
+}
+"""What a technique's mechanism reads: beside a technique that changes that, it needs a traced row of the two."""
+
+FAMILY_BY_FAMILY = ((COMPILE, TRAINED),)
+"""Pairs that need rows of the very family: what a compiler fuses around an adapter depends on the code of a block."""
+
+
+class Gap(NamedTuple):
+    """A technique that no row has beside another, or with the model's code."""
+
+    technique: str
+    beside: str | None  # another technique; None: the model's code
+
+    def sentence(self, job: Job) -> str:
+        """What is refused, or told, at the technique's key."""
+        shown = given(job, self.technique)
+        if self.beside is None:
+            return f"{shown} was never traced with {traced_code(job.model)}"
+        known = rows_of(self.technique, self.beside).number > 0
+        whose = f" in the code of {job.model.code}" if known else ""
+        return f"{shown} was never traced together with {key_of(self.beside)} {given(job, self.beside)}{whose}"
+
+
+class Rows(NamedTuple):
+    """The traced rows of a technique, or of a pair."""
+
+    number: int
+    files: tuple[str, ...]
+    codes: tuple[str, ...]  # of one technique: as `traced_code` has them; of a pair: families
+
+
+NO_ROWS = Rows(0, (), ())
+UNDER = " under "  # in what `ModelShape.code` calls a family of a training program's own code
+
+
+def missing(job: Job) -> tuple[Gap, ...]:
+    """All gaps: techniques never traced with the model's code, and pairs never with each other, in any family."""
+    has, code = techniques_of(job), traced_code(job.model)
+    alone = [Gap(one, None) for one in has if code not in rows_of(one).codes]
+    return (*alone, *(Gap(other, one) for one, other in combinations(has, 2) if not rows_of(one, other).number))
+
+
+def untraced(job: Job) -> tuple[Gap, ...]:
+    """The gaps that are refused: one mechanism reads what the other changes, and no row says that they compose."""
+    has = techniques_of(job)
+    found: dict[frozenset[str], Gap] = {}
+    for one, other in _reliant(has):
+        if not _has_basis(job, one, other) and not _is_traced(job, one, other):
+            found.setdefault(frozenset((one, other)), Gap(other, one))
+    return tuple(found.values())
+
+
+def _reliant(has: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Pairs of which the first reads what the second changes, in the order of `RELIES_ON`."""
+    for one, reads in RELIES_ON.items():
+        if one in has:
+            yield from ((one, other) for other in has if other != one and TOUCHES.get(other) in reads)
+
+
+def _has_basis(job: Job, one: str, other: str) -> bool:
+    """Whether the family's code has a path of its own for the pair, whose basis is told with the answer."""
+    if one in UNITS:
+        return shares_by_itself(job.model.family)
+    if one != COMPILE:
+        return False
+    if other == OFFLOAD:
+        return offloads(job.model.family)
+    return key_of(other) in ("adapter", "quantization") and compiles_blocks(job.model.family)
+
+
+def _is_traced(job: Job, one: str, other: str) -> bool:
+    rows = rows_of(one, other)
+    if (one, TOUCHES.get(other)) in FAMILY_BY_FAMILY:
+        stored = job.activation_checkpointing in (None, "none")  # no row has checkpoints over compiled adapters
+        return job.model.code in rows.codes and stored
+    return any(rows_of(kind, other).number for kind in (UNITS if one in UNITS else (one,)))
+
+
+def rows_of(*techniques: str) -> Rows:
+    """The rows of one technique, or of a pair."""
+    return _read().get(" + ".join(sorted(techniques)), NO_ROWS)
+
+
+def model_types_with(*techniques: str) -> tuple[str, ...]:
+    """Model types of Transformers whose code was traced with any of some techniques, sorted."""
+    codes = {code for one in techniques for code in rows_of(one).codes}
+    return tuple(sorted(code for code in codes if UNDER not in code))
+
+
+def adaptable() -> tuple[str, ...]:
+    """Model types whose adapters were traced."""
+    return model_types_with("adapter: lora", "adapter: dora", "adapter: ia3")
+
+
+def freezable() -> tuple[str, ...]:
+    """Model types that were traced with frozen parts."""
+    return model_types_with("frozen: parts")
+
+
+def quantizable() -> tuple[str, ...]:
+    """Model types that were traced with weights of bitsandbytes: whatever the number of bits, it replaces one layer."""
+    return model_types_with("quantization: nf4", "quantization: nf4-double", "quantization: int8")
+
+
+def gptq_quantizable() -> tuple[str, ...]:
+    """Model types that were traced with layers of gptqmodel."""
+    return model_types_with("quantization: gptq-int4")
+
+
+def projectable() -> tuple[str, ...]:
+    """Model types whose gradients GaLore was traced projecting."""
+    return model_types_with("optimizer: galore-adamw")
+
+
+@cache
+def _read() -> dict[str, Rows]:
+    from vramplan.replay.techniques.traced_rows import ROWS  # a large text, for jobs with such techniques alone
+
+    found = {}
+    for line in ROWS.replace("\n ", "").splitlines():
+        what, count, files, codes = line.split(" | ")
+        found[what] = Rows(int(count), tuple(files.split(", ")), tuple(codes.split(", ")))
+    return found
