@@ -9,8 +9,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from vramplan.catalog import smi
 from vramplan.catalog.gpu_profile import LOCAL
-from vramplan.catalog.smi import REMEDY, LocalGpu, ask, refused
+from vramplan.catalog.smi import REMEDY, LocalGpu, refused
 
 
 def find(name: str) -> tuple[LocalGpu, list[LocalGpu]]:
@@ -23,7 +24,7 @@ def find(name: str) -> tuple[LocalGpu, list[LocalGpu]]:
     number = word.removeprefix(LOCAL).removeprefix(":") or "0"
     if not re.fullmatch(r"\d{1,3}", number, re.ASCII) or word == LOCAL + ":":
         raise refused(f"{name!r} is no GPU of this machine", hint="local, or local:1 for the second")
-    gpus = ask()
+    gpus = smi.ask()
     seen, hidden_by = visible(gpus, os.environ)
     if not seen:
         raise refused(f"{hidden_by} hides all {len(gpus)} GPUs of this machine", hint=f"unset it, or {REMEDY}")

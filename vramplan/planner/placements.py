@@ -61,7 +61,9 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
         return played(setup._replace(model=shape._replace(layers=blocks), segments=segments))
 
     holds = holds_outputs(shape.family)
-    return ProbedSizes(record, whole, block_kinds(shape), micro, holds_outputs=holds, seen=judge.seen)
+    return ProbedSizes(
+        record, whole, block_kinds(shape), micro, holds_outputs=holds, seen=judge.seen, slow=setup.sharding is not None
+    )
 
 
 def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> int:

@@ -47,6 +47,9 @@ STORED, SINGLE, LONG = "stored", "single", "long"  # pieces: a stored block, a c
 NOTHING = Held(False, frozenset())
 
 
+SHORTEST_ON_A_LINE = 8  # blocks of a segment; shorter ones are replayed
+
+
 class ProbedSizes:
     """`optimal.Sizes` of a model whose blocks differ in nothing but what they share, at one micro-batch."""
 
@@ -59,18 +62,20 @@ class ProbedSizes:
         *,
         holds_outputs: bool = False,
         seen: dict[object, Placement] | None = None,
+        slow: bool = False,
     ) -> None:
         """`whole` is the record of the whole model with every block stored, `kinds` says which are alike.
 
         `holds_outputs`: the loop keeps what a block returned until the next has returned. `seen` remembers placements
-        from one micro-batch to the next, so that the same replays serve all.
+        from one micro-batch to the next, so that the same replays serve all. `slow`: a replay plays every block, and
+        segments between lengths whose figures lie on one line are not replayed.
         """
         self._replay, self._batch, self.blocks = replay, batch, len(kinds)
         self._kinds, self._holds_outputs = kinds, holds_outputs
         # the first unit, one that stands for the last, and between them more than there are other kinds, even if a
         # longer model has one more: so one of them holds nothing for the first time
         self._units = 3 + len(set(kinds))
-        self._seen = {} if seen is None else seen
+        self._seen, self._slow = {} if seen is None else seen, slow
         self._probes: dict[tuple[Segment, ...], Probe] = {}
         self._segments: dict[tuple[int, bool], Piece] = {}
         self._frames: dict[Shared, Frame] = {}
@@ -210,11 +215,31 @@ class ProbedSizes:
     def _segment(self, length: int, opens: bool) -> Piece:
         found = self._segments.get((length, opens))
         if found is None:
-            probe = self._probe(Segment(self._units, length, True))
-            unit = probe.units[0] if opens else _plain(probe.units)
-            flops = probe.recomputed_flops // self._units
-            found = self._segments[length, opens] = self._piece(unit, length, flops)
+            piece = self._between(length, opens) if self._slow else self._probed(length, opens)
+            found = self._segments[length, opens] = piece
         return found
+
+    def _between(self, length: int, opens: bool) -> Piece:
+        """The same where replays are slow: read off a line through shorter and longer segments, where there is one.
+
+        Each figure is a maximum of sums that grow evenly with the blocks, so it is convex in the length: where one
+        length between two others lies on the line through them, all lengths between them do.
+        """
+        low, high = SHORTEST_ON_A_LINE, self.blocks
+        while low < length < high and high - low > 2:
+            middle = (low + high) // 2
+            ends = self._probed(low, opens), self._probed(high, opens)
+            if _on_the_line(*ends, middle - low, high - low) == self._probed(middle, opens):
+                found = _on_the_line(*ends, length - low, high - low)
+                if found is not None:
+                    return found
+            low, high = (low, middle) if length <= middle else (middle, high)
+        return self._probed(length, opens)
+
+    def _probed(self, length: int, opens: bool) -> Piece:
+        probe = self._probe(Segment(self._units, length, True))
+        unit = probe.units[0] if opens else _plain(probe.units)
+        return self._piece(unit, length, probe.recomputed_flops // self._units)
 
     def _piece(self, unit: Unit, length: int, flops: int) -> Piece:
         kept = self._gradient * length - unit.backward_net
@@ -228,6 +253,14 @@ class ProbedSizes:
             numbers = [record.numbers[unit][0] for unit in units_of(record)]
             found = self._probes[segments] = Probe(units, outside, record.flops["recompute"], numbers)
         return found
+
+
+def _on_the_line(low: Piece, high: Piece, at: int, of: int) -> Piece | None:
+    """What lies `at` of `of` steps between two pieces; None where that is no whole number."""
+    steps = [divmod((b - a) * at, of) for a, b in zip(low, high, strict=True)]
+    if any(rest for _, rest in steps):
+        return None
+    return Piece(*(a + step for a, (step, _) in zip(low, steps, strict=True)))
 
 
 def _plain(units: list[Unit]) -> Unit:
