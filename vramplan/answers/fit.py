@@ -19,7 +19,9 @@ from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.record import Record
 from vramplan.results import (
+    CODE,
     DOES_NOT_FIT,
+    SETTING,
     Alternative,
     FitResult,
     Host,
@@ -252,6 +254,7 @@ def _recommended(rung: Rung, job: Job) -> Recommendation:
         largest_micro_batch_size=rung.largest_micro_batch_size,
         activation_checkpointing=rung.strategy,
         flags=_flags(schedule, rung.strategy),
+        checkpointing_by=CODE if rung.is_code else SETTING,
     )
 
 

@@ -102,6 +102,11 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
             f"the contrastive loss compares {pairs} with each other: "
             "accumulation does not make it that of the global batch"
         )
+    if rung.is_code and has_room(rung, usable_bytes):
+        said.append(
+            f"checkpointing {rung.strategy} is code and not a setting of {job.runtime.name}: "
+            "`vramplan checkpoints` with the same options and --emit python prints it"
+        )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
         said.append(
             "tight: the estimate exceeds the usable memory, and only the low end of its band fits: more likely not"

@@ -19,9 +19,6 @@ Sharing = tuple[dict[str, Any], str, Job]
 class PlannerBehaviour:
     """What a program may do differently; a subclass in its folder says what it does."""
 
-    switches: tuple[str, ...] = ("none", "full")
-    """The strategies that the program has a setting for. Another one is code that wraps the blocks of the model."""
-
     unplaced: tuple[str, str] | None = None  # why checkpoints are not placed by size, and what to do instead
     smoothed_loss: str = SMOOTHED  # the loss that smoothed labels make
     fsdp_without_sync: bool = False  # whether FSDP leaves the gradients of earlier micro-steps whole, by default

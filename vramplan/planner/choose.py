@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from vramplan.planner.accumulation import Accumulation, Schedule
-from vramplan.planner.behaviour import planning_of
 from vramplan.planner.budget import Footprint
-from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
+from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, blocks_per_segment
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
+from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import ladder_of, no_checkpointing
 from vramplan.values.job import Job
+
+
+PLAIN_SETTINGS = ("none", "full")
 
 
 def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
@@ -78,8 +81,22 @@ def rung_of(
 ) -> Rung:
     """A rung with what the strategy costs."""
     spelled = placement or strategy
-    is_code = strategy not in planning_of(judge.job).switches
-    return Rung(strategy, schedule, peak, verdict, largest, spelled, judge.recomputed_fraction(spelled), is_code)
+    fraction = judge.recomputed_fraction(spelled)
+    return Rung(strategy, schedule, peak, verdict, largest, spelled, fraction, is_code(judge.job, strategy))
+
+
+def is_code(job: Job, strategy: str) -> bool:
+    """Whether the program has no setting for a strategy, so that it takes some lines of Python around the blocks.
+
+    `every:1`, and `sqrt` of a model of two blocks, are what `full` is. A profile that does not say which settings there
+    are counts as having the one for every block.
+    """
+    settings = job.runtime.checkpointing_settings or PLAIN_SETTINGS
+    heads = {setting.partition(":")[0] for setting in settings}
+    stacks = job.model.stacks
+    if strategy.partition(":")[0] in heads or ("every" in heads and blocks_per_segment(strategy, 1) is not None):
+        return False
+    return not ("full" in heads and segments_in(strategy, stacks) == segments_in("full", stacks))
 
 
 def best_schedule(judge: Judge, accumulation: Accumulation, strategy: str) -> Schedule:
