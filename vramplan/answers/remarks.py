@@ -53,20 +53,20 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
     if job.activation_checkpointing is None:
         rows = ", ".join(STRATEGIES if len(strategies_of(job)) == 1 else strategies_of(job))
         if not room:
-            why = f"the smallest peak of {rows}; the estimate of none is within the usable memory"
+            why = f"the smallest peak of {rows}; none of them fits"
         elif rung.verdict == FITS:
             why = f"the least extra compute of those of {rows} that fit"
         else:
-            why = f"none of {rows} surely fits; the least extra compute of those with an estimate within the usable memory"
+            why = f"none of {rows} surely fits; the least extra compute of those that may"
         made.append(Assumption("activation_checkpointing", rung.strategy, why))
     if job.micro_batch_size is None:
         among = "" if choice.accumulation.free else " of those that divide the global batch"
         if not room:
-            why = "the smallest; its estimate is above the usable memory"
+            why = "the smallest; not even it fits"
         elif rung.verdict == FITS:
-            why = f"the largest that fits{among}"
+            why = f"the largest{among} that fits"
         else:
-            why = f"the largest with an estimate within the usable memory{among}; it may not fit"
+            why = f"the largest{among} that may fit; none surely does"
         made.append(Assumption("micro_batch_size", rung.schedule.micro_batch_size, why))
     return made
 

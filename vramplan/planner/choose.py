@@ -11,7 +11,6 @@ from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import ladder_of, no_checkpointing
 from vramplan.values.job import Job
 
-
 PLAIN_SETTINGS = ("none", "full")
 
 
