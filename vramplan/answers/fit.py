@@ -97,6 +97,9 @@ def describe(
         from vramplan.planner.remedies import remedies_for  # only a no pays for it
 
         remedies = remedies_for(choice, judge, larger_gpus, _modelled(judged))
+    added = None
+    if rung.verdict != DOES_NOT_FIT and with_remedies:
+        added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     result = FitResult(
@@ -112,7 +115,7 @@ def describe(
         peak=_peak(record, rung),
         components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=overheads_of(rung.peak, judge),
-        recommended=_recommended(rung, job),
+        recommended=_recommended(rung, added),
         checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
@@ -234,7 +237,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
     )
 
 
-def _recommended(rung: Rung, job: Job) -> Recommendation:
+def _recommended(rung: Rung, accumulation_bytes: int | None) -> Recommendation:
     if rung.verdict == DOES_NOT_FIT:
         return Recommendation(
             micro_batch_size=None,
@@ -252,6 +255,7 @@ def _recommended(rung: Rung, job: Job) -> Recommendation:
         largest_micro_batch_size=rung.largest_micro_batch_size,
         activation_checkpointing=rung.strategy,
         flags=_flags(schedule, rung.strategy),
+        accumulation_adds_bytes=accumulation_bytes,
     )
 
 

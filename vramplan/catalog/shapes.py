@@ -111,6 +111,7 @@ FIELDS: dict[str, str] = {
     "unet.fp32_rotary": FLAG,
     "unet.attention_free": BLOCKS,
     "parameters": COUNT,
+    "recipe_global_batch_size": COUNT,
 }
 """Every modelled field and the kind of its value."""
 
@@ -217,6 +218,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         classes=fields.get("classes") or kind.classes,
         sliding_window=values["sliding_window"],
         declared_parameters=fields.get("parameters"),
+        recipe_global_batch_size=fields.get("recipe_global_batch_size"),
         **{key: values[key] for key in NEUTRAL if "." not in key},
         experts=experts_of(values),
         latent_attention=latent_of(values),

@@ -25,6 +25,8 @@ from vramplan.values.parallel import Sharded, Split
 if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
 
+RECIPE = "the batch that {} was trained with, as its profile says"
+
 
 def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
     """The job of a replay, every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
@@ -59,7 +61,8 @@ class _ReplayResolver(Resolver):
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)
         host = self._on_host(sharding)
-        global_batch, given = self.batch()
+        recipe = None if model is None else model.recipe_global_batch_size
+        global_batch, given = self.batch(recipe, "" if model is None else RECIPE.format(model.name))
         if gpu is not None:
             if raw.gpu_free_now or raw.gpu_free_bytes is not None:
                 on_demand.check_free(self, gpu)

@@ -65,6 +65,7 @@ class Recommendation(NamedTuple):
     largest_micro_batch_size: int
     activation_checkpointing: str | None
     flags: str | None  # options of `vramplan fit` that pin this choice
+    accumulation_adds_bytes: int | None = None  # with more than one micro-batch in a step; None: there are more
 
 
 class Alternative(NamedTuple):
@@ -206,6 +207,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             "largest_micro_batch_size": recommended.largest_micro_batch_size,
             "activation_checkpointing": recommended.activation_checkpointing,
             "flags": recommended.flags,
+            "accumulation_adds_bytes": recommended.accumulation_adds_bytes,
         },
         "checkpoints": [{"first": first, "last": last} for first, last in result.checkpoints],
         "alternatives": [
