@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from vramplan.job.runtime import take_defaults as take_defaults
     from vramplan.job.sharding import check_sharding as check_sharding
     from vramplan.job.sharding import sharding_of as sharding_of
+    from vramplan.job.preferred import without_preferred as without_preferred
     from vramplan.job.software import with_software as with_software
     from vramplan.job.split import check_split as check_split
     from vramplan.job.targets import target_length as target_length
@@ -93,6 +94,7 @@ MODULES = {
         "check_sharding",
         "sharding_of",
     ),
+    "vramplan.job.preferred": ("without_preferred",),
     "vramplan.job.software": ("with_software",),
     "vramplan.job.split": ("check_split",),
     "vramplan.job.targets": ("target_length",),

@@ -31,10 +31,19 @@ class Resolver:
         self.model_shape: ModelShape | None = None  # these once they are known
         self.runtime: Runtime | None = None
         self.precision = ""
+        self.preferred: list[str] = []  # keys whose default was taken, and may be given up if nothing goes with it
+        self.given_up: dict[str, str] = {}  # those that were, each with the reason
 
     def assume(self, key: str, value: Any, why: str) -> None:
         """Tell of a value that the job does not give."""
         self.assumptions.append(Assumption(key, value, why))
+
+    def prefer(self, key: str) -> bool:
+        """Whether a default that not every job goes with is to be taken: one that was given up is not."""
+        if key in self.given_up:
+            return False
+        self.preferred.append(key)
+        return True
 
     @property
     def is_refused(self) -> bool:

@@ -74,6 +74,7 @@ class Job(NamedTuple):
     max_gradient_norm: float | None = None  # None: no clipping
     grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step
     ema: bool = False  # an exponential moving average of the weights
+    from_scratch: bool = False  # no checkpoint gives the weights their element type
     half_weights: bool = False  # amp-* and fsdp-*: the weights have the element type of the matrix products already
     fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
