@@ -77,7 +77,7 @@ def load_weights(resolver: Resolver, model: ModelShape | None, precision: str) -
     if raw.from_scratch and raw.adapter is not None:
         hint = "leave one of the two out"
         resolver.fields.refuse("from_scratch", "an adapter is trained beside a model that was trained before", hint=hint)
-    if raw.fields.given("weight_dtype") or not over_fp32(precision):
+    if raw.fields.present("weight_dtype") or not over_fp32(precision):
         if raw.from_scratch:
             resolver.assume("from_scratch", True, "the element type of the weights is given")
         return
