@@ -1,4 +1,4 @@
-"""What a job has that names only what people type first: the element type of weights, FSDP's policy, clipping, batch."""
+"""What a job has that names only what people type first: weights, FSDP's policy, clipping, and the batch."""
 
 from __future__ import annotations
 
@@ -73,8 +73,10 @@ def test_what_people_type_first_fits(model: str, gpu: str, keys: dict[str, Any])
 def test_fsdp_of_the_trainer_has_accelerates_policy(given: str) -> None:
     made = job("llama-3.1-8b", "a100-80gb", sequence_length=8192, precision=given, **FSDP)
     assert made.precision == "fsdp-bf16"
-    assert made.sharding is not None and made.sharding.reduce_dtype == "bf16"
-    assert not made.half_weights and "accelerate" in why(made, "weight_dtype")
+    assert made.sharding is not None
+    assert made.sharding.reduce_dtype == "bf16"
+    assert not made.half_weights
+    assert "accelerate" in why(made, "weight_dtype")
     assert choose(made, Judge(made)).rung.verdict == FITS
 
 
@@ -88,9 +90,13 @@ def test_a_gpu_without_bf16_has_the_policy_in_fp16() -> None:
 
 def test_8_bit_optimizers_and_adapters_go_with_the_policy() -> None:
     eight = job("llama-3.1-8b", optimizer="adamw-8bit", **FSDP)
-    assert eight.precision == "fsdp-bf16" and eight.sharding is not None and eight.sharding.version == 1
+    assert eight.precision == "fsdp-bf16"
+    assert eight.sharding is not None
+    assert eight.sharding.version == 1
     adapted = job("llama-3.1-8b", **LORA, **FSDP)
-    assert adapted.precision == "fsdp-bf16" and adapted.half_weights and adapted.adapter is not None
+    assert adapted.precision == "fsdp-bf16"
+    assert adapted.half_weights
+    assert adapted.adapter is not None
     assert adapted.adapter.dtype == "fp32"
 
 
@@ -121,7 +127,8 @@ def test_each_way_to_load_is_told(keys: dict[str, Any], dtype: str, reason: str)
 @pytest.mark.parametrize("precision", ["pure-bf16", "mixed-bf16", "fp8"])
 def test_a_precision_that_says_it_is_left_alone(precision: str) -> None:
     made = job("llama-3.2-1b", precision=precision)
-    assert made.precision == precision and not made.half_weights
+    assert made.precision == precision
+    assert not made.half_weights
     assert all(one.key != "weight_dtype" for one in made.assumptions)
 
 
@@ -141,7 +148,7 @@ def test_unsloth_loads_in_16_bits_and_says_that_it_is_an_upper_estimate() -> Non
 
 
 def test_an_adapter_is_not_trained_from_scratch() -> None:
-    with pytest.raises(InputError, match="from_scratch|trained before"):
+    with pytest.raises(InputError, match="trained before"):
         job("llama-3.2-1b", from_scratch=True, **LORA)
 
 
@@ -162,7 +169,8 @@ def test_each_program_clips_as_it_does(runtime: str, norm: float | None) -> None
 
 def test_a_step_in_backward_gives_clipping_up() -> None:
     made = job("llama-3.2-1b", optimizer="lomo")
-    assert made.max_gradient_norm is None and "drops each gradient" in why(made, "max_gradient_norm")
+    assert made.max_gradient_norm is None
+    assert "drops each gradient" in why(made, "max_gradient_norm")
     with pytest.raises(InputError, match="drops each gradient"):
         job("llama-3.2-1b", optimizer="lomo", max_gradient_norm=1)
 
@@ -175,7 +183,8 @@ def test_what_is_wrong_is_said_without_what_a_default_adds() -> None:
 
 def test_without_a_batch_nothing_is_accumulated() -> None:
     made = job("llama-3.2-1b", "rtx-3090", parallel={"data": 3})
-    assert made.gradient_accumulation_steps == 1 and not made.global_batch_size
+    assert made.gradient_accumulation_steps == 1
+    assert not made.global_batch_size
     choice = choose(made, Judge(made)).rung
     assert choice.schedule.gradient_accumulation_steps == 1
     assert choice.schedule.global_batch_size == 3 * choice.schedule.micro_batch_size
@@ -188,19 +197,22 @@ def test_any_micro_batch_may_be_the_largest() -> None:
     more = {"micro_batch_size": answer.recommended.micro_batch_size + 1}
     keys = {"activation_checkpointing": answer.recommended.activation_checkpointing}
     larger = vramplan.fit(model="bert-large-uncased", gpu="24 GiB", sequence_length=512, **more, **keys)
-    assert answer.verdict == FITS and larger.verdict in (TIGHT, DOES_NOT_FIT)
+    assert answer.verdict == FITS
+    assert larger.verdict in (TIGHT, DOES_NOT_FIT)
 
 
 def test_a_published_batch_is_planned_for() -> None:
     answer = vramplan.fit(model="gpt2-xl", gpu="v100")
     recommended = answer.recommended
     assert recommended.global_batch_size == 512
-    assert recommended.gradient_accumulation_steps is not None and recommended.gradient_accumulation_steps > 1
+    assert recommended.gradient_accumulation_steps is not None
+    assert recommended.gradient_accumulation_steps > 1
     assert recommended.accumulation_adds_bytes is None
     moved = vramplan.fit(model="gpt2", gpu="h100", micro_batch_size=5)
     assert moved.recommended.global_batch_size == 510
     told = next(one for one in moved.assumptions if one.key == "global_batch_size")
-    assert told.value == 510 and "512" in told.why
+    assert told.value == 510
+    assert "512" in told.why
 
 
 def test_the_answer_says_what_accumulation_would_add() -> None:
@@ -216,13 +228,20 @@ def test_the_answer_says_what_accumulation_would_add() -> None:
 def test_a_pipeline_has_a_micro_batch_for_each_stage() -> None:
     made = job("llama-3.1-8b", runtime="megatron", parallel={"pipeline": 4})
     assert made.gradient_accumulation_steps == 4
-    assert vramplan.fit(
-        model="llama-3.1-8b", gpu="h100", runtime="megatron", parallel={"pipeline": 4}
-    ).recommended.accumulation_adds_bytes is None
+    assert (
+        vramplan.fit(
+            model="llama-3.1-8b", gpu="h100", runtime="megatron", parallel={"pipeline": 4}
+        ).recommended.accumulation_adds_bytes
+        is None
+    )
 
 
 def test_a_config_names_the_element_type(tmp_path: Path) -> None:
-    for key, name, dtype in (("torch_dtype", "bfloat16", "bf16"), ("dtype", "float16", "fp16"), ("dtype", "e4m3", None)):
+    for key, name, dtype in (
+        ("torch_dtype", "bfloat16", "bf16"),
+        ("dtype", "float16", "fp16"),
+        ("dtype", "e4m3", None),
+    ):
         folder = tmp_path / name
         folder.mkdir()
         values = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], key: name}
@@ -246,7 +265,9 @@ def test_a_described_model_names_the_element_type() -> None:
             "precision": st.sampled_from(("auto", "bf16", "fp16", "fp32", "pure-fp16", "mixed-fp16", "amp-fp16")),
             "optimizer": st.sampled_from(("adamw", "adamw-8bit", "sgd", "muon", "lomo", "adafactor")),
             "adapter": st.sampled_from(({"kind": "lora"}, {"kind": "dora"})),
-            "parallel": st.sampled_from(({"data": 4}, {"data": 4, "sharding": "fsdp"}, {"data": 4, "sharding": "zero2"})),
+            "parallel": st.sampled_from(
+                ({"data": 4}, {"data": 4, "sharding": "fsdp"}, {"data": 4, "sharding": "zero2"})
+            ),
             "compile": st.booleans(),
             "from_scratch": st.booleans(),
             "gradient_accumulation_steps": st.integers(1, 3),
@@ -257,11 +278,10 @@ def test_a_described_model_names_the_element_type() -> None:
 def test_an_echo_is_the_same_job_and_names_what_was_taken(model: str, gpu: str, keys: dict[str, Any]) -> None:
     try:
         made = job(model, gpu, **keys)
-    except InputError as error:
+    except InputError:
         plain = {"weight_dtype": "fp32", "max_gradient_norm": None, "precision": "amp-fp16", **keys}
         with pytest.raises(InputError):  # no default is the reason
             job(model, gpu, **plain)
-        assert error.problems
         return
     again = build_job(job_to_dict(made))
     assert again._replace(assumptions=(), warnings=(), global_batch_given=False) == made._replace(

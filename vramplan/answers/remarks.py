@@ -40,7 +40,9 @@ def _taken(job: Job, choice: Choice) -> list[Assumption]:
     if choice.accumulation.moved_from is None:
         return list(job.assumptions)
     reached = choice.rung.schedule.global_batch_size
-    why = f"the nearest to the {job.global_batch_size} that {job.model.name} was trained with that can be reached exactly"
+    why = (
+        f"the nearest to the {job.global_batch_size} that {job.model.name} was trained with that can be reached exactly"
+    )
     moved = Assumption("global_batch_size", reached, why)
     return [moved if assumption.key == moved.key else assumption for assumption in job.assumptions]
 

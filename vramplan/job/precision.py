@@ -75,8 +75,8 @@ def load_weights(resolver: Resolver, model: ModelShape | None, precision: str) -
             resolver.assume("from_scratch", True, f"changes nothing: {runtime.name} takes no type from a checkpoint")
         return
     if raw.from_scratch and raw.adapter is not None:
-        hint = "leave one of the two out"
-        resolver.fields.refuse("from_scratch", "an adapter is trained beside a model that was trained before", hint=hint)
+        message = "an adapter is trained beside a model that was trained before"
+        resolver.fields.refuse("from_scratch", message, hint="leave one of the two out")
     if raw.fields.present("weight_dtype") or not over_fp32(precision):
         if raw.from_scratch:
             resolver.assume("from_scratch", True, "the element type of the weights is given")

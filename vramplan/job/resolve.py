@@ -34,9 +34,15 @@ def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
     before = len(sink.problems), len(sink.refusals)
     resolver = _ReplayResolver(raw.copy(), catalog)
     job = resolver.job()
-    if job is None and resolver.preferred:
-        return on_demand.without_preferred(raw, before, resolver.preferred, lambda copy: _ReplayResolver(copy, catalog))
-    return job
+    if job is not None or not resolver.preferred:
+        return job
+
+    def attempt(given_up: dict[str, str]) -> Job | None:
+        again = _ReplayResolver(raw.copy(), catalog)
+        again.given_up = given_up
+        return again.job()
+
+    return on_demand.without_preferred(sink, before, resolver.preferred, attempt)
 
 
 class _ReplayResolver(Resolver):

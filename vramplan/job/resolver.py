@@ -183,7 +183,9 @@ class Resolver:
         stages = 1 if raw.split is None else raw.split.pipeline
         raw.gradient_accumulation_steps = stages
         no_batch = "no batch size is given: one micro-batch in each optimizer step"
-        filled = f"no batch size is given: with fewer micro-batches some of the {stages} stages would have nothing to do"
+        filled = (
+            f"no batch size is given: with fewer micro-batches some of the {stages} stages would have nothing to do"
+        )
         self.assume("gradient_accumulation_steps", stages, no_batch if stages == 1 else filled)
         return 0, False
 

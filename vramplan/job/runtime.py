@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from vramplan.values.model import ModelShape
 
 OWN = (
-    *("precision", "weight_dtype", "gradient_dtype", "optimizer", "loss", "bitsandbytes", "allocator", "adapter.dropout"),
+    *("precision", "weight_dtype", "gradient_dtype", "optimizer", "loss"),
+    *("bitsandbytes", "allocator", "adapter.dropout"),
     *("parallel.sharding", "parallel.reduce_dtype"),
 )
 """Keys whose default depends on more than whether the job says something."""

@@ -163,7 +163,8 @@ TABLE = (
         usual="that of the checkpoint under `transformers`, else the precision's",
         nullable=True,
         note="[How a checkpoint is loaded](precision.md#weights-as-they-are-loaded); "
-        "[modelled](precision.md#other-element-types) where some program has the combination; `null` is the precision's.",
+        "[modelled](precision.md#other-element-types) where some program has the combination; "
+        "`null` is the precision's.",
         profile=("weight_dtype",),
         profile_words=("checkpoint", "autocast"),
     ),
