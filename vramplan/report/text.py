@@ -214,7 +214,7 @@ def _run(result: FitResult, width: int) -> list[Line]:
     ]
     if recommended.accumulation_adds_bytes:
         added = text_of(gib_up(recommended.accumulation_adds_bytes))
-        facts.append(("accumulation", f"would add {added} GiB of gradients, which stay between micro-batches"))
+        facts.insert(-1, ("accumulation", f"would add {added} GiB of gradients, which stay between micro-batches"))
     devices = device_words(job)
     if devices:
         facts.insert(1, ("devices", devices))
