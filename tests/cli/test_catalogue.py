@@ -24,7 +24,7 @@ from vramplan.replay.step import replay
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = {profile.name: profile for profile in list_gpus()}
 MODELS = {profile.name: profile for profile in list_models()}
-UNITLESS = {"vendor", "architecture", "compute_capability", "bf16", "flash_attention", "fp8"}
+UNITLESS = {"vendor", "architecture", "compute_capability", "bf16", "flash_attention", "fp8", "dtype"}
 WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),
     *("qkv_bias", "output_bias", "mlp_bias", "qk_norm", "parallel_residual", "pre_norm"),
