@@ -22,6 +22,7 @@ from vramplan.results.listings import (
 )
 
 ENDLESS = 1_000_000
+ABOVE = "not computed: see the error"  # which is on standard error, and not said twice on a terminal
 _ORIGIN = 24  # columns for the folder that a profile is from
 _BESIDE_ALIASES = 46  # columns of a line of `gpus` beside the name and the other names
 
@@ -37,7 +38,7 @@ def render_check(
     for row in rows:
         name = f"{row.file or '-'}#{row.name}" if several else row.name
         if row.result is None:
-            cells.append([Span("ERROR", "error"), name, "-", "-", "-", problems_text(row.problems)])
+            cells.append([Span("ERROR", "error"), name, "-", "-", "-", ABOVE])
             continue
         result = row.result
         state = Span("PASS", "passed") if row.passed else Span("FAIL", "failed")
