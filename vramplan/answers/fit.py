@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters
 from vramplan.answers.remarks import assumed, remarks
+from vramplan.engines import imported
 from vramplan.errors import InputError
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
@@ -20,6 +21,7 @@ from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.record import Record
 from vramplan.results import (
     DOES_NOT_FIT,
+    FITS,
     Alternative,
     FitResult,
     Host,
@@ -34,6 +36,7 @@ from vramplan.values.model import ModelShape
 from vramplan.values.textbook import AnyJob, TextbookJob
 
 if TYPE_CHECKING:
+    from vramplan.job.typed import Typed
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
     from vramplan.results.stages import StageRow
@@ -46,25 +49,34 @@ def no_gpus() -> Iterable[Gpu]:
 
 def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
     """The GPUs that a remedy may name, without those whose profile is broken (`vramplan profiles lint` says why)."""
-    from vramplan.catalog.gpus import list_measured  # only a no pays for it
+    from vramplan.catalog.gpus import list_sound  # only a no pays for it
 
     try:
-        return [profile.gpu() for profile in list_measured(profile_dirs)]
+        return [profile.gpu() for profile in list_sound(profile_dirs)]
     except InputError:
         return []
 
 
+def typed_keys(keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> Callable[[], Typed]:
+    """What gives the keys of options or of the API as they were typed; it reads them again when it is asked."""
+    return lambda: imported("vramplan.job.typed:Typed").of_keys(keys, profile_dirs)
+
+
 def answer(
-    job: AnyJob, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus, replays: Replays | None = None
+    job: AnyJob,
+    larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus,
+    replays: Replays | None = None,
+    typed: Callable[[], Typed] | None = None,
 ) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
-    `larger_gpus` gives the known cards; it is called only on a no. `replays`: those of the answers before it, which
-    are not made again (`vramplan.answers.session.Session` keeps them).
+    `larger_gpus` gives the known cards, and `typed` what the job was before defaults; they are called only where there
+    are remedies. `replays`: those of the answers before it, which are not made again
+    (`vramplan.answers.session.Session` keeps them).
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
-    return describe(decide(job, replays), larger_gpus)
+    return describe(decide(job, replays), larger_gpus, typed)
 
 
 def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
@@ -81,9 +93,13 @@ def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
 
 
 def describe(
-    decision: Decision, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus, *, with_remedies: bool = True
+    decision: Decision,
+    larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus,
+    typed: Callable[[], Typed] | None = None,
+    *,
+    with_remedies: bool = True,
 ) -> FitResult:
-    """A decision as the frozen values that are printed; on a no, remedies cost far more than all the rest."""
+    """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest."""
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
     total, trainable = record.parameters, record.trainable_parameters
@@ -92,11 +108,9 @@ def describe(
 
         shape = job.model._replace(family=job.model.published_family or job.model.family, engine=None)
         total = trainable = parameters_of(shape)
-    remedies: tuple[Remedy, ...] = ()
-    if rung.verdict == DOES_NOT_FIT and with_remedies:
-        from vramplan.planner.remedies import remedies_for  # only a no pays for it
-
-        remedies = remedies_for(choice, judge, larger_gpus, _modelled(judged))
+    remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
+    if rung.verdict != FITS and with_remedies:
+        remedies = _remedies(decision, larger_gpus, typed)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     result = FitResult(
@@ -137,16 +151,12 @@ def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
     return rows_of_stages(judge, rung.placement, rung.schedule)
 
 
-def _modelled(judged: Job) -> Callable[[Mapping[str, Any]], bool]:
-    """What says of a change whether it makes a job that can be computed.
-
-    The code of a runtime, and what shares states, refuse some.
-    """
-    if judged.model.published_family is None and judged.sharding is None and judged.split is None:
-        return lambda change: True  # the remedies know what goes with what on one device
-    from vramplan.job.recheck import rechecker  # only such jobs pay for it
-
-    return rechecker(judged)
+def _remedies(
+    decision: Decision, known: Callable[[], Iterable[Gpu]], typed: Callable[[], Typed] | None
+) -> tuple[Remedy, ...]:
+    """Those of a decision, each with its options."""
+    found: tuple[Remedy, ...] = imported("vramplan.answers.remedies:remedies_of")(decision, known, typed)
+    return found
 
 
 def _allocator(decision: Decision) -> Allocator | None:
@@ -210,7 +220,9 @@ def _sealed(result: FitResult) -> FitResult:
     """The result with nothing in it that can be changed."""
     return result._replace(
         job=frozen(result.job),
-        remedies=tuple(remedy._replace(change=frozen(remedy.change)) for remedy in result.remedies),
+        remedies=None
+        if result.remedies is None
+        else tuple(remedy._replace(change=frozen(remedy.change)) for remedy in result.remedies),
         assumptions=tuple(taken._replace(value=frozen(taken.value)) for taken in result.assumptions),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.cli import done_by
-from vramplan.cli.options import Allocator, File, Format, GateFormat, Jobs, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import Allocator, File, Format, GateFormat, Jobs, Print, Profiles, Quiet, Remedies, Strict
 
 
 @done_by("vramplan.cli.runs.files:check")
@@ -11,6 +11,7 @@ def check(
     file: File,
     jobs: Jobs = None,
     strict: Strict = False,
+    remedies: Remedies = False,
     profiles: Profiles = None,
     output_format: GateFormat = "text",
     key: Print = None,
@@ -22,6 +23,7 @@ def check(
     Examples:
       vramplan check training.yaml --strict
       vramplan check training.yaml --job 'Llama*' --format json
+      vramplan check training.yaml --remedies
       vramplan check training.yaml --format junit > memory.xml
 
     \b

@@ -23,6 +23,9 @@ Print = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on stdout; only the exit code speaks.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A tight verdict fails (exit 4).")]
+Remedies = Annotated[
+    bool, typer.Option("--remedies", help="Say of each job that is tight or does not fit what would make it fit.")
+]
 AllStages = Annotated[bool, typer.Option("--all-stages", help="List every stage of a pipeline, not the fullest alone.")]
 Profiles = Annotated[
     list[str] | None,

@@ -10,14 +10,16 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.gate import exit_code, gate
+from vramplan.answers.fit import known_gpus
+from vramplan.answers.gate import exit_code, gate, remedies_in_words
 from vramplan.answers.session import Session, opened
 from vramplan.answers.validation import compare
 from vramplan.cli.output import GATE_FORMATS, emit, output, say
 from vramplan.errors import InputError, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
-from vramplan.job import read_job_file
+from vramplan.job import JobEntry, read_job_file
 from vramplan.job.allocator import BadSetting, settings_of
+from vramplan.results import FitResult
 from vramplan.results.listings import CheckRow, ValidateRow
 from vramplan.values.allocator import Settings
 from vramplan.values.job import Job
@@ -30,6 +32,7 @@ def check(
     file: str,
     jobs: list[str] | None,
     strict: bool,
+    remedies: bool,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -38,14 +41,23 @@ def check(
     """Run `vramplan check` with the values of its options."""
     to = output(output_format, key, quiet, GATE_FORMATS)
     shows_figures = quiet or (key is None and output_format in FIGURES_ALONE)
+    folders = [Path(folder) for folder in profiles or ()]
+
+    def ask(session: Session, job: AnyJob, entry: JobEntry) -> Any:
+        if remedies:
+            return session.answer(job, lambda: known_gpus(folders), entry.typed)
+        return session.figures(job) if shows_figures else session.compared(job)
+
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles, Session.figures if shows_figures else Session.answer):
+    for entry, outcome in _outcomes(file, jobs, profiles, ask):
         if isinstance(outcome, list):
             row = CheckRow(
                 name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome)
             )
         else:
             row = gate(outcome, entry.job, strict=strict)
+            if remedies:
+                row = replace(row, reasons=(*row.reasons, *remedies_in_words(outcome)))
         rows.append(replace(row, file=None if file == "-" else file, line=entry.line))
     _complain(rows)
 
@@ -65,7 +77,11 @@ def validate(
     """Run `vramplan validate` with the values of its options."""
     to = output(output_format, key, quiet)
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles, Session.compared, _settings(allocator)):
+
+    def ask(session: Session, job: AnyJob, entry: JobEntry) -> FitResult:
+        return session.compared(job)
+
+    for entry, outcome in _outcomes(file, jobs, profiles, ask, _settings(allocator)):
         if isinstance(outcome, list):
             rows.append(
                 ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
@@ -90,7 +106,7 @@ def _outcomes(
     file: str,
     wanted: list[str] | None,
     profiles: list[str] | None,
-    ask: Callable[[Session, AnyJob], Any],
+    ask: Callable[[Session, AnyJob, JobEntry], Any],
     allocator: Settings | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """(entry, result or problems) for every selected job, in the order of the file.
@@ -114,7 +130,7 @@ def _outcomes(
         if allocator is not None and isinstance(job, Job) and job.allocator is None:
             job = job._replace(allocator=allocator)
         try:
-            outcomes[place] = ask(session, job)
+            outcomes[place] = ask(session, job, entry)
         except InputError as error:
             where = {"file": None if file == "-" else file, "line": entry.line}
             outcomes[place] = [p._replace(**where) if p.file is None else p for p in error.problems]

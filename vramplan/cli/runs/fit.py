@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.fit import answer, known_gpus
+from vramplan.answers.fit import answer, known_gpus, typed_keys
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
 from vramplan.errors import UsageError
@@ -28,8 +28,9 @@ def fit(
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
     require(given)
-    job = build_any_job(as_job(given), profile_dirs=folders)
-    result = answer(job, lambda: known_gpus(folders))
+    keys = as_job(given)
+    job = build_any_job(keys, profile_dirs=folders)
+    result = answer(job, lambda: known_gpus(folders), typed=typed_keys(keys, folders))
     code = code_of(result.verdict, strict=strict)
     if all_stages:
         if result.stages is None:
