@@ -10,6 +10,7 @@ from vramplan.answers.components import beside_whole, components_of, overheads_o
 from vramplan.answers.remarks import assumed, remarks
 from vramplan.engines import imported
 from vramplan.errors import InputError
+from vramplan.job import build_any_job
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
 from vramplan.planner.accumulation import Schedule
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from vramplan.results.stages import StageRow
 
 
+MAX, AUTO = "max", "auto"  # values that ask for the largest one, or for the fewest devices
+
+
 def no_gpus() -> Iterable[Gpu]:
     """No catalogue at hand: no larger card is proposed."""
     return ()
@@ -60,6 +64,32 @@ def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
 def typed_keys(keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> Callable[[], Typed]:
     """What gives the keys of options or of the API as they were typed; it reads them again when it is asked."""
     return lambda: imported("vramplan.job.typed:Typed").of_keys(keys, profile_dirs)
+
+
+def answered(
+    keys: Mapping[str, Any], profile_dirs: Sequence[Path], largest: str | None = None, replays: Replays | None = None
+) -> FitResult:
+    """The answer about the job that keys describe, as they were typed. Raises InputError.
+
+    `largest`: what to solve for, in a word of `--max`.
+    """
+
+    def known() -> Iterable[Gpu]:
+        return known_gpus(profile_dirs)
+
+    if largest is not None or asks_for_itself(keys):
+        keys, unknown = imported("vramplan.answers.solve:unknown_of")(keys, largest)
+        found: FitResult = imported("vramplan.answers.solve:solved_answer")(keys, unknown, profile_dirs, known, replays)
+        return found
+    job = build_any_job(keys, profile_dirs=profile_dirs)
+    return answer(job, known, replays, typed_keys(keys, profile_dirs))
+
+
+def asks_for_itself(keys: Mapping[str, Any]) -> bool:
+    """Whether a value asks to be solved for: `max`, or `auto` devices."""
+    inside = [part for part in keys.values() if isinstance(part, Mapping)]
+    values = [*keys.items(), *(item for part in inside for item in part.items())]
+    return any(value == (AUTO if key == "data" else MAX) for key, value in values if isinstance(value, str))
 
 
 def answer(
@@ -222,7 +252,9 @@ def _sealed(result: FitResult) -> FitResult:
         job=frozen(result.job),
         remedies=None
         if result.remedies is None
-        else tuple(remedy._replace(change=frozen(remedy.change)) for remedy in result.remedies),
+        else tuple(
+            remedy._replace(change=frozen(remedy.change), option=flags_of(remedy.change)) for remedy in result.remedies
+        ),
         assumptions=tuple(taken._replace(value=frozen(taken.value)) for taken in result.assumptions),
     )
 

@@ -1,11 +1,10 @@
-"""The remedies of a decision, on what was typed and in the words that are typed."""
+"""The remedies of a decision, on what was typed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from vramplan.job.typed import Typed
-from vramplan.options.flags import flags_of
 from vramplan.planner.decision import Decision
 from vramplan.planner.remedies import remedies_for
 from vramplan.results import Remedy
@@ -17,5 +16,4 @@ def remedies_of(
 ) -> tuple[Remedy, ...]:
     """Those of a decision; where nobody says how its job was typed, as if the echo of the answer had been."""
     asked = Typed.of_job(decision.judged) if typed is None else typed()
-    found = remedies_for(decision.judged, decision.choice.rung, decision.judge, asked, known_gpus)
-    return tuple(remedy._replace(option=flags_of(remedy.change)) for remedy in found)
+    return remedies_for(decision.judged, decision.choice.rung, decision.judge, asked, known_gpus)

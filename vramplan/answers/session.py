@@ -14,10 +14,9 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from vramplan.answers.fit import answer, describe, known_gpus, no_gpus, typed_keys
+from vramplan.answers.fit import answer, answered, describe, no_gpus
 from vramplan.catalog import reading
 from vramplan.catalog.reading import MOST_FILES, Files
-from vramplan.job import build_any_job
 from vramplan.planner import replays
 from vramplan.planner.decision import decide
 from vramplan.planner.replays import MOST_RECORDS, Replays
@@ -57,11 +56,15 @@ class Session:
         finally:
             _open.reset(token)
 
-    def fit(self, keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> FitResult:
-        """The answer about the job that `keys` describe in the words of the job format. Raises InputError."""
+    def fit(
+        self, keys: Mapping[str, Any], profile_dirs: Sequence[Path] = (), *, largest: str | None = None
+    ) -> FitResult:
+        """The answer about the job that `keys` describe in the words of the job format. Raises InputError.
+
+        `largest`: what to solve for: sequence, micro-batch, rank or layers.
+        """
         with self._lock, self.open():
-            job = build_any_job(keys, profile_dirs=profile_dirs)
-            return answer(job, lambda: known_gpus(profile_dirs), self.replays, typed_keys(keys, profile_dirs))
+            return answered(keys, profile_dirs, largest, self.replays)
 
     def answer(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 from vramplan.catalog import document
 from vramplan.catalog.document import Entry, Scalar
 from vramplan.catalog.fields import Fields, Sink
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 from vramplan.job.echo import job_to_dict
 from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
@@ -48,12 +48,25 @@ class Typed:
 
     def __call__(self, change: Mapping[str, Any]) -> Job | None:
         """The job with a change; None where it is refused."""
+        job, problems = self._resolved(change)
+        return None if problems else job
+
+    def refusal(self, change: Mapping[str, Any]) -> str:
+        """Why a change is refused, in words; empty where it is not."""
+        _, problems = self._resolved(change)
+        return problems[0].message if problems else ""
+
+    def changed(self, change: Mapping[str, Any]) -> Typed:
+        """What was typed, with a change that stays."""
+        return Typed(_changed(self._root, change), self._catalog, in_file=self._in_file)
+
+    def _resolved(self, change: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
         sink = Sink(None)
         try:
             job = resolve(read_job(Fields(_changed(self._root, change), sink), in_file=self._in_file), self._catalog)
-        except InputError:
-            return None
-        return None if sink.problems or sink.refusals else job
+        except InputError as error:
+            return None, [*error.problems]
+        return job, [*sink.problems, *sink.refusals]
 
 
 def _changed(root: document.Mapping, change: Mapping[str, Any]) -> document.Mapping:

@@ -8,7 +8,7 @@ from typing import Any
 
 from vramplan.options.flags import flags_of, quoted
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
-from vramplan.report.memory import Figures, by_textbook, memory
+from vramplan.report.memory import MOST_REMEDIES, Figures, by_textbook, memory
 from vramplan.report.numbers import gb_near, gib_against, gib_up, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
@@ -375,13 +375,14 @@ def _why_not(result: FitResult, figures: Figures, width: int) -> list[Line]:
 
 def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
     if not result.remedies:
-        if result.verdict != DOES_NOT_FIT or result.headroom_bytes >= 0:  # the host is too small, not the device
+        looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
+        if not looked or result.headroom_bytes >= 0:  # the host is too small, not the device
             return []
-        return [(Span("Remedies", "heading"),), *wrap([Span("no single change makes it fit")], width, first=2)]
+        return [(Span("Remedies", "heading"),), *wrap([Span("no change that was tried makes it fit")], width, first=2)]
     title = [Span("Remedies", "heading"), Span("  one of these is enough; device GiB with it", "muted")]
     lines = wrap(title, width, rest=2)
     rows: list[list[Cell]] = []
-    for remedy in result.remedies:
+    for remedy in result.remedies[:MOST_REMEDIES]:
         after = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
         rows.append(
             [

@@ -20,6 +20,7 @@ from vramplan.version import __version__
 if TYPE_CHECKING:  # most answers give no advice, and have no pipeline
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
+    from vramplan.results.solved import Solved
     from vramplan.results.stages import StageRow
 
 TEXTBOOK_PHASE = "textbook"  # the phase of a peak that is a sum of closed forms and not a moment
@@ -142,6 +143,7 @@ class FitResult(NamedTuple):
     allocator: Allocator | None = None  # where it is simulated
     stages: tuple[StageRow, ...] | None = None  # of a pipeline; the figures above are of the most loaded one
     lists_stages: bool = False  # whether a report for people has a table of them
+    solved: Solved | None = None  # where something was solved for: the answer is that at its value
     advice: Advice | None = None  # on batch size and learning rate, where the job names what it comes from
 
     def to_dict(self, *, strict: bool = False) -> dict[str, Any]:
@@ -236,6 +238,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
         "host": None if result.host is None else result.host._asdict(),
         "allocator": None if result.allocator is None else _allocator(result.allocator),
         "advice": None if result.advice is None else _advice(result.advice),
+        "solved": None if result.solved is None else result.solved._asdict(),
     }
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.fit import answer, known_gpus, typed_keys
+from vramplan.answers.fit import answered
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
 from vramplan.errors import UsageError
-from vramplan.job import build_any_job
 from vramplan.results import code_of
 
 
 def fit(
     given: dict[str, Any],
+    largest: str | None,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -28,9 +28,7 @@ def fit(
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
     require(given)
-    keys = as_job(given)
-    job = build_any_job(keys, profile_dirs=folders)
-    result = answer(job, lambda: known_gpus(folders), typed=typed_keys(keys, folders))
+    result = answered(as_job(given), folders, largest)
     code = code_of(result.verdict, strict=strict)
     if all_stages:
         if result.stages is None:

@@ -14,6 +14,7 @@ from vramplan.planner.choose import accumulation_of, strategies_of
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.placements import fits
+from vramplan.planner.replays import Replays
 from vramplan.planner.verdict import verdict_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.values.job import Job
@@ -28,6 +29,7 @@ class Typed(Protocol):
     given: frozenset[str]
 
     def __call__(self, change: Mapping[str, Any]) -> Job | None: ...  # noqa: D102
+    def refusal(self, change: Mapping[str, Any]) -> str: ...  # noqa: D102
 
 
 class Tried(NamedTuple):
@@ -66,18 +68,8 @@ class Trials:
             yield _without(candidate.change, typed)
 
     def smallest(self, job: Job) -> tuple[Footprint, Schedule, Judge]:
-        """The estimated peak of the iteration of a job that holds least, as the answer without a change is one."""
-        judge = Judge(job._replace(allocator=None), self.replays)
-        strategy = job.activation_checkpointing
-        if strategy is None:
-            known = strategies_of(job)
-            strategy = self.rung.strategy if self.rung.strategy in known else known[-1]
-        schedule = accumulation_of(job).smallest()
-        if judge.waits_for_steps:
-            judge = judge.at_steps(schedule.gradient_accumulation_steps)
-        if strategy == OPTIMAL:
-            strategy = "full"  # only to see how far from fitting it is
-        return judge.footprint(strategy, schedule), schedule, judge
+        """`least_of` a job, with the strategy of the answer without a change where it is open."""
+        return least_of(job, self.replays, self.rung.strategy)
 
     def _judged(self, change: Mapping[str, Any], job: Job) -> Tried | None:
         try:
@@ -111,6 +103,25 @@ class Trials:
             and self.device_bytes > self.usable_bytes >= 0
             and (tried.device_bytes <= tried.usable_bytes)
         )
+
+
+def least_of(job: Job, replays: Replays, strategy: str | None = None) -> tuple[Footprint, Schedule, Judge]:
+    """The estimated peak of the iteration of a job that holds least, its schedule, and who judged it.
+
+    `strategy`: of its checkpoints, where the job leaves it open and has it; else the last of the ladder.
+    """
+    judge = Judge(job._replace(allocator=None), replays)
+    if job.activation_checkpointing is not None:
+        strategy = job.activation_checkpointing
+    elif strategy not in strategies_of(job):
+        strategy = strategies_of(job)[-1]
+    assert strategy is not None
+    schedule = accumulation_of(job).smallest()
+    if judge.waits_for_steps:
+        judge = judge.at_steps(schedule.gradient_accumulation_steps)
+    if strategy == OPTIMAL:
+        strategy = "full"  # only to see how far from fitting it is
+    return judge.footprint(strategy, schedule), schedule, judge
 
 
 def _identity(job: Job) -> Job:
