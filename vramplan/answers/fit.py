@@ -16,13 +16,14 @@ from vramplan.options.flags import flags_of
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.judge import Judge
-from vramplan.planner.ladder import Rung
+from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.record import Record
 from vramplan.results import (
-    DOES_NOT_FIT,
+    CODE,
     FITS,
+    SETTING,
     Alternative,
     FitResult,
     Host,
@@ -279,7 +280,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
 
 
 def _recommended(rung: Rung, job: Job) -> Recommendation:
-    if rung.verdict == DOES_NOT_FIT:
+    if not has_room(rung, job.usable_bytes):
         return Recommendation(
             micro_batch_size=None,
             gradient_accumulation_steps=None,
@@ -296,6 +297,7 @@ def _recommended(rung: Rung, job: Job) -> Recommendation:
         largest_micro_batch_size=rung.largest_micro_batch_size,
         activation_checkpointing=rung.strategy,
         flags=_flags(schedule, rung.strategy),
+        checkpointing_by=CODE if rung.is_code else SETTING,
     )
 
 
@@ -319,7 +321,7 @@ def _alternative(rung: Rung, judge: Judge) -> Alternative:
         allocated_bytes=rung.peak.allocated,
         device_bytes=rung.peak.device,
         largest_micro_batch_size=rung.largest_micro_batch_size,
-        recomputed_fraction=round(judge.recomputed_fraction(rung.placement), 4),
+        recomputed_fraction=round(rung.recomputed_fraction, 4),
     )
 
 
