@@ -90,7 +90,7 @@ def asks_for_itself(keys: Mapping[str, Any]) -> bool:
     """Whether a value asks to be solved for: `max`, or `auto` devices."""
     inside = [part for part in keys.values() if isinstance(part, Mapping)]
     values = [*keys.items(), *(item for part in inside for item in part.items())]
-    return any(value == (AUTO if key == "data" else MAX) for key, value in values if isinstance(value, str))
+    return any(value.lower() == (AUTO if key == "data" else MAX) for key, value in values if isinstance(value, str))
 
 
 def answer(

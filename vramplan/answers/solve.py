@@ -60,7 +60,9 @@ def unknown_of(keys: Mapping[str, Any], largest: str | None) -> tuple[dict[str, 
 
 def _asks(key: str, value: Any) -> bool:
     """Whether the value of a key asks for the key."""
-    return value == AUTO if key == DEVICES else value == MAX and key in (SEQUENCE, MICRO_BATCH, RANK)
+    if not isinstance(value, str):
+        return False
+    return value.lower() == AUTO if key == DEVICES else value.lower() == MAX and key in (SEQUENCE, MICRO_BATCH, RANK)
 
 
 def _key_of(word: str) -> str:

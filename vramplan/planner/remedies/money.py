@@ -37,7 +37,7 @@ def larger_cards(base: Job, trials: Trials, known: Callable[[], Iterable[Gpu]]) 
         if "gpu_free" in trials.typed.given:  # it is of the other card
             change["gpu_free"] = None
         candidate = Candidate(change, MONEY, _words(gpu))
-        tried = trials.of(candidate)
+        tried = trials.of(candidate, surely=True)
         if tried is None or tried.verdict != FITS:
             continue
         offered.append(gpu)
@@ -95,7 +95,7 @@ def _fewest(sharing: dict[str, Any], words: str, now: int, trials: Trials) -> Of
     while count <= least:
         change = {"parallel": {"data": count, **sharing}}
         candidate = Candidate(change, MONEY, f"{count} devices {words}", resets=(*OF_DDP, *NUMBERS))
-        tried = trials.of(candidate)
+        tried = trials.of(candidate, surely=True)
         if tried is not None:
             if tried.verdict == FITS:
                 return candidate, tried

@@ -33,7 +33,7 @@ def pairs(seen: Sequence[Offer], trials: Trials) -> Iterator[Offer]:
     ordered.sort(key=lambda row: row[:2])
     found = 0
     for _, _, candidate in ordered[:MOST_TRIED]:
-        tried = trials.of(candidate)
+        tried = trials.of(candidate, surely=True)
         if tried is not None and tried.verdict == FITS:
             yield candidate, tried
             found += 1

@@ -51,13 +51,20 @@ class Trials:
         plain = typed({})
         self._plain = None if plain is None else _identity(plain)
         self._simulated = self._placed = 0
+        # what has to be within the usable memory for an answer to be better than this one
+        self._figure = "low" if self.verdict == DOES_NOT_FIT else "device"
+        if self.verdict != DOES_NOT_FIT and self.device_bytes <= self.usable_bytes:
+            self._figure = "high"
 
-    def of(self, candidate: Candidate) -> Tried | None:
-        """What a candidate comes to; None where it is refused, or makes the same job."""
+    def of(self, candidate: Candidate, *, surely: bool = False) -> Tried | None:
+        """What a candidate comes to; None where it is refused, or makes the same job.
+
+        `surely`: only one that fits for certain is of use.
+        """
         for change in self._spellings(candidate):
             job = self.typed(change)
             if job is not None:
-                return None if _identity(job) == self._plain else self._judged(change, job)
+                return None if _identity(job) == self._plain else self._judged(change, job, surely=surely)
         return None
 
     def _spellings(self, candidate: Candidate) -> Iterator[Mapping[str, Any]]:
@@ -71,13 +78,14 @@ class Trials:
         """`least_of` a job, with the strategy of the answer without a change where it is open."""
         return least_of(job, self.replays, self.rung.strategy)
 
-    def _judged(self, change: Mapping[str, Any], job: Job) -> Tried | None:
+    def _judged(self, change: Mapping[str, Any], job: Job, *, surely: bool) -> Tried | None:
         try:
             least, schedule, judge = self.smallest(job)
             placed = job.activation_checkpointing == OPTIMAL
-            hopeless = least.low > judge.usable_bytes
+            figure = "high" if surely else self._figure
+            hopeless = getattr(least, figure) > judge.usable_bytes
             if hopeless and placed:
-                hopeless = not fits(judge, schedule, judge.limits.low)
+                hopeless = not fits(judge, schedule, getattr(judge.limits, figure))
             simulated = job.allocator is not None and job.runtime.caches
             if not hopeless:
                 self._simulated += simulated
