@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from vramplan.errors import InputError, UsageError
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, divisors
-from vramplan.planner.behaviour import is_replicated
+from vramplan.planner.behaviour import is_replicated, planning_of
 from vramplan.planner.judge import last_that_holds
 from vramplan.planner.remedies.trial import Typed, least_of
 from vramplan.planner.replays import Replays
@@ -118,10 +118,6 @@ class _Search:
             return None
         return verdict, peak.device, usable
 
-    def at_all(self, value: int) -> bool:
-        """Whether there is a job with a value."""
-        return self._typed(self._change(value)) is not None
-
     def holds(self, value: int) -> bool:
         """Whether the job with a value fits."""
         found = self.at(value)
@@ -210,6 +206,8 @@ def _said(
 def _fewest_devices(base: Job, typed: Typed, replays: Replays) -> Answer:
     """The fewest devices: 1 to 8, then whole nodes of 8."""
     counts = [*range(1, 9), *range(16, MOST_DEVICES + 1, 8)]
+    if base.global_batch_given:
+        counts = [count for count in counts if base.global_batch_size % count == 0]
     best: Answer | None = None
     for sharing in _ways(typed):
 
@@ -217,15 +215,17 @@ def _fewest_devices(base: Job, typed: Typed, replays: Replays) -> Answer:
             return {"parallel": {"data": count, **(sharing if count > 1 else {})}}
 
         search = _Search(typed, change, replays)
-        known = [count for count in counts if best is None or count < (best.solved.value or MOST_DEVICES)]
-        found = _fewest(known, search)
-        if found is None:
-            continue
-        fewer = next((count for count in reversed(known) if count < found and search.at(count) is not None), None)
-        solved = _said(DEVICES, found, fewer, search, typed, change, "one device is enough" if found == 1 else None)
-        best = Answer(solved, change(found))
-        if found == 1:
+        fewer = [count for count in counts if best is None or count < (best.solved.value or 0)]
+        if not fewer:
             break
+        descending = fewer[::-1]  # the fewer devices, the more each needs
+        place = _last(descending, len(descending) - 1, search, ())
+        if place < 0:
+            continue
+        after = descending[place + 1] if place + 1 < len(descending) else None
+        enough = "one device is enough" if after is None else None
+        solved = _said(DEVICES, descending[place], after, search, typed, change, enough)
+        best = Answer(solved, change(descending[place]))
     if best is not None:
         return best
     nothing = f"with {MOST_DEVICES} devices it does not fit for certain"
@@ -233,32 +233,11 @@ def _fewest_devices(base: Job, typed: Typed, replays: Replays) -> Answer:
 
 
 def _ways(typed: Typed) -> list[dict[str, Any]]:
-    """How devices may share what they hold: as was typed, or as the program does, else by FSDP and by ZeRO-3."""
+    """How devices may share what they hold: as was typed, or as the program does; under replicas every way it has."""
     two = typed({"parallel": {"data": 2}})
-    if "parallel.sharding" in typed.given or (two is not None and two.sharding is not None and not is_replicated(two)):
+    if two is None or two.sharding is None or "parallel.sharding" in typed.given or not is_replicated(two):
         return [{}]
-    ways: list[dict[str, Any]] = [{"sharding": FSDP}, {"sharding": "zero3"}]
+    own = [dict(one.change["parallel"]) for one in planning_of(two).shared_states(two)]
+    ways = [*own, {"sharding": FSDP}, {"sharding": "zero3"}]
     known = [way for way in ways if typed({"parallel": {"data": 2, **way}}) is not None]
     return known or [{}]
-
-
-def _fewest(counts: list[int], search: _Search) -> int | None:
-    """The smallest count that fits, of counts of which larger ones need less; some may be refused."""
-    previous = -1
-    place, step = 0, 1
-    while True:
-        if search.holds(counts[place]):
-            break
-        if place == len(counts) - 1:
-            return None
-        previous = place
-        place, step = min(len(counts) - 1, place + step), 2 * step
-    between = [count for count in counts[previous + 1 : place + 1] if search.at_all(count)]
-    low, high = 0, len(between) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if search.holds(between[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return between[high]
