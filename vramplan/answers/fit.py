@@ -79,11 +79,16 @@ def answered(
         return known_gpus(profile_dirs)
 
     if largest is not None or asks_for_itself(keys):
-        keys, unknown = imported("vramplan.answers.solve:unknown_of")(keys, largest)
-        found: FitResult = imported("vramplan.answers.solve:solved_answer")(keys, unknown, profile_dirs, known, replays)
+        found: FitResult = imported("vramplan.answers.solve:solved_keys")(keys, largest, profile_dirs, known, replays)
         return found
     job = build_any_job(keys, profile_dirs=profile_dirs)
     return answer(job, known, replays, typed_keys(keys, profile_dirs))
+
+
+def solved_for(job: AnyJob, largest: str, larger_gpus: Callable[[], Iterable[Gpu]]) -> FitResult:
+    """The answer about a resolved job with what `largest` names solved for. Raises InputError."""
+    found: FitResult = imported("vramplan.answers.solve:solved_job")(job, largest, larger_gpus)
+    return found
 
 
 def asks_for_itself(keys: Mapping[str, Any]) -> bool:
@@ -142,6 +147,9 @@ def describe(
     remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
     if rung.verdict != FITS and with_remedies:
         remedies = _remedies(decision, larger_gpus, typed)
+    added = None
+    if has_room(rung, judge.usable_bytes) and with_remedies:
+        added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     result = FitResult(
@@ -157,7 +165,7 @@ def describe(
         peak=_peak(record, rung),
         components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=overheads_of(rung.peak, judge),
-        recommended=_recommended(rung, job),
+        recommended=_recommended(rung, job, added),
         checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
@@ -279,7 +287,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
     )
 
 
-def _recommended(rung: Rung, job: Job) -> Recommendation:
+def _recommended(rung: Rung, job: Job, accumulation_bytes: int | None) -> Recommendation:
     if not has_room(rung, job.usable_bytes):
         return Recommendation(
             micro_batch_size=None,
@@ -298,6 +306,7 @@ def _recommended(rung: Rung, job: Job) -> Recommendation:
         activation_checkpointing=rung.strategy,
         flags=_flags(schedule, rung.strategy),
         checkpointing_by=CODE if rung.is_code else SETTING,
+        accumulation_adds_bytes=accumulation_bytes,
     )
 
 

@@ -24,13 +24,14 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
     if job.expect != FITS:
         if verdict == job.expect:
             return True, ExitCode.OK, []
-        return False, ExitCode.DOES_NOT_FIT, [f"expected {job.expect}, but it is {verdict}"]
+        return False, ExitCode.DOES_NOT_FIT, [f"the job expects {job.expect}, and the verdict is {verdict}"]
     if verdict == DOES_NOT_FIT:
         return False, ExitCode.DOES_NOT_FIT, ["does not fit"]
     if verdict == TIGHT:
-        reason = "tight: the band crosses the capacity"
         if result.headroom_bytes < 0:
-            reason += ", more likely not"
+            reason = "tight, and the estimate is above the usable memory: more likely than not it does not fit"
+            return False, ExitCode.DOES_NOT_FIT, [reason]
+        reason = "tight: the estimate is within the usable memory, and its band crosses it"
         if strict:
             return False, ExitCode.TIGHT, [reason]
         return True, ExitCode.OK, [reason]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from vramplan.planner.replays import Replays, kept
 from vramplan.planner.solve import DEVICES, LAYERS, MICRO_BATCH, RANK, SEQUENCE, solve
 from vramplan.results import FitResult
 from vramplan.values.machine import Gpu
-from vramplan.values.textbook import TextbookJob
+from vramplan.values.textbook import AnyJob, TextbookJob
 
 WORDS = {
     **dict.fromkeys(("sequence", "seq", "sequence-length"), SEQUENCE),
@@ -74,20 +74,16 @@ def _key_of(word: str) -> str:
 
 
 def solved_answer(
-    keys: Mapping[str, Any],
-    unknown: str | None,
-    profile_dirs: list[Path],
+    job: AnyJob,
+    typed: Typed,
+    unknown: str,
     larger_gpus: Callable[[], Iterable[Gpu]],
     replays: Replays | None = None,
 ) -> FitResult:
     """The whole answer with the unknown solved for; with its smallest value where none fits. Raises InputError."""
-    job = build_any_job(keys, profile_dirs=profile_dirs)
-    if unknown is None:  # a value only looked as if it asked
-        return answer(job, larger_gpus, replays, lambda: Typed.of_keys(keys, profile_dirs))
     if isinstance(job, TextbookJob):
         raise UsageError("the equations of texts are not solved for a key", key="--max", hint="another --runtime")
     replays = kept() if replays is None else replays
-    typed = Typed.of_keys(keys, profile_dirs)
     solved, change = solve(unknown, typed, lambda base: model_to_dict(base.model), replays)
     changed = typed.changed(change)
     with_it = changed({})
@@ -95,3 +91,26 @@ def solved_answer(
     if solved.value is not None and unknown != LAYERS:
         solved = solved._replace(option=flags_of(change))
     return answer(with_it, larger_gpus, replays, lambda: changed)._replace(solved=solved)
+
+
+def solved_keys(
+    keys: Mapping[str, Any],
+    largest: str | None,
+    profile_dirs: Sequence[Path],
+    larger_gpus: Callable[[], Iterable[Gpu]],
+    replays: Replays | None = None,
+) -> FitResult:
+    """The same of the keys of options or of the API, of which one may ask for itself."""
+    keys, unknown = unknown_of(keys, largest)
+    job = build_any_job(keys, profile_dirs=profile_dirs)
+    typed = Typed.of_keys(keys, profile_dirs)
+    if unknown is None:  # a value only looked as if it asked
+        return answer(job, larger_gpus, replays, lambda: typed)
+    return solved_answer(job, typed, unknown, larger_gpus, replays)
+
+
+def solved_job(job: AnyJob, largest: str, larger_gpus: Callable[[], Iterable[Gpu]]) -> FitResult:
+    """The same of a resolved job, as if its echo had been typed."""
+    if isinstance(job, TextbookJob):
+        raise UsageError("the equations of texts are not solved for a key", key="--max", hint="another --runtime")
+    return solved_answer(job, Typed.of_job(job), _key_of(largest), larger_gpus)

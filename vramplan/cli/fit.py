@@ -6,13 +6,14 @@ from typing import Any
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import AllStages, Format, Max, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import AllStages, Format, JobOfFile, Max, Print, Profiles, Quiet, Strict
 
 
 @with_job
 @done_by("vramplan.cli.runs.fit:fit")
 def fit(
     given: dict[str, Any],
+    job: JobOfFile = None,
     largest: Max = None,
     profiles: Profiles = None,
     output_format: Format = "text",

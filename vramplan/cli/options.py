@@ -43,8 +43,13 @@ Jobs = Annotated[
     list[str] | None,
     typer.Option("--job", metavar="NAME", help="Only this job; * and ? are wildcards. Repeatable."),
 ]
+JobOfFile = Annotated[
+    str | None,
+    typer.Option("--job", metavar="FILE[#NAME]", help="Take a job of a job file; other options replace its keys."),
+]
 Allocator = Annotated[
     str,
     typer.Option("--allocator", metavar="SETTINGS", help="simulate, estimate, or what PYTORCH_ALLOC_CONF has."),
 ]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Job files in YAML or JSON; - is standard input.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A job file in YAML or JSON; - is standard input.")]
