@@ -23,6 +23,17 @@ Print = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on stdout; only the exit code speaks.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A tight verdict fails (exit 4).")]
+Max = Annotated[
+    str | None,
+    typer.Option(
+        "--max",
+        metavar="WHAT",
+        help="The largest that fits, exactly: sequence, micro-batch, rank, or layers of the model.",
+    ),
+]
+Remedies = Annotated[
+    bool, typer.Option("--remedies", help="Say of each job that is tight or does not fit what would make it fit.")
+]
 AllStages = Annotated[bool, typer.Option("--all-stages", help="List every stage of a pipeline, not the fullest alone.")]
 Profiles = Annotated[
     list[str] | None,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramplan.catalog import document, text
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink, ordered
+from vramplan.engines import imported
 from vramplan.errors import InputError, Problem, near_matches
+from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
 from vramplan.job.matrix import MATRIX, expanded
 from vramplan.job.read import RawJob, read_job
@@ -20,6 +21,9 @@ from vramplan.job.resolve import resolve
 from vramplan.options import words
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob, TextbookJob
+
+if TYPE_CHECKING:
+    from vramplan.job.typed import Typed
 
 VERSION = 1
 MOST_NAMED = 8  # jobs of a file in a hint
@@ -34,6 +38,14 @@ class JobEntry(NamedTuple):
     job: AnyJob | None
     problems: tuple[Problem, ...]
     line: int | None
+    keys: Mapping | None = None
+    """As it stands in the file, defaults of the file included."""
+    catalog: Catalog | None = None
+
+    def typed(self) -> Typed:
+        """What gives the job with a change of its keys."""
+        found: Typed = imported("vramplan.job.typed:Typed")(self.keys, self.catalog, in_file=True)
+        return found
 
 
 def build_job(
@@ -92,21 +104,7 @@ def check_keys(raw: MappingABC[str, Any]) -> None:
 
 
 def _read(raw: MappingABC[str, Any], sink: Sink) -> RawJob:
-    gpu = raw.get("gpu")
-    if isinstance(gpu, str) and is_size(gpu):
-        raw = {**raw, "gpu": {"name": gpu, "memory": gpu}}
-    root = Mapping()
-    for key, value in raw.items():
-        try:
-            root.entries[key] = document.Entry(document.Scalar(key), document.from_value(value))
-        except InputError as error:
-            sink.problems += [problem._replace(key=key) for problem in error.problems]
-    return read_job(Fields(root, sink), in_file=False)
-
-
-def is_size(text: str) -> bool:
-    """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100")."""
-    return re.fullmatch(r"\s*[\d.]+\s*([kKMGTP]i?B?|[kKMGTP]?B|\s[A-Za-z]+)\s*", text) is not None
+    return read_job(Fields(root_of(raw, sink), sink), in_file=False)
 
 
 def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> list[JobEntry]:
@@ -133,7 +131,11 @@ def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> lis
     for raw in jobs:
         job = _resolved(raw, catalog)
         problems = tuple(ordered(_named_by_place(raw.fields.sink.refusals, inherited)))
-        entries.append(JobEntry(raw.name or "", None if problems else job, problems, raw.fields.node.line))
+        entries.append(
+            JobEntry(
+                raw.name or "", None if problems else job, problems, raw.fields.node.line, raw.fields.node, catalog
+            )
+        )
         sink.problems += _named_by_place(raw.fields.sink.problems, inherited)
     sink.raise_problems()
     return entries

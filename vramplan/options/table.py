@@ -597,7 +597,7 @@ TABLE = (
     _parallel(
         "data",
         COUNT,
-        "Data-parallel devices, beside --tensor, --pipeline, --context.",
+        "Data-parallel devices, beside --tensor, --pipeline, --context; auto in fit: the fewest that fit.",
         maximum=MAX_DEVICES,
         default=1,
         flags=("--gpus", "--data"),

@@ -12,15 +12,17 @@ from typing import Any
 import typer
 
 from vramplan.answers.baseline import Baseline, Tolerance, baseline_from, compared, gone
-from vramplan.answers.gate import exit_code, gate
+from vramplan.answers.fit import known_gpus
+from vramplan.answers.gate import exit_code, gate, remedies_in_words
 from vramplan.answers.session import Session, opened
 from vramplan.answers.validation import compare
 from vramplan.catalog.text import read_text
 from vramplan.cli.output import GATE_FORMATS, emit, output, say
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
-from vramplan.job import read_job_file
+from vramplan.job import JobEntry, read_job_file
 from vramplan.job.allocator import BadSetting, settings_of
+from vramplan.results import FitResult
 from vramplan.results.listings import CheckRow, ValidateRow
 from vramplan.units import parse_size_bytes
 from vramplan.values.allocator import Settings
@@ -34,6 +36,7 @@ def check(
     files: list[str],
     jobs: list[str] | None,
     strict: bool,
+    remedies: bool,
     baseline: str | None,
     tolerance: str,
     profiles: list[str] | None,
@@ -44,9 +47,15 @@ def check(
     """Run `vramplan check` with the values of its options."""
     to = output(output_format, key, quiet, GATE_FORMATS)
     shows_figures = quiet or (key is None and output_format in FIGURES_ALONE)
+    folders = [Path(folder) for folder in profiles or ()]
+
+    def ask(session: Session, job: AnyJob, entry: JobEntry) -> Any:
+        if remedies:
+            return session.answer(job, lambda: known_gpus(folders), entry.typed)
+        return session.figures(job) if shows_figures and before is None else session.compared(job)
+
     rows = []
     before = None if baseline is None else _baseline(baseline, _tolerance(tolerance))
-    ask = Session.figures if shows_figures and before is None else Session.answer
     for file, entry, outcome in _outcomes(files, jobs, profiles, ask):
         if isinstance(outcome, list):
             row = CheckRow(
@@ -54,6 +63,8 @@ def check(
             )
         else:
             row = gate(outcome, entry.job, strict=strict)
+            if remedies:
+                row = replace(row, reasons=(*row.reasons, *remedies_in_words(outcome)))
         row = replace(row, file=None if file == "-" else file, line=entry.line)
         rows.append(row if before is None else compared(row, before))
     _complain(rows)
@@ -77,7 +88,11 @@ def validate(
     """Run `vramplan validate` with the values of its options."""
     to = output(output_format, key, quiet)
     rows = []
-    for _, entry, outcome in _outcomes([file], jobs, profiles, Session.compared, _settings(allocator)):
+
+    def ask(session: Session, job: AnyJob, entry: JobEntry) -> FitResult:
+        return session.compared(job)
+
+    for _, entry, outcome in _outcomes([file], jobs, profiles, ask, _settings(allocator)):
         if isinstance(outcome, list):
             rows.append(
                 ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
@@ -126,7 +141,7 @@ def _outcomes(
     files: list[str],
     wanted: list[str] | None,
     profiles: list[str] | None,
-    ask: Callable[[Session, AnyJob], Any],
+    ask: Callable[[Session, AnyJob, JobEntry], Any],
     allocator: Settings | None = None,
 ) -> Iterator[tuple[str, Any, Any]]:
     """(file, entry, result or problems) for every selected job, in the order of the files.
@@ -152,7 +167,7 @@ def _outcomes(
         if allocator is not None and isinstance(job, Job) and job.allocator is None:
             job = job._replace(allocator=allocator)
         try:
-            outcomes[place] = ask(session, job)
+            outcomes[place] = ask(session, job, entry)
         except InputError as error:
             file = of[id(entry)]
             where = {"file": None if file == "-" else file, "line": entry.line}
