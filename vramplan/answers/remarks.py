@@ -107,7 +107,7 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
     if rung.is_code and has_room(rung, usable_bytes):
         said.append(
             f"checkpointing {rung.strategy} is code and not a setting of {job.runtime.name}: "
-            "`vramplan checkpoints` with the same options and --emit python prints it"
+            f"`vramplan checkpoints` with the same options, --checkpointing {rung.strategy} and --emit python prints it"
         )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
         said.append(
