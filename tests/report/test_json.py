@@ -57,6 +57,8 @@ KEYS = [
     "components",
     "overheads",
     "recommended",
+    "settings",
+    "settings_need_code",
     "checkpoints",
     "alternatives",
     "remedies",

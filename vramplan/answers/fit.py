@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters
 from vramplan.answers.remarks import assumed, remarks
+from vramplan.answers.settings import settings_of
 from vramplan.errors import InputError
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
@@ -17,6 +18,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
+from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
     DOES_NOT_FIT,
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
     from vramplan.results.stages import StageRow
+
+
+SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def no_gpus() -> Iterable[Gpu]:
@@ -72,7 +77,9 @@ def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
 
     decision = textbook.decide(job)
     rung = decision.rung
-    result = textbook.describe(decision, job_to_dict(decision.judged), _flags(rung.schedule, rung.strategy))
+    echo = job_to_dict(decision.judged)
+    result = textbook.describe(decision, echo, _flags(rung.schedule, rung.strategy))
+    result = result._replace(weight_dtype=echo["weight_dtype"])
     if job.replay is not None:
         replayed = Judge(job.replay, replays).footprint(rung.strategy, rung.schedule).allocated
         distance = textbook.distance(decision, job.replay.attention, replayed)
@@ -99,6 +106,9 @@ def describe(
         remedies = remedies_for(choice, judge, larger_gpus, _modelled(judged))
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
+    checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
+    micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
+    settings, need_code = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
     result = FitResult(
         name=job.name,
         verdict=rung.verdict,
@@ -113,7 +123,7 @@ def describe(
         components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=overheads_of(rung.peak, judge),
         recommended=_recommended(rung, job),
-        checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
+        checkpoints=checkpoints,
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=assumed(job, choice),
@@ -123,8 +133,20 @@ def describe(
         host=host,
         allocator=_allocator(decision),
         advice=_advice(job, rung.schedule, job.model),
+        settings=settings,
+        settings_need_code=need_code,
+        weight_dtype=_weight_dtype(judged),
     )
     return _sealed(result)
+
+
+def _weight_dtype(job: Job) -> str:
+    """The element type of most weights on the GPU: of what is frozen where an adapter is trained beside it."""
+    if job.quantization is not None:
+        return job.quantization
+    precision = precision_of(job.precision, half_weights=job.half_weights)
+    frozen = precision.frozen if job.adapter is not None else None
+    return SHORT[(frozen or precision.stored or precision.weights).name]
 
 
 def _stages(decision: Decision) -> tuple[StageRow, ...] | None:

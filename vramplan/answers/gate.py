@@ -28,7 +28,7 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
     if verdict == DOES_NOT_FIT:
         return False, ExitCode.DOES_NOT_FIT, ["does not fit"]
     if verdict == TIGHT:
-        reason = "tight: the band crosses the capacity"
+        reason = "tight: the range of the estimate reaches above the usable memory"
         if result.headroom_bytes < 0:
             reason += ", more likely not"
         if strict:

@@ -6,7 +6,7 @@ from typing import Any
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import AllStages, Format, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import AllStages, Details, Format, Print, Profiles, Quiet, Strict
 
 
 @with_job
@@ -19,6 +19,7 @@ def fit(
     quiet: Quiet = False,
     strict: Strict = False,
     all_stages: AllStages = False,
+    details: Details = False,
 ) -> None:
     """Says whether a training run fits, what fills the memory at the worst moment, and how to run it.
 

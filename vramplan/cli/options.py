@@ -24,6 +24,9 @@ Print = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on stdout; only the exit code speaks.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A tight verdict fails (exit 4).")]
 AllStages = Annotated[bool, typer.Option("--all-stages", help="List every stage of a pipeline, not the fullest alone.")]
+Details = Annotated[
+    bool, typer.Option("--details", help="Print every table and every assumption, not the short answer.")
+]
 Profiles = Annotated[
     list[str] | None,
     typer.Option("--profiles", metavar="DIR", help="Folder with gpus/ and models/ that adds to the shipped ones."),

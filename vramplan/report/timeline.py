@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.report import markdown as page
+from vramplan.report.headline import NARROWEST, headline
 from vramplan.report.lines import Cell, Column, Line, Span, table, to_plain
 from vramplan.report.memory import Figures
 from vramplan.report.numbers import apportion, gib_up, text_of
-from vramplan.report.text import NARROWEST, headline
 from vramplan.report.timeline_chart import WIDEST, Drawing, chart, letters
 from vramplan.report.timeline_scale import peak_words
 from vramplan.results import SCHEMA_VERSION

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vramplan.report.lines import Line, Span, elide, wrap
-from vramplan.report.memory import BLOCK, keys_of, squeeze
+from vramplan.report.lines import BLOCK, Line, Span, elide, wrap
+from vramplan.report.memory import keys_of, squeeze
 from vramplan.report.numbers import gib_down, gib_up, text_of
 from vramplan.report.timeline_scale import Axis, Column, axis, columns, peak_column, peak_words, stacks, ticks
 from vramplan.results import Component

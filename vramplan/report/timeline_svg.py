@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from vramplan.report.headline import judged_words, strategy, subject, verdict_words
 from vramplan.report.lines import clean, elide
 from vramplan.report.memory import Figures
 from vramplan.report.numbers import apportion, gib_down, gib_up, text_of
-from vramplan.report.text import judged_words, strategy, subject, verdict_words
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.timeline_scale import Axis, Column, axis, columns, peak_column, peak_words, stacks, ticks
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -102,8 +102,8 @@ def _head(timeline: Timeline, height: int) -> list[str]:
     fit = timeline.fit
     figures = Figures(fit)
     room = f"{text_of(abs(figures.headroom))} GiB {'too much' if figures.headroom < 0 else 'headroom'}"
-    band = f"band {text_of(figures.low)} to {text_of(figures.high)}"
-    said = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB usable on the device, {room} ({band})"
+    likely = f"range {text_of(figures.low)} to {text_of(figures.high)}"
+    said = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB usable per GPU, {room} ({likely})"
     title, verdict = elide(subject(fit.job), 74), verdict_words(fit)
     run = elide(f"{judged_words(fit)}, checkpointing {strategy(fit)}", 110)
     peak = timeline.history.samples[timeline.history.peak_sample]

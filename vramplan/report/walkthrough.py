@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from vramplan.report import markdown as page
 from vramplan.report.csv import written
+from vramplan.report.headline import NARROWEST, WIDEST, value_text
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import GB, gb_near, text_of
-from vramplan.report.text import NARROWEST, WIDEST, value_text
 from vramplan.results import SCHEMA_VERSION, Component
 from vramplan.results.frozen import plain
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
@@ -200,12 +200,12 @@ def setting(step: Step, answer: Walkthrough) -> str:
 
 
 def batch_words(side: TextbookSide | ReplaySide, answer: Walkthrough) -> str:
-    """`micro-batch 16 x 4 steps x 8 ranks = 512`."""
+    """`micro-batch 16 x 4 accumulation steps x 8 GPUs = 512`."""
     steps, ranks = side.gradient_accumulation_steps, answer.data_parallel_size
     words = f"micro-batch {side.micro_batch_size}"
     if steps > 1 or ranks > 1:
-        words += f" × {steps} {'step' if steps == 1 else 'steps'}"
-        words += f" × {ranks} ranks" if ranks > 1 else ""
+        words += f" × {steps} accumulation {'step' if steps == 1 else 'steps'}"
+        words += f" × {ranks} GPUs" if ranks > 1 else ""
         words += f" = {side.micro_batch_size * steps * ranks}"
     return words
 
