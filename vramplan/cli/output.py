@@ -99,7 +99,10 @@ def emit(kind: str, answer: Any, to: Output, *, details: bool = False, **extra: 
         else:
             write(named(f"{_RENDERERS[to.format]}:render_{kind}")(answer))
         return
-    render = own.text if own is not None else named(_TEXTS[f"{kind}-details" if details else kind])
+    if own is not None:
+        render = own.details if details else own.text
+    else:
+        render = named(_TEXTS[f"{kind}-details" if details else kind])
     if is_fancy():
         named("vramplan.report.lines:print_rich")(render(answer, width=terminal_width()))
     else:
