@@ -321,7 +321,7 @@ def print_rich(lines: Iterable[Line], file: IO[str] | None = None) -> None:
 
     console = Console(file=file, highlight=False, markup=False, emoji=False)
     unicode = console.encoding.lower().replace("-", "").startswith("utf")
-    few = console.color_system not in ("256", "truecolor")  # then letters tell the parts apart, and colours help
+    few = console.color_system in ("standard", "windows")  # then letters tell the parts apart, and colours help
     styles = STYLES | OF_SIXTEEN if few else STYLES
     for line in lines:
         text = Text(no_wrap=True, overflow="ignore", end="")

@@ -193,7 +193,7 @@ def _limit(timeline: Timeline, scale: Axis) -> list[str]:
         _line(LEFT, y, RIGHT + 6, y, "#ffffff", ' stroke-width="4" stroke-opacity="0.6"'),
         _line(LEFT, y, RIGHT + 6, y, ALARM, ' stroke-width="2" stroke-dasharray="7 4"'),
         _text(RIGHT + 10, below + 4, f"{figure} GiB", colour=ALARM, bold=True),
-        _text(RIGHT + 10, below + 20, "still fits", colour=ALARM, size=12),
+        _text(RIGHT + 10, below + 20, "budget", colour=ALARM, size=12),
     ]
 
 
@@ -202,7 +202,7 @@ def _bands(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str]
     made = []
     for phase, (start, end) in zip(timeline.history.phases, _spans(timeline, laid), strict=True):
         made.append(_box(LEFT + start + 1, BOTTOM + 5, end - start - 2, 24, "#eaeef2", ' rx="3"'))
-        words = f"{phase.name}, {phase.samples:,} samples"
+        words = f"{phase.name}, {phase.samples:,} operators"
         words = words if 8 * len(words) < end - start else phase.name
         made.append(_text(LEFT + (start + end) / 2, BOTTOM + 21, words, anchor="middle"))
         if start:
@@ -214,7 +214,7 @@ def _bands(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str]
     if scale.limit is None:
         where = "below" if timeline.allocated_limit_bytes <= scale.low else "far above"
         limit = text_of(gib_down(timeline.allocated_limit_bytes))
-        said += f"; what still fits, {limit} GiB, is {where} this picture"
+        said += f"; the budget of {limit} GiB is {where} this picture"
     return [*made, _text(LEFT, BOTTOM + 48, said, colour=MUTED, size=12)]
 
 

@@ -159,7 +159,7 @@ class _Walk:
         why = {
             True: "the GPU has bf16",
             False: "the GPU has no bf16, so fp16 with loss scaling",
-            None: "whether the GPU has bf16 is unknown, which counts as able",
+            None: "whether the GPU has bf16 is unknown; assumed yes",
         }[job.gpu.bf16]
         self.assumptions.append(Assumption("precision", precision, f"of steps 2 to 4: {why}"))
         return precision
