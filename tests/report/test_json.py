@@ -53,6 +53,7 @@ KEYS = [
     "headroom_bytes",
     "utilization",
     "parameters",
+    "weight_dtype",
     "peak",
     "components",
     "overheads",

@@ -192,8 +192,8 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             "total": result.total_parameters,
             "trainable": result.trainable_parameters,
             "active": result.active_parameters,
-            "dtype": result.weight_dtype,
         },
+        "weight_dtype": result.weight_dtype,
         "peak": {
             "allocated_bytes": peak.allocated_bytes,
             "reserved_bytes": peak.reserved_bytes,
