@@ -24,6 +24,7 @@ def fit(
     """Says whether a training run fits, what fills the memory at the worst moment, and how to run it.
 
     What is left open (micro-batch, accumulation, checkpointing) is chosen for you; what is given is judged as given.
+    The answer is one screen, in the settings of the training program; --details prints every table.
 
     \b
     Examples:

@@ -25,6 +25,8 @@ _LETTERS = {
     "workspace": "K",
     "buffers": "B",
     "inputs": "I",
+    "other": "X",
+    "overhead": "V",
 }
 OF_RUNTIMES = {"llm.c": "all that cudaMalloc is asked for"}  # what is allocated, where it is not PyTorch that says so
 FREE = "░"
