@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups, without_checkpoints
+from tests.engine.unrolled import same_requests
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.models.modules import CORE
 from vramplan.replay.record import Record
@@ -38,6 +39,12 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     literal_phase, literal_moment = literal.worst(batch)
     assert phase == literal_phase
     assert short.components(batch, phase, moment) == literal.components(batch, literal_phase, literal_moment)
+
+
+@DRAWS
+@given(setups(), BATCHES)
+def test_an_unrolled_replay_asks_for_what_the_replay_at_the_batch_does(setup: Setup, batch: int) -> None:
+    same_requests(setup, batch)
 
 
 @DRAWS

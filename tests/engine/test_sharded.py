@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
+from tests.engine.unrolled import same_requests
 from vramplan.replay.models import shards_by_blocks
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
@@ -88,6 +89,12 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     components = short.components(batch, phase, moment)
     assert sum(components.values()) == short.peak_bytes(batch)
     assert short.end_bytes(batch) == short.static_bytes(batch)
+
+
+@DRAWS
+@given(sharded(), st.sampled_from([1, 2, 3]))
+def test_an_unrolled_replay_asks_for_what_the_replay_at_the_batch_does(setup: Setup, batch: int) -> None:
+    same_requests(setup, batch)
 
 
 @st.composite

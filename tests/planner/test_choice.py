@@ -78,16 +78,21 @@ class Trials:
     def device(self, one: Try) -> Fraction:
         return Fraction(104, 100) * one.allocated + self.context
 
-    def best(self) -> tuple[str, Try]:
-        """The rule, word for word."""
+    def extra(self, strategy: str) -> Fraction:
+        """Extra forward FLOPs over those of a step without checkpointing."""
+        flops = next(record.flops for (name, *_), record in self.records.items() if name == strategy)
+        return Fraction(flops["recompute"], flops["forward"] + flops["backward"])
+
+    def best(self) -> tuple[str, Try, bool]:
+        """The rule, word for word: the verdict, what is judged, and whether it is recommended."""
         tries = {strategy: self.all(strategy) for strategy in LADDER}
-        for verdict, holds in (("fits", self.is_fit), ("tight", self.is_tight)):
-            for strategy in LADDER:
-                good = [one for one in tries[strategy] if holds(one)]
-                if good:
-                    return verdict, max(good, key=lambda one: one.micro)
+        for verdict, holds in (("fits", self.is_fit), ("tight", lambda one: self.device(one) <= self.usable)):
+            good = [one for strategy in LADDER for one in tries[strategy] if holds(one)]
+            if good:
+                by_cost = {one: (self.extra(one.strategy), -one.micro, one.strategy == "sqrt") for one in good}
+                return verdict, min(good, key=by_cost.__getitem__), True
         smallest = min((tries[strategy][0] for strategy in LADDER), key=self.device)
-        return "does-not-fit", smallest
+        return "tight" if self.is_tight(smallest) else "does-not-fit", smallest, False
 
 
 def judged(result: FitResult) -> tuple[Any, ...]:
@@ -105,19 +110,20 @@ def test_the_best_choice_is_the_one_of_a_search_through_everything(data: st.Data
     job = build_job({**raw, "gpu": {**raw["gpu"], "memory": "100 GiB"}})
     trials = Trials(job)
     one = data.draw(st.sampled_from([one for strategy in LADDER for one in trials.all(strategy)]))
-    edges = [Fraction(11, 10) * one.allocated + trials.context, one.allocated + Fraction(trials.context, 2)]
+    edges = [Fraction(11, 10) * one.allocated + trials.context, trials.device(one)]
+    edges.append(one.allocated + Fraction(trials.context, 2))
     edge = data.draw(st.sampled_from(edges)) + job.reserve_bytes
     capacity = -(-edge // 1) + data.draw(st.sampled_from([-1, 0, 0, 12345, 10**7]))
     job = job._replace(gpu=job.gpu._replace(capacity_bytes=int(capacity)))
     trials.job, trials.usable = job, job.gpu.capacity_bytes - job.reserve_bytes
 
-    verdict, best = trials.best()
+    verdict, best, is_recommended = trials.best()
     result = answer(job)
     assert result.verdict == verdict
     assert judged(result) == (best.strategy, best.micro, best.steps)
     assert result.peak.allocated_bytes == best.allocated
     recommended = result.recommended
-    if verdict == "does-not-fit":
+    if not is_recommended:
         assert best.micro == 1
         assert recommended.micro_batch_size is recommended.activation_checkpointing is recommended.flags is None
     else:
@@ -159,6 +165,39 @@ def test_the_largest_micro_batch_is_within_the_device_and_the_next_one_is_not(ra
     if largest:
         assert device(largest) <= result.usable_bytes
     assert device(largest + 1) > result.usable_bytes
+
+
+@settings(deadline=None, max_examples=24)
+@given(jobs())
+def test_nothing_above_the_usable_memory_is_recommended(raw: dict[str, Any]) -> None:
+    """Neither for a choice nor for what is pinned, whatever the low end of the band says."""
+    result = answer(build_job(raw))
+    within = result.verdict != "does-not-fit" and result.peak.device_bytes <= result.usable_bytes
+    assert (result.recommended.micro_batch_size is not None) == within
+
+
+def test_without_a_certain_fit_the_riskiest_plan_is_not_chosen() -> None:
+    """A published band that holds nothing for certain: the likely figure of what is recommended is within the card."""
+    job = {"model": "llama-3.1-8b", "gpu": "a100-80gb", "sequence_length": 2048, "precision": "amp-bf16"}
+    job |= {"parallel": {"data": 8, "sharding": "fsdp"}, "weight_dtype": "fp32", "global_batch_size": 512}
+    result = answer(build_job(job))
+    assert result.verdict == "tight"
+    assert result.peak.device_bytes <= result.usable_bytes
+    assert result.recommended.micro_batch_size == result.recommended.largest_micro_batch_size
+    pinned = answer(build_job({**job, "micro_batch_size": 4, "activation_checkpointing": "sqrt"}))
+    assert pinned.verdict == "tight"
+    assert pinned.recommended.micro_batch_size is pinned.recommended.flags is None
+
+
+def test_of_two_strategies_that_fit_the_one_with_less_extra_compute_is_chosen() -> None:
+    """`full` recomputes less than `sqrt` where blocks end in a product whose result nobody needs again."""
+    job = {"model": "qwen2.5-0.5b", "gpu": "t4", "sequence_length": 2048, "global_batch_size": 64}
+    result = answer(build_job(job))
+    rows = {row.activation_checkpointing: row for row in result.alternatives}
+    assert rows["full"].verdict == rows["sqrt"].verdict == "fits"
+    assert rows["full"].recomputed_fraction < rows["sqrt"].recomputed_fraction
+    assert rows["none"].verdict != "fits"
+    assert result.recommended.activation_checkpointing == "full"
 
 
 def test_no_micro_batch_at_all() -> None:

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 import vramplan
 from tests.cli.draws import jobs
+from vramplan.answers.settings import DEFAULT, Plan, SettingsBehaviour
 from vramplan.engines import FOLDERS, behaviour_of
 from vramplan.errors import InputError
+from vramplan.job import build_job
 from vramplan.report.lines import BLOCK, OF_SIXTEEN, print_rich, to_plain, width_of
 from vramplan.report.summary import AT_STAKE, MOST_LINES, render_summary
 from vramplan.results import Component, FitResult, Remedy
@@ -271,3 +273,30 @@ def test_sixteen_colours_keep_the_letters(system: str, examples: dict[str, FitRe
 def test_states_have_colours_of_their_own() -> None:
     states = ("weights", "optimizer", "gradients", "activations", "weight_casts", "temporaries", "overhead", "master")
     assert len({OF_SIXTEEN[name] for name in states}) == len(states)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("runtime", [*SETTINGS, "llm.c", "nanogpt", "unsloth"])
+@pytest.mark.parametrize(
+    "strategy", ["none", "full", "sqrt", "every:3", "layers:[[0,1],[3,3]]", "selective-op", "gelu"]
+)
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_words_and_planner_agree_on_what_is_a_switch(runtime: str, strategy: str, gpus: int) -> None:
+    models = {"llm-foundry": "mpt-7b", "llm.c": "gpt2", "nanogpt": "gpt2"}
+    job: dict[str, Any] = {
+        "model": models.get(runtime, "llama-3.2-1b"),
+        "gpu": "h100-80gb",
+        "runtime": runtime,
+        "parallel": {"data": gpus, **({"sharding": "zero2"} if runtime == "deepspeed" and gpus > 1 else {})},
+        "sequence_length": 128,
+        "activation_checkpointing": strategy,
+    }
+    try:
+        result = vramplan.fit(**job, micro_batch_size=1, gradient_accumulation_steps=1)
+    except InputError:
+        return  # the program has no such run
+    job_ = build_job({**job, "micro_batch_size": 1, "gradient_accumulation_steps": 1})
+    words: SettingsBehaviour = behaviour_of(job_.runtime.engine, "settings", DEFAULT)
+    stacks = job_.model.stacks
+    plan = Plan(job_, 1, 1, strategy, result.checkpoints, stacks)
+    assert (words.checkpointing(plan) is None) == result.settings_need_code

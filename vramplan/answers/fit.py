@@ -15,13 +15,15 @@ from vramplan.options.flags import flags_of
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.judge import Judge
-from vramplan.planner.ladder import Rung
+from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
+    CODE,
     DOES_NOT_FIT,
+    SETTING,
     Alternative,
     FitResult,
     Host,
@@ -108,7 +110,7 @@ def describe(
     host = _host(record, job, rung.schedule)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
-    settings, need_code = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
+    settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
     result = FitResult(
         name=job.name,
         verdict=rung.verdict,
@@ -134,7 +136,7 @@ def describe(
         allocator=_allocator(decision),
         advice=_advice(job, rung.schedule, job.model),
         settings=settings,
-        settings_need_code=need_code,
+        settings_need_code=rung.is_code,
         weight_dtype=_weight_dtype(judged),
     )
     return _sealed(result)
@@ -257,7 +259,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
 
 
 def _recommended(rung: Rung, job: Job) -> Recommendation:
-    if rung.verdict == DOES_NOT_FIT:
+    if not has_room(rung, job.usable_bytes):
         return Recommendation(
             micro_batch_size=None,
             gradient_accumulation_steps=None,
@@ -274,6 +276,7 @@ def _recommended(rung: Rung, job: Job) -> Recommendation:
         largest_micro_batch_size=rung.largest_micro_batch_size,
         activation_checkpointing=rung.strategy,
         flags=_flags(schedule, rung.strategy),
+        checkpointing_by=CODE if rung.is_code else SETTING,
     )
 
 
@@ -297,7 +300,7 @@ def _alternative(rung: Rung, judge: Judge) -> Alternative:
         allocated_bytes=rung.peak.allocated,
         device_bytes=rung.peak.device,
         largest_micro_batch_size=rung.largest_micro_batch_size,
-        recomputed_fraction=round(judge.recomputed_fraction(rung.placement), 4),
+        recomputed_fraction=round(rung.recomputed_fraction, 4),
     )
 
 

@@ -26,10 +26,10 @@ from vramplan.planner.optimal import (
 from vramplan.planner.placements import sizes_at
 from vramplan.planner.setups import loss_of
 from vramplan.planner.stacks import checkpoint_ranges_in
-from vramplan.replay.models import no_checkpointing
+from vramplan.replay.models import block_returns, carried_between_blocks, no_checkpointing
 from vramplan.replay.models.modules import OUTSIDE_LOSSES
 from vramplan.results import DOES_NOT_FIT, FITS
-from vramplan.results.placement import CurvePoint, PlacementResult, Strategy
+from vramplan.results.placement import CurvePoint, PlacementCode, PlacementResult, Strategy
 from vramplan.values.job import Assumption, Job, trains_all
 
 
@@ -115,6 +115,42 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         flags=None if best is None else _flags(decision, best, equal),
         assumptions=(*job.assumptions, *_assumed(decision)),
         warnings=job.warnings,
+    )
+
+
+def placement_code(job: Job, budget_bytes: int | None = None) -> PlacementCode:
+    """What the code of the job's checkpoints is made from: those that it pins, else the optimal placement.
+
+    Raises UsageError where there is no placement of whole blocks, or no code that could make it.
+    """
+    family, strategy = job.model.family, job.activation_checkpointing
+    obstacle, unplaced = no_checkpointing(family), planning_of(job).unplaced
+    if obstacle is not None:
+        raise UsageError(f"{job.model.name} has nothing to place: {obstacle}", key="model")
+    if unplaced is not None:
+        raise UsageError(unplaced[0], key="runtime", hint=unplaced[1])
+    returned = block_returns(family)
+    if returned is None:
+        message = f"what a block of {job.model.code} returns is not known, so no code can join several"
+        raise UsageError(message, key="model", hint="--checkpointing full is a setting of the program")
+    if strategy is None:
+        result = placements_of(job, budget_bytes)
+        ranges = next(row.checkpoints for row in result.strategies if row.name == OPTIMAL)
+        strategy = OPTIMAL
+    else:
+        ranges = checkpoint_ranges_in(decide(job).choice.rung.placement, job.model.stacks)
+    if not ranges:
+        kind = "stores every block" if strategy == "none" else "is not made of whole blocks"
+        message = f"{strategy} {kind}, so there is no placement to write"
+        raise UsageError(message, key="activation_checkpointing", hint="sqrt, full, every:K, layers:[...] or optimal")
+    return PlacementCode(
+        model=job.model.name,
+        strategy=strategy,
+        stacks=tuple(layers for layers in job.model.stacks if layers),
+        segments=tuple(ranges),
+        returned=returned,
+        carried=carried_between_blocks(family),
+        reentrant=job.checkpoint_reentrant,
     )
 
 

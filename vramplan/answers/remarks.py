@@ -7,9 +7,9 @@ from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import strategies_of
 from vramplan.planner.decision import Decision
 from vramplan.planner.judge import Judge
-from vramplan.planner.ladder import Choice, Rung
+from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
-from vramplan.results import DOES_NOT_FIT, TIGHT, Host
+from vramplan.results import FITS, TIGHT, Host
 from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Job
 
 WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
@@ -51,16 +51,24 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
     """What the planner chose, and why."""
     made = []
     rung = choice.rung
+    room = has_room(rung, job.usable_bytes)
     if job.activation_checkpointing is None:
         rows = ", ".join(STRATEGIES if len(strategies_of(job)) == 1 else strategies_of(job))
-        why = (
-            f"smallest peak of {rows}; none of them fits"
-            if rung.verdict == DOES_NOT_FIT
-            else f"the first of {rows} that {'fits' if rung.verdict != TIGHT else 'may fit'}"
-        )
+        if not room:
+            why = f"the smallest peak of {rows}; none of them fits"
+        elif rung.verdict == FITS:
+            why = f"the least extra compute of those of {rows} that fit"
+        else:
+            why = f"none of {rows} surely fits; the least extra compute of those that may"
         made.append(Assumption("activation_checkpointing", rung.strategy, why))
     if job.micro_batch_size is None:
-        why = "the largest that fits" if rung.verdict != DOES_NOT_FIT else "the smallest; not even it fits"
+        among = "" if choice.accumulation.free else " of those that divide the global batch"
+        if not room:
+            why = "the smallest; not even it fits"
+        elif rung.verdict == FITS:
+            why = f"the largest{among} that fits"
+        else:
+            why = f"the largest{among} that may fit; none surely does"
         made.append(Assumption("micro_batch_size", rung.schedule.micro_batch_size, why))
     return made
 
@@ -95,6 +103,11 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
         said.append(
             f"the contrastive loss compares {pairs} with each other: "
             "accumulation does not make it that of the global batch"
+        )
+    if rung.is_code and has_room(rung, usable_bytes):
+        said.append(
+            f"checkpointing {rung.strategy} is code and not a setting of {job.runtime.name}: "
+            "`vramplan checkpoints` with the same options and --emit python prints it"
         )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
         said.append(

@@ -70,12 +70,11 @@ DEFAULT = SettingsBehaviour()
 
 def settings_of(
     job: Job, micro: int, steps: int, strategy: str, checkpoints: Sequence[tuple[int, int]], stacks: Sequence[int]
-) -> tuple[tuple[Setting, ...], bool]:
-    """The settings of a plan in the words of the job's program, and whether its checkpoints have to be placed by code.
+) -> tuple[Setting, ...]:
+    """The settings of a plan in the words of the job's program; none for checkpoints that it has no switch for.
 
     `checkpoints` are the first and the last block of each, numbered through the `stacks` of so many blocks each.
     """
     words: SettingsBehaviour = behaviour_of(job.runtime.engine, ROOM, DEFAULT)
     plan = Plan(job, micro, steps, strategy, tuple(checkpoints), tuple(stacks))
-    switches = words.checkpointing(plan)
-    return (*words.batch(plan), *(switches or ())), switches is None
+    return (*words.batch(plan), *(words.checkpointing(plan) or ()))

@@ -134,6 +134,7 @@ _READERS: dict[str, Read] = {
     "quantized_from": _one_of(HALVES),
     **DEFAULTS,
     "only_one_device": _boolean,
+    "checkpointing_settings": _only("activation_checkpointing"),
     **{ONLY + key: _only(key) for key in ONLY_KEYS},
     **stacks.READERS,
 }
@@ -225,6 +226,7 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         engine=engine_name(found),
         quantized_from=found.value("quantized_from"),
         defaults=_given(found, DEFAULTS),
+        checkpointing_settings=found.value("checkpointing_settings") or found.value("only_activation_checkpointing"),
         only={key.removeprefix(ONLY): words for key, words in _given(found, _READERS).items() if key.startswith(ONLY)},
         notes={key: field.note for key, field in found.fields.items() if field.note is not None},
     )

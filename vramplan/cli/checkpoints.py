@@ -23,6 +23,14 @@ def checkpoints(
             help="Allocated memory that the step may reach, as in '20 GiB'; what fits the GPU if left out.",
         ),
     ] = None,
+    emit_as: Annotated[
+        str | None,
+        typer.Option(
+            "--emit",
+            metavar="python",
+            help="Write the code that places the checkpoints: those of --checkpointing, else the optimal ones.",
+        ),
+    ] = None,
     profiles: Profiles = None,
     output_format: Format = "text",
     key: Print = None,
@@ -38,6 +46,7 @@ def checkpoints(
       vramplan checkpoints --model gpt2-xl --gpu v100 --micro-batch 4
       vramplan checkpoints -m llama-3.2-1b --micro-batch 8 --budget '40 GiB'
       vramplan checkpoints -m gpt2 -g t4 --micro-batch 16 --print flags
+      vramplan checkpoints -m gpt2-xl -g v100 --checkpointing sqrt --emit python
 
     \b
     Exit codes: 0 a placement is within the budget, 2 bad input, 3 none is.

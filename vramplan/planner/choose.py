@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from vramplan.planner.accumulation import Accumulation, Schedule
-from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES
+from vramplan.planner.budget import Footprint
+from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, blocks_per_segment
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
+from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import ladder_of, no_checkpointing
 from vramplan.values.job import Job
 
+PLAIN_SETTINGS = ("none", "full")
+
 
 def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
-    """Climb the ladder: the first strategy that fits, else the first that is tight, else the smallest peak.
+    """The strategy with the least extra compute among those that fit, then the largest micro-batch (`climb`).
 
     Without the `whole_ladder` a job that pins a strategy is judged at that alone.
     """
@@ -26,7 +30,7 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
         from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
 
         return settled(judge, accumulation, ladder, pinned)
-    return climb(accumulation, ladder, pinned)
+    return climb(accumulation, ladder, pinned, judge.usable_bytes)
 
 
 def accumulation_of(job: Job) -> Accumulation:
@@ -59,7 +63,7 @@ def strategies_of(job: Job) -> tuple[str, ...]:
 
 
 def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
-    """A strategy at the largest exact micro-batch that fits, else that is tight, else at the smallest one."""
+    """A strategy at the largest exact micro-batch that fits, else that has room, else at the smallest one."""
     if judge.waits_for_steps:
         return _piped_rung(judge, accumulation, strategy)
     if strategy == OPTIMAL:
@@ -68,16 +72,39 @@ def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
     peak = judge.footprint(strategy, schedule)
     verdict = judge.verdict_at(strategy, schedule, peak)
     largest = judge.largest_micro_batch(strategy, schedule.accumulates, judge.limits.device)
-    return Rung(strategy, schedule, peak, verdict, largest, strategy)
+    return rung_of(judge, strategy, schedule, peak, verdict, largest)
+
+
+def rung_of(
+    judge: Judge, strategy: str, schedule: Schedule, peak: Footprint, verdict: str, largest: int, placement: str = ""
+) -> Rung:
+    """A rung with what the strategy costs."""
+    spelled = placement or strategy
+    fraction = judge.recomputed_fraction(spelled)
+    return Rung(strategy, schedule, peak, verdict, largest, spelled, fraction, is_code(judge.job, strategy))
+
+
+def is_code(job: Job, strategy: str) -> bool:
+    """Whether the program has no setting for a strategy, so that it takes some lines of Python around the blocks.
+
+    `every:1`, and `sqrt` of a model of two blocks, are what `full` is. A profile that does not say which settings there
+    are counts as having the one for every block.
+    """
+    settings = job.runtime.checkpointing_settings or PLAIN_SETTINGS
+    heads = {setting.partition(":")[0] for setting in settings}
+    stacks = job.model.stacks
+    if strategy.partition(":")[0] in heads or ("every" in heads and blocks_per_segment(strategy, 1) is not None):
+        return False
+    return not ("full" in heads and segments_in(strategy, stacks) == segments_in("full", stacks))
 
 
 def best_schedule(judge: Judge, accumulation: Accumulation, strategy: str) -> Schedule:
-    """The exact schedule with the largest micro-batch that fits, else that is tight, else with the smallest one."""
+    """The exact schedule with the largest micro-batch that fits, else that has room, else with the smallest one."""
     if accumulation.micro is not None:
         return accumulation.smallest()  # there is no other
     return (
         largest_schedule_within(judge, accumulation, strategy, judge.limits.high)
-        or largest_schedule_within(judge, accumulation, strategy, judge.limits.low, short=True)
+        or largest_schedule_within(judge, accumulation, strategy, judge.limits.device)
         or accumulation.smallest()
     )
 
@@ -86,7 +113,7 @@ def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung
     """The same where each number of steps is another pipeline, with micro-batches of its own in flight."""
     schedules = list(accumulation.schedules())
     chosen = schedules[-1]
-    for figure in ("high", "low"):
+    for figure in ("high", "device"):
         fitting = (one for one in schedules if _piped_figure(judge, strategy, one, figure) <= judge.usable_bytes)
         found = next(fitting, None)
         if found is not None:
@@ -95,12 +122,12 @@ def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung
     own = judge.at_steps(chosen.gradient_accumulation_steps)
     peak = own.footprint(strategy, chosen)
     largest = own.largest_micro_batch(strategy, chosen.accumulates, own.limits.device)
-    return Rung(strategy, chosen, peak, own.verdict_at(strategy, chosen, peak), largest, strategy)
+    return rung_of(own, strategy, chosen, peak, own.verdict_at(strategy, chosen, peak), largest)
 
 
 def _piped_figure(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int:
     own = judge.at_steps(schedule.gradient_accumulation_steps)
-    held = own.held_bytes(strategy, schedule.micro_batch_size, schedule.accumulates, short=figure == "low")
+    held = own.held_bytes(strategy, schedule.micro_batch_size, schedule.accumulates)
     if held > judge.usable_bytes:  # no need to look closer
         return held
     size: int = getattr(own.footprint(strategy, schedule), figure)
@@ -127,7 +154,7 @@ def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
                 return schedule
         return None
 
-    schedule = largest_schedule(judge.limits.high) or largest_schedule(judge.limits.low) or accumulation.smallest()
+    schedule = largest_schedule(judge.limits.high) or largest_schedule(judge.limits.device) or accumulation.smallest()
     placement, peak, verdict = place(judge, OPTIMAL, schedule)
     largest = largest_micro_batch(judge, schedule.accumulates, judge.limits.device)
-    return Rung(OPTIMAL, schedule, peak, verdict, largest, placement)
+    return rung_of(judge, OPTIMAL, schedule, peak, verdict, largest, placement)

@@ -21,6 +21,8 @@ class Rung(NamedTuple):
     verdict: str
     largest_micro_batch_size: int
     placement: str  # the strategy spelled out, where its checkpoints depend on sizes
+    recomputed_fraction: float  # extra forward FLOPs over the FLOPs of a step without checkpointing
+    is_code: bool = False  # the program has no switch for it: it is some lines of Python
 
 
 class Choice(NamedTuple):
@@ -31,14 +33,29 @@ class Choice(NamedTuple):
     accumulation: Accumulation
 
 
-def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:
-    """The first that fits, else the first that is tight, else that with the smallest peak; `pinned`: only that one."""
+def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None, usable_bytes: int) -> Choice:
+    """The best of what fits, else of what is tight with room, else the smallest peak; `pinned`: only that strategy.
+
+    With room means that the likely figure is within the usable memory.
+    """
     open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
-    for wanted in (FITS, TIGHT):
-        for rung in open_to_choice:
-            if rung.verdict == wanted:
-                return Choice(rung, ladder, accumulation)
+    for group in (
+        [rung for rung in open_to_choice if rung.verdict == FITS],
+        [rung for rung in open_to_choice if has_room(rung, usable_bytes)],
+    ):
+        if group:
+            return Choice(min(group, key=by_cost), ladder, accumulation)
     return Choice(min(open_to_choice, key=lambda rung: rung.peak.device), ladder, accumulation)
+
+
+def has_room(rung: Rung, usable_bytes: int) -> bool:
+    """Whether a rung may be recommended: its likely figure is within the usable memory, and nothing else is short."""
+    return rung.verdict in (FITS, TIGHT) and rung.peak.device <= usable_bytes
+
+
+def by_cost(rung: Rung) -> tuple[float, int, bool]:
+    """What is better comes first: less extra compute, then a larger micro-batch, then a switch before code."""
+    return rung.recomputed_fraction, -rung.schedule.micro_batch_size, rung.is_code
 
 
 def largest_schedule_within(

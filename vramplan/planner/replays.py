@@ -50,10 +50,12 @@ class Replays:
         from vramplan.planner.reserving import (
             Simulation,
             records_of,
+            stands_for,
         )  # only jobs that simulate the allocator pay for it
 
         def records() -> Records:
-            return _once(self._direct, (setup, micro), MOST_DIRECT, lambda: records_of(setup, micro))
+            one = stands_for(setup, micro)
+            return _once(self._direct, (setup, one), MOST_DIRECT, lambda: records_of(setup, one))
 
         key = (setup, micro, settings, room_bytes, workspaces)
         return _once(

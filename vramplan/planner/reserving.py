@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from vramplan.replay.caching.run import Reservation, reserve
-from vramplan.replay.models import makes_gradients_in_backward
+from vramplan.replay.models import iteration_of, makes_gradients_in_backward
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -76,12 +76,28 @@ class Simulation:
         return reserve(record, self.micro, settings, limit_bytes, first, self.workspaces)
 
 
+def stands_for(setup: Setup, micro: int) -> int:
+    """The micro-batch whose records play another one too: sizes follow from it, unless a program decides by them.
+
+    Which part of a pipeline's stage is the worst, what one compiled graph fuses and what a runtime's own iteration
+    does depend on the micro-batch itself.
+    """
+    own = setup.compile or setup.stage is not None
+    if own or iteration_of(setup.model.family, in_pipeline=False) is not None:
+        return micro
+    return min(micro, 2)
+
+
 def records_of(setup: Setup, micro: int) -> Records:
-    """An iteration with every block played, and the same of a first micro-step that finds no gradients, if any."""
+    """An iteration with every block played, and the same of a first micro-step that finds no gradients, if any.
+
+    `micro` is what `stands_for` gives.
+    """
+    direct = stands_for(setup, 3) == 3
     first = None
     if setup.accumulating and makes_gradients(setup):
-        first = replay(setup._replace(accumulating=False), batch=micro, direct=True)
-    return replay(setup, batch=micro, direct=True), first
+        first = replay(setup._replace(accumulating=False), batch=micro, direct=direct, unrolled=True)
+    return replay(setup, batch=micro, direct=direct, unrolled=True), first
 
 
 def makes_gradients(setup: Setup) -> bool:

@@ -1,112 +1,126 @@
 """The choice where the caching allocator is simulated.
 
 What it reserves is no function of the allocated bytes, so the ladder is climbed with estimates first, and only what may
-be chosen is simulated: each strategy in turn, below what it reserves too much for, until one fits. The other rows of
-the ladder stay estimates.
+be chosen is simulated: each strategy in turn, the cheapest first, below what it reserves too much for, until one fits.
+The other rows of the ladder stay estimates.
 """
 
 from __future__ import annotations
 
-from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Accumulation, Schedule
 from vramplan.planner.checkpoints import OPTIMAL
-from vramplan.planner.judge import Judge
-from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
+from vramplan.planner.judge import Judge, last_that_holds
+from vramplan.planner.ladder import Choice, Rung, by_cost, climb, largest_schedule_within
+from vramplan.replay.models import takes_one
 from vramplan.results import DOES_NOT_FIT, FITS
-
-MOST_TRIES = 8  # of a strategy's micro-batches
 
 
 def settled(judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:
-    """The choice among rungs that were simulated, in the order of the ladder."""
-    rows = list(ladder)
-    for place, rung in enumerate(rows):
+    """The choice among rungs that were simulated: in the order of their cost, until one fits."""
+    rows, usable = list(ladder), judge.usable_bytes
+    tried = []
+    for place in sorted(range(len(rows)), key=lambda one: by_cost(rows[one])):
+        rung = rows[place]
         if pinned not in (None, rung.strategy):
             continue
         if rung.verdict == DOES_NOT_FIT and pinned is None:  # not even without a free block
             continue
-        rows[place] = _simulated(judge, accumulation, rung, looks_for_largest=len(ladder) > 1)
+        rows[place] = _simulated(judge, accumulation, rung)
+        tried.append(place)
         if rows[place].verdict == FITS:
             break
-    tried = tuple(rung for rung, before in zip(rows, ladder, strict=True) if rung is not before)
-    if tried:
-        chosen = climb(accumulation, tried, pinned).rung
-    else:
-        chosen = climb(accumulation, ladder, pinned).rung
-        place = ladder.index(chosen)
-        rows[place] = chosen = _at(judge, chosen, chosen.schedule)
+    among = tuple(rows[place] for place in tried)
+    chosen = climb(accumulation, among or ladder, pinned, usable).rung
+    place = next(place for place, rung in enumerate(rows) if rung.strategy == chosen.strategy)
+    if not tried:
+        chosen = _at(judge, chosen, chosen.schedule)
+    if len(ladder) > 1:  # a gate asks for no more than its verdict
+        chosen = _with_largest(judge, chosen)
+    rows[place] = chosen
     return Choice(chosen, tuple(rows), accumulation)
 
 
-def _simulated(judge: Judge, accumulation: Accumulation, rung: Rung, *, looks_for_largest: bool) -> Rung:
+def _simulated(judge: Judge, accumulation: Accumulation, rung: Rung) -> Rung:
     if judge.waits_for_steps:  # each number of steps is another pipeline: what the estimate chose is looked at
-        own = judge.at_steps(rung.schedule.gradient_accumulation_steps)
-        return _at(own, rung, rung.schedule, looks_for_largest=looks_for_largest)
+        return _at(judge.at_steps(rung.schedule.gradient_accumulation_steps), rung, rung.schedule)
     if rung.strategy == OPTIMAL or accumulation.micro is not None:
-        return _at(judge, rung, rung.schedule, looks_for_largest=looks_for_largest)
-    for figure in ("high", "low"):
+        return _at(judge, rung, rung.schedule)
+    for figure in ("high", "device"):
         schedule = _largest(judge, accumulation, rung.strategy, figure)
         if schedule is not None:
             return _at(judge, rung, schedule)
     return _at(judge, rung, accumulation.smallest())
 
 
-def _at(judge: Judge, rung: Rung, schedule: Schedule, *, looks_for_largest: bool = True) -> Rung:
+def _at(judge: Judge, rung: Rung, schedule: Schedule) -> Rung:
     peak = judge.footprint(rung.placement, schedule, simulated=True)
-    largest = rung.largest_micro_batch_size
-    if rung.strategy != OPTIMAL and looks_for_largest:
-        largest = _largest_micro_batch(judge, rung.strategy, schedule, largest)
-    return rung._replace(
-        schedule=schedule,
-        peak=peak,
-        verdict=judge.verdict_at(rung.placement, schedule, peak),
-        largest_micro_batch_size=largest,
-    )
+    return rung._replace(schedule=schedule, peak=peak, verdict=judge.verdict_at(rung.placement, schedule, peak))
+
+
+def _with_largest(judge: Judge, rung: Rung) -> Rung:
+    """The same with its largest micro-batch looked for in simulated runs."""
+    if rung.strategy == OPTIMAL:
+        return rung
+    own = judge.at_steps(rung.schedule.gradient_accumulation_steps) if judge.waits_for_steps else judge
+    largest = _largest_within(own, rung.strategy, rung.schedule, "device", rung.largest_micro_batch_size)
+    return rung._replace(largest_micro_batch_size=largest)
 
 
 def _largest(judge: Judge, accumulation: Accumulation, strategy: str, figure: str) -> Schedule | None:
-    """The largest exact schedule of which a figure is within the usable memory; None if a few tries find none."""
+    """The largest exact schedule of which a figure is within the usable memory; None if there is none."""
+    if accumulation.free:
+        micro = _largest_within(judge, strategy, accumulation.for_micro(1), figure)
+        return accumulation.for_micro(micro) if micro else None
     below: int | None = judge.limits.device
-    for _ in range(MOST_TRIES):
-        if not below:
-            return None
+    too_large: list[Schedule] = []
+    found = None
+    while found is None and below:
         schedule = largest_schedule_within(judge, accumulation, strategy, below)
         if schedule is None:
             return None
         below = _below(judge, strategy, schedule, figure)
         if below is None:
-            return schedule
-    return None
-
-
-def _largest_micro_batch(judge: Judge, strategy: str, schedule: Schedule, largest: int) -> int:
-    """The largest micro-batch whose device figure is within the usable memory, from one that may be too large.
-
-    What is left below one that is too much is guessed from it, so the guess may be too low: halving finds the rest.
-    """
-
-    def too_much(micro: int) -> int | None:
-        return _below(judge, strategy, schedule._replace(micro_batch_size=micro), "device")
-
-    def is_too_much(micro: int) -> bool:
-        simulation = judge.simulation(strategy, schedule._replace(micro_batch_size=micro))
-        if simulation is not None and simulation.asks_for_more:  # how much more is not worth another run
-            return True
-        return too_much(micro) is not None
-
-    above = largest + 1
-    while largest:
-        below = too_much(largest)
-        if below is None:
-            break
-        above = largest
-        largest = min(largest - 1, judge.largest_micro_batch(strategy, schedule.accumulates, below))
-    while above - largest > 1:
-        middle = (largest + above) // 2
-        if is_too_much(middle):
-            above = middle
+            found = schedule
         else:
-            largest = middle
-    return largest
+            too_large.append(schedule)
+    if found is None:
+        return None
+    # what is left below one that is too much was guessed from it, so the guess may have left out some that fit
+    least = too_large[-1].micro_batch_size if too_large else found.micro_batch_size
+    between = [one for one in accumulation.schedules() if found.micro_batch_size < one.micro_batch_size < least]
+    for schedule in reversed(between):
+        if _below(judge, strategy, schedule, figure) is not None:
+            break
+        found = schedule
+    return found
+
+
+def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str, near: int | None = None) -> int:
+    """A micro-batch of which a figure is within the usable memory in a run that survives, and of one more it is not.
+
+    What a simulated allocator reserves may fall where the micro-batch grows, so there may be several. The search begins
+    `near` one that an estimate gave, goes up while runs come through, and down until one does; 0 if none does.
+    """
+    accumulates = schedule.accumulates
+
+    def is_within(micro: int) -> bool:
+        at = schedule._replace(micro_batch_size=micro)
+        simulation = judge.simulation(strategy, at)
+        if simulation is not None and simulation.asks_for_more:  # how much more is not worth another run
+            return False
+        return judge.is_on_host(strategy, micro, accumulates) and _below(judge, strategy, at, figure) is None
+
+    if takes_one(judge.job.model.family):
+        return 1 if is_within(1) else 0
+    if near is None:
+        limit = judge.limits.high if figure == "high" else judge.limits.device
+        near = judge.largest_micro_batch(strategy, accumulates, limit)
+    at, step = max(near, 1), 1
+    while not is_within(at):
+        if at == 1:
+            return 0
+        at, step = max(at - step, 1), 2 * step
+    return last_that_holds(is_within, at, LARGEST_MICRO_BATCH)
 
 
 def _below(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int | None:

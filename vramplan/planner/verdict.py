@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL
-from vramplan.planner.choose import accumulation_of, best_schedule, strategies_of
+from vramplan.planner.choose import accumulation_of, best_schedule, rung_of, strategies_of
 from vramplan.planner.decision import decide
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import climb
 from vramplan.planner.replays import Replays
-from vramplan.results import FITS, TIGHT
+from vramplan.results import FITS
 from vramplan.values.job import Job
 
 
@@ -27,10 +28,9 @@ def verdict_of(job: Job, replays: Replays) -> tuple[Footprint, str, int]:
     for strategy in strategies_of(job) if pinned is None else (pinned,):
         schedule = best_schedule(judge, accumulation, strategy)
         peak = judge.footprint(strategy, schedule)
-        verdict = judge.verdict_at(strategy, schedule, peak)
-        if verdict == FITS:
-            return peak, verdict, judge.usable_bytes
-        seen.append((peak, verdict))
-    tight = next((one for one in seen if one[1] == TIGHT), None)
-    peak, verdict = tight or min(seen, key=lambda one: one[0].device)
-    return peak, verdict, judge.usable_bytes
+        rung = rung_of(judge, strategy, schedule, peak, judge.verdict_at(strategy, schedule, peak), largest=0)
+        seen.append(rung)
+        if rung.verdict == FITS and not rung.recomputed_fraction:  # nothing costs less
+            break
+    rung = climb(accumulation, tuple(seen), pinned, judge.usable_bytes).rung
+    return rung.peak, rung.verdict, judge.usable_bytes

@@ -8,6 +8,8 @@ birth counts for as many copies as are alive there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from vramplan.replay.recorder import Path, Tape
@@ -56,6 +58,7 @@ class Repeat(NamedTuple):
 
 Key = TypeVar("Key")
 Run = list[tuple[int, int, int]]  # (position, storage, signed copies)
+Requests = list[tuple[str, list[int]]]  # of each phase: a storage that is asked for, ~storage that is freed
 Item = Run | Repeat
 
 
@@ -106,6 +109,31 @@ class Record:
     def _count_states(self) -> None:
         self._static_sampled = [state for state in self.states if state.per_sample_bytes]
         self._static_fixed = sum(state.at(0) for state in self.states if not state.per_sample_bytes)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """What an allocator is asked for, phase by phase, of a record that plays every block.
+
+        A storage that was counted under another component from some moment on is one, under the name that it was born
+        with.
+        """
+        names: dict[int, int] = {}
+        renamed: set[int] = set()
+        for before, after in pairwise(self.events):
+            if after in self.relabelled and after >= 0 > before:
+                names[after] = names.get(~before, ~before)
+                renamed.add(~before)
+        found: Requests = []
+        for (position, name), bound in zip(self.phases, [*(at for at, _ in self.phases[1:]), None], strict=True):
+            events = self.events[position:bound]
+            if names:
+                events = [
+                    one if one >= 0 else ~names.get(~one, ~one)
+                    for one in events
+                    if one not in names and ~one not in renamed
+                ]
+            found.append((name, events))
+        return found
 
     # -------------------------------------------------------------------------------------------------- numbers
     def sizes(self, batch: int) -> list[int]:

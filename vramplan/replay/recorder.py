@@ -252,12 +252,14 @@ class Tape:
     """Records births, deaths, phases and repeated units of one iteration.
 
     `batch` is the representative micro-batch: 2 for every batch above 1, or 1. With `direct=True` it is the real one
-    and all sizes are plain rounded bytes: the slow, literal replay that tests compare with.
+    and all sizes are plain rounded bytes: the slow, literal replay that tests compare with. With `unrolled=True` every
+    copy of a repeated unit is played, as the simulated allocator needs it; a direct replay is always unrolled.
     """
 
-    def __init__(self, batch: int, *, direct: bool = False) -> None:
+    def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         self.batch = batch
         self.direct = direct
+        self.unrolled = direct or unrolled
         self.events: list[int] = []  # index: birth, ~index: death
         self.fixed: list[int] = []  # bytes that do not depend on the batch, rounded to allocator blocks
         self.per_sample: list[int] = []  # bytes per sample, unrounded
@@ -501,7 +503,7 @@ class Tape:
         `apart` are items that hold what no item before them does: they are played on their own too.
         """
         outer = self.path
-        if self.direct:
+        if self.unrolled:
             plan = [(i, 1) for i in range(count)]
         else:
             alone = {*apart, 0} if first else {*apart}

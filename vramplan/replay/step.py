@@ -21,28 +21,32 @@ from vramplan.replay.techniques import objective_of, shards_of, techniques_of
 from vramplan.replay.tensors import Parameter, Tensor
 
 
-def replay(setup: Setup, *, batch: int = 2, direct: bool = False, tape: Tape | None = None) -> Record:
+def replay(
+    setup: Setup, *, batch: int = 2, direct: bool = False, unrolled: bool = False, tape: Tape | None = None
+) -> Record:
     """Replay one iteration, on a fresh tape of the caller's if one is given.
 
     `batch=2` gives a record that is valid for every micro-batch above 1, `batch=1` one for 1 alone. `direct=True`
     replays every block at exactly that micro-batch, sizes rounded one by one: the reference that tests compare with.
+    `unrolled=True` replays every block too, and is valid for the micro-batches that it is valid for without: what
+    the simulated allocator plays. Only a step that is neither compiled nor a stage of a pipeline can be unrolled.
     """
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
     try:
         address = iteration_of(setup.model.family, in_pipeline=setup.stage is not None)
         own = replay_one if address is None else imported(address)
-        record: Record = own(setup, tape or tape_for(setup, batch, direct=direct))
+        record: Record = own(setup, tape or tape_for(setup, batch, direct=direct, unrolled=unrolled))
         return record
     finally:
         if enabled:
             gc.enable()
 
 
-def tape_for(setup: Setup, batch: int, *, direct: bool = False) -> Tape:
+def tape_for(setup: Setup, batch: int, *, direct: bool = False, unrolled: bool = False) -> Tape:
     """A fresh tape that plays a step as the setup runs it: operator by operator, or compiled."""
     if not setup.compile:
-        return Tape(batch, direct=direct)
+        return Tape(batch, direct=direct, unrolled=unrolled)
     tape: Tape = imported("vramplan.replay.compiled:tape_of")(setup, batch, direct=direct)
     return tape
 
@@ -155,11 +159,11 @@ class Iteration:
         if self.setup.model.rope_scaling is not None:
             states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
         self._wake()
-        managed, pieces = optimizer.managed_bytes(), self._pieces() if tape.direct else ()
+        managed, pieces = optimizer.managed_bytes(), self._pieces() if tape.unrolled else ()
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
         record = Record(tape, states, saved_at, managed)
-        if tape.direct:
+        if tape.unrolled:
             record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
             record.state_bytes = pieces
         for one in self.techniques:

@@ -114,10 +114,14 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
 
 
 def notes_without_card(result: FitResult) -> list[str]:
-    """The warnings, without what a profile says of the other cards that share its name."""
+    """The warnings that the lines above do not say, without what a profile says of other cards of the same name."""
     gpu = result.job.get("gpu")
     of_the_card = gpu.get("note") if isinstance(gpu, Mapping) else None
-    return [text for text in notes(result) if text != of_the_card]
+    of_the_code = f"checkpointing {strategy(result)} is code and not a setting of "
+    said = notes(result)
+    if result.settings_need_code:  # the plan says so
+        said = [text for text in said if not text.startswith(of_the_code)]
+    return [text for text in said if text != of_the_card]
 
 
 class _Item(tuple[Span, ...]):

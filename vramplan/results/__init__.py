@@ -56,6 +56,9 @@ class Peak(NamedTuple):
     saved_bytes: int  # what the end of forward holds for backward
 
 
+SETTING, CODE = "setting", "code"  # how a program comes to a strategy of checkpoints
+
+
 class Recommendation(NamedTuple):
     """What to run. Everything is None when no choice fits."""
 
@@ -65,6 +68,7 @@ class Recommendation(NamedTuple):
     largest_micro_batch_size: int
     activation_checkpointing: str | None
     flags: str | None  # options of `vramplan fit` that pin this choice
+    checkpointing_by: str | None = None  # "setting" of the program, or "code" that wraps the blocks of the model
 
 
 class Setting(NamedTuple):
@@ -218,6 +222,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             "largest_micro_batch_size": recommended.largest_micro_batch_size,
             "activation_checkpointing": recommended.activation_checkpointing,
             "flags": recommended.flags,
+            "checkpointing_by": recommended.checkpointing_by,
         },
         "settings": [setting._asdict() for setting in result.settings],
         "settings_need_code": result.settings_need_code,

@@ -51,3 +51,15 @@ class PlacementResult(NamedTuple):
     flags: str | None  # options that pin the optimal placement
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
+
+
+class PlacementCode(NamedTuple):
+    """What the code of a placement is made from."""
+
+    model: str
+    strategy: str  # as it was asked for
+    stacks: tuple[int, ...]  # blocks of each stack, in the order in which forward runs them
+    segments: tuple[tuple[int, int], ...]  # first and last block of each checkpoint, numbered through the stacks
+    returned: int  # values that a block returns, the hidden state first
+    carried: tuple[tuple[int, int], ...]  # (argument after the hidden state, value that the block before returned)
+    reentrant: bool

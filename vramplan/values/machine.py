@@ -61,6 +61,7 @@ class Runtime(NamedTuple):
     engine: str = "transformers"  # the training program, as it is registered (vramplan/engines)
     defaults: Mapping[str, Any] = MappingProxyType({})  # what a job has where it says nothing (job/runtime.py)
     only: Mapping[str, Any] = MappingProxyType({})  # the words that it knows of a key; "one_device": True
+    checkpointing_settings: tuple[str, ...] | None = None  # strategies that it has a setting for; None: not known
     notes: Mapping[str, str] = MappingProxyType({})  # what its profile says of a field
 
     def context_on(self, architecture: str | None) -> int:

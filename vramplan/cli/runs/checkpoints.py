@@ -7,10 +7,11 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.placement import placements_of
-from vramplan.cli.output import emit, output
+from vramplan.answers.placement import placement_code, placements_of
+from vramplan.cli.output import emit, output, write
 from vramplan.cli.runs.jobs import job_of
 from vramplan.errors import InputError, UsageError
+from vramplan.report.placement_code import python
 from vramplan.results import code_of
 from vramplan.units import parse_size_bytes
 
@@ -18,6 +19,7 @@ from vramplan.units import parse_size_bytes
 def checkpoints(
     given: dict[str, Any],
     budget: str | None,
+    emit_as: str | None,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -30,7 +32,16 @@ def checkpoints(
         if budget is None:
             raise UsageError("one of them is needed", key="--gpu or --budget", hint="a GPU, or a size as in '24 GiB'")
         given = {**given, "gpu": budget}
-    result = placements_of(job_of(given, [Path(folder) for folder in profiles or ()]), budget_bytes)
+    job = job_of(given, [Path(folder) for folder in profiles or ()])
+    if emit_as is not None:
+        if emit_as != "python":
+            raise UsageError(f"{emit_as!r} is no language of placements", key="--emit", hint="python")
+        if to.key is not None or to.format != "text" or to.quiet:
+            hint = "leave out --format, --print and --quiet"
+            raise UsageError("it writes code and nothing beside it", key="--emit", hint=hint)
+        write(python(placement_code(job, budget_bytes)))
+        return
+    result = placements_of(job, budget_bytes)
     emit("checkpoints", result, to)
     raise typer.Exit(code_of(result.verdict, strict=False))
 

@@ -20,14 +20,11 @@ class LitgptSettings(SettingsBehaviour):
         )
 
     def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
-        """A policy of `FSDPStrategy`, which LitGPT has on several GPUs alone."""
-        if plan.stores_all or not plan.of_each_block:
-            return () if plan.stores_all and plan.job.data_parallel_size == 1 else self._policy(plan)
-        return self._policy(plan) if plan.job.data_parallel_size > 1 else None
-
-    def _policy(self, plan: Plan) -> tuple[Setting, ...] | None:
+        """A policy of `FSDPStrategy`, which the scripts build where there are several GPUs."""
         if not (plan.stores_all or plan.of_each_block):
             return None
+        if plan.stores_all and plan.job.data_parallel_size == 1:
+            return ()
         blocks = "None" if plan.stores_all else "{Block}"
         return (Setting("FSDPStrategy activation_checkpointing_policy", blocks, STRATEGY),)
 

@@ -109,6 +109,8 @@ class Block:
 class MPT:
     """ComposerMPTCausalLM, with its loss."""
 
+    block_returns = None  # not known: its blocks return caches and weights beside the hidden state
+
     shards_by_blocks = True
     no_eager_attention = "llm-foundry calls flash-attn"
     calls_flash = True

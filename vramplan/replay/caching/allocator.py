@@ -45,6 +45,7 @@ class CachingAllocator:
         self.limit_bytes = UNLIMITED if limit_bytes is None else limit_bytes
         if fraction is not None and limit_bytes is not None:
             self.limit_bytes = int(fraction * limit_bytes)
+        self.takes_smallest = not settings.expandable_segments and settings.max_split_size_bytes == UNLIMITED
         self.pools: dict[tuple[str, bool], Pool] = {}
         self.end = 0  # of the addresses that were handed out: each segment has its own ones
         self.reserved_bytes = self.peak_reserved_bytes = 0
@@ -54,22 +55,37 @@ class CachingAllocator:
     # --------------------------------------------------------------------------------------------- both directions
     def malloc(self, size: int, stream: str = MAIN_STREAM) -> Block:
         """A block of at least `size` bytes. Raises OutOfMemory."""
-        size = self.settings.rounded(size)
+        return self.serve(self.settings.rounded(size), stream)
+
+    def serve(self, size: int, stream: str = MAIN_STREAM) -> Block:
+        """The same of a size that is rounded already. Raises OutOfMemory."""
         small = size <= SMALL_BYTES
         pool = self.pools.get((stream, small))
         if pool is None:
             pool = self.pools[stream, small] = Pool(small=small)
         pool.searches += 1
-        block = self._best_fit(pool, size) or self._new_block(pool, size)
+        if self.takes_smallest:
+            sizes = pool.sizes
+            place = bisect_left(sizes, (size, -1))
+            if place == len(sizes):
+                block = self._new_block(pool, size)
+            else:
+                block = pool.at.pop(sizes.pop(place)[1])
+                block.free = False
+        else:
+            block = self._best_fit(pool, size) or self._new_block(pool, size)
         rest = block.size - size
         if rest and self._is_split(pool, size, rest):
             remaining = Block(pool, block.address + size, rest, expandable=block.expandable)
             block.size = size
-            remaining.put_between(block, block.next)
+            after = block.next
+            remaining.before, remaining.next, block.next = block, after, remaining
+            if after is not None:
+                after.before = remaining
             pool.give(remaining)
-        self.allocated_bytes += block.size
-        if self.allocated_bytes > self.peak_allocated_bytes:
-            self.peak_allocated_bytes = self.allocated_bytes
+        allocated = self.allocated_bytes = self.allocated_bytes + block.size
+        if allocated > self.peak_allocated_bytes:
+            self.peak_allocated_bytes = allocated
         return block
 
     def free(self, block: Block) -> None:
@@ -81,11 +97,15 @@ class CachingAllocator:
             pool.take(before)
             block.address = before.address
             block.size += before.size
-            block.put_between(before.before, after)
+            further = block.before = before.before
+            if further is not None:
+                further.next = block
         if after is not None and after.free and after.mapped:
             pool.take(after)
             block.size += after.size
-            block.put_between(block.before, after.next)
+            further = block.next = after.next
+            if further is not None:
+                further.before = block
         pool.give(block)
 
     def empty_cache(self) -> None:

@@ -7,13 +7,12 @@ than the first. A micro-step that accumulates finds the gradients where the firs
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, OutOfMemory
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.record import Record
-from vramplan.values.allocator import DEFAULT, Settings
+from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, Settings
 
 MOST_ITERATIONS = 5  # if each still reserves more than the one before
 GATHERING, REDUCING = "gather", "reduce"  # streams of FSDP; source: _fsdp_param_group.py, FSDPCommContext
@@ -60,8 +59,8 @@ def reserve(
 ) -> Reservation:
     """Run iterations until none reserves more than all before it.
 
-    `record` plays every block at the micro-batch (`replay(..., direct=True)`). `first` is the same of a micro-step
-    that finds no gradients, where the iteration accumulates them; without it they are there from the start.
+    `record` plays every block, and is valid for the micro-batch (`replay(..., unrolled=True)`). `first` is the same of
+    a micro-step that finds no gradients, where the iteration accumulates them; without it they are there at once.
     `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
     libraries, which the first products make and which stay.
     """
@@ -85,7 +84,8 @@ class _Run:
         self.operator = "weights"
         apart = record.elsewhere | record.without_a_block(micro_batch_size)
         self.streams = {index: _stream_of(record, index) for index in apart}
-        self.names, self.renamed = _names(record)
+        self.sizes = _rounded(record, micro_batch_size, settings)
+        self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
 
     def reservation(self) -> Reservation:
         allocator = self.allocator
@@ -154,54 +154,53 @@ class _Run:
         record, first = self.record, self.first
         gradients: list[Block] = []
         if first is not None:
-            gradients = self._play(first, _step_of(first))
-        rest = self._play(record, len(record.events), makes_states=self.iteration == 1)
+            gradients = self._play(first, self.first_sizes, {}, until="step")
+        rest = self._play(record, self.sizes, self.streams, makes_states=self.iteration == 1)
         for block in (*rest, *gradients):
             self.allocator.free(block)
 
-    def _play(self, record: Record, end: int, *, makes_states: bool = False) -> list[Block]:
-        """Births and deaths in their order, up to a position; the blocks that are left."""
-        mine = record is self.record
-        names, renamed = (self.names, self.renamed) if mine else _names(record)
-        streams = self.streams if mine else {}
+    def _play(
+        self,
+        record: Record,
+        sizes: list[int],
+        streams: dict[int, str],
+        *,
+        until: str | None = None,
+        makes_states: bool = False,
+    ) -> list[Block]:
+        """Births and deaths in their order, up to a phase; the blocks that are left."""
         alive: dict[int, Block] = {}
-        malloc, free, sizes = self.allocator.malloc, self.allocator.free, record.fixed
-        events, operators = record.events, record.operators
-        phases = [(position, name) for position, name in record.phases if position <= end]
-        bounds = [*(position for position, _ in phases[1:]), end]
-        for (position, name), bound in zip(phases, bounds, strict=True):
+        serve, free = self.allocator.serve, self.allocator.free
+        born = 0
+        for name, events in record.requests:
+            if name == until:
+                break
             self.phase = name
             if name == "step" and makes_states:
                 self.operator = "states"
                 for each in record.state_bytes:
                     for size in each:
-                        malloc(size)
-            for event in events[position:bound]:
-                if event >= 0:
-                    if event not in names:
-                        self.operator = operators[event]
-                        alive[event] = malloc(sizes[event], streams.get(event, MAIN_STREAM))
-                elif ~event not in renamed:
-                    free(alive.pop(names.get(~event, ~event)))
+                        self.allocator.malloc(size)
+            try:
+                for event in events:
+                    if event < 0:
+                        free(alive.pop(~event))
+                    else:
+                        born = event
+                        alive[event] = serve(sizes[event], streams.get(event, MAIN_STREAM))
+            except OutOfMemory:
+                self.operator = record.operators[born]
+                raise
         return list(alive.values())
 
 
-def _step_of(record: Record) -> int:
-    return next(position for position, name in record.phases if name == "step")
+def _rounded(record: Record, micro_batch_size: int, settings: Settings) -> list[int]:
+    """Of each storage what the allocator makes of its size."""
+    rounded = settings.rounded
+    if not settings.divisions:  # sizes are whole blocks already
+        return [size or MIN_BLOCK_BYTES for size in record.sizes(micro_batch_size)]
+    return [rounded(size) for size in record.sizes(micro_batch_size)]
 
 
 def _stream_of(record: Record, index: int) -> str:
     return GATHERING if record.operators[index] in GATHERED else REDUCING
-
-
-def _names(record: Record) -> tuple[dict[int, int], set[int]]:
-    """Storages that were counted under another component from some moment on: what they were born as, and the names
-    that they had before."""
-    names: dict[int, int] = {}
-    renamed: set[int] = set()
-    for before, after in pairwise(record.events):
-        if after in record.relabelled and after >= 0 > before:
-            old = ~before
-            names[after] = names.get(old, old)
-            renamed.add(old)
-    return names, renamed

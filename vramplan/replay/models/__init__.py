@@ -303,6 +303,18 @@ def block_kinds(shape: ModelShape) -> tuple[object, ...]:
     return tuple(None if kind is None else kind(shape, i) for i in range(shape.layers))
 
 
+def block_returns(name: str) -> int | None:
+    """How many values a block of the original returns, the hidden state first; None: not known."""
+    own: int | None = getattr(family(name), "block_returns", 2 if holds_outputs(name) else 1)
+    return own
+
+
+def carried_between_blocks(name: str) -> tuple[tuple[int, int], ...]:
+    """What the original hands from block to block beside the hidden state: (argument after it, value returned)."""
+    own: tuple[tuple[int, int], ...] = getattr(family(name), "carried_between_blocks", ())
+    return own
+
+
 def holds_outputs(name: str) -> bool:
     """Whether the loop keeps all that a block returned until the next has returned: `holds_outputs = True`."""
     return getattr(family(name), "holds_outputs", False) is True
