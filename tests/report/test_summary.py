@@ -300,3 +300,22 @@ def test_words_and_planner_agree_on_what_is_a_switch(runtime: str, strategy: str
     stacks = job_.model.stacks
     plan = Plan(job_, 1, 1, strategy, result.checkpoints, stacks)
     assert (words.checkpointing(plan) is None) == result.settings_need_code
+
+
+@pytest.mark.contract
+def test_a_wide_range_says_what_narrows_it_and_it_does() -> None:
+    job: dict[str, Any] = {
+        **LARGE,
+        "gpu": "a100-80gb",
+        "parallel": PARALLEL["fsdp"],
+        "precision": "fsdp-bf16",
+        "micro_batch_size": 2,
+        "activation_checkpointing": "full",
+        "gradient_accumulation_steps": 4,
+    }
+    wide, simulated = vramplan.fit(**job), vramplan.fit(**job, allocator="simulate")
+    said = "as reserved memory is taken as a fixed factor: --allocator simulate is tighter"
+    assert said in re.sub(r"\s+", " ", plain(wide))
+    assert said not in re.sub(r"\s+", " ", plain(simulated))
+    widths = [result.peak.high_bytes - result.peak.low_bytes for result in (wide, simulated)]
+    assert widths[1] < widths[0]
