@@ -40,6 +40,8 @@ STATES = ("weights", "master", "gradients", "optimizer")
 STORED = ("activations", "temporaries", "workspace")
 AT_STAKE: Mapping[str, tuple[str, ...]] = {
     "runtime": (EVERYTHING,),
+    "model": (EVERYTHING,),  # of several profiles of one name
+    "gpu": (EVERYTHING,),
     "weight_dtype": (*STATES, "weight_casts", "gathered"),
     "parallel.sharding": (*STATES, "gathered"),
     "parallel.shards": (*STATES, "gathered"),
