@@ -66,6 +66,7 @@ KEYS = [
     "host",
     "allocator",
     "advice",
+    "solved",
 ]
 
 

@@ -14,8 +14,9 @@ from vramplan.report.allocator import allocator_facts
 from vramplan.report.host import host_facts
 from vramplan.report.lines import clean
 from vramplan.report.lists import problems_text, yes
-from vramplan.report.memory import Figures, alone, by_textbook, heading, is_shared, memory_rows
+from vramplan.report.memory import MOST_REMEDIES, Figures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
+from vramplan.report.solved import solved_words
 from vramplan.report.text import judged_words, margin_words, notes, strategy, subject, value_text, verdict_words
 from vramplan.report.validated import error_text, named_metrics, unspecified_text
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
@@ -45,6 +46,7 @@ def render_fit(result: FitResult) -> str:
     figures = Figures(result)
     sections = [
         headline(result, figures),
+        [] if result.solved is None else [text(solved_words(result.solved))],
         _run(result),
         _memory(result, figures),
         _host(result),
@@ -247,9 +249,13 @@ def _ladder(result: FitResult) -> list[str]:
 
 def _remedies(result: FitResult, figures: Figures) -> list[str]:
     if not result.remedies:
-        return ["### Remedies", "", "No single change makes it fit."] if result.verdict == DOES_NOT_FIT else []
+        return (
+            ["### Remedies", "", "No single change makes it fit."]
+            if result.verdict == DOES_NOT_FIT and result.remedies is not None
+            else []
+        )
     cells = []
-    for remedy in result.remedies:
+    for remedy in result.remedies[:MOST_REMEDIES]:
         after = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
         sizes = [text_of(after), text_of(figures.device - after)]
         cells.append([text(flags_of(remedy.change)), text(remedy.verdict), *sizes, text(remedy.cost)])

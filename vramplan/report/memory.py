@@ -27,6 +27,7 @@ _LETTERS = {
     "inputs": "I",
 }
 OF_RUNTIMES = {"llm.c": "all that cudaMalloc is asked for"}  # what is allocated, where it is not PyTorch that says so
+MOST_REMEDIES = 8  # that people are shown; the document has all
 BLOCK, FREE = "█", "░"
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from vramplan.options.flags import flags_of, quoted
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
-from vramplan.report.memory import Figures, by_textbook, memory
+from vramplan.report.memory import MOST_REMEDIES, Figures, by_textbook, memory
 from vramplan.report.numbers import gb_near, gib_against, gib_up, text_of
+from vramplan.report.solved import solved_words
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
 __all__ = ["print_rich", "render_fit", "to_plain"]
@@ -26,6 +27,7 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
     figures = Figures(result)
     sections = [
         headline(result, figures, width),
+        _solved(result, width),
         _run(result, width),
         memory(result, figures, width),
         _stages(result, width),
@@ -36,6 +38,11 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
         _assumptions(result, width),
     ]
     return stacked(sections)
+
+
+def _solved(result: FitResult, width: int) -> list[Line]:
+    """What was solved for, and what the next value needs."""
+    return [] if result.solved is None else wrap([Span(solved_words(result.solved))], width, first=2, rest=2)
 
 
 def name_of(value: Any) -> str:
@@ -212,6 +219,9 @@ def _run(result: FitResult, width: int) -> list[Line]:
         ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}{in_backward}"),
         ("largest", f"micro-batch {largest} by the device figure" if largest else "no micro-batch fits"),
     ]
+    if recommended.accumulation_adds_bytes:
+        added = text_of(gib_up(recommended.accumulation_adds_bytes))
+        facts.insert(-1, ("accumulation", f"would add {added} GiB of gradients, which stay between micro-batches"))
     devices = device_words(job)
     if devices:
         facts.insert(1, ("devices", devices))
@@ -375,13 +385,14 @@ def _why_not(result: FitResult, figures: Figures, width: int) -> list[Line]:
 
 def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
     if not result.remedies:
-        if result.verdict != DOES_NOT_FIT or result.headroom_bytes >= 0:  # the host is too small, not the device
+        looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
+        if not looked or result.headroom_bytes >= 0:  # the host is too small, not the device
             return []
         return [(Span("Remedies", "heading"),), *wrap([Span("no single change makes it fit")], width, first=2)]
     title = [Span("Remedies", "heading"), Span("  one of these is enough; device GiB with it", "muted")]
     lines = wrap(title, width, rest=2)
     rows: list[list[Cell]] = []
-    for remedy in result.remedies:
+    for remedy in result.remedies[:MOST_REMEDIES]:
         after = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
         rows.append(
             [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
-from vramplan.report.lists import ENDLESS, problems_text
+from vramplan.report.lists import ABOVE, ENDLESS
 from vramplan.report.numbers import count, gib_up, share_text, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.results.listings import UNSPECIFIED, ErrorStats, ValidateRow, ValidateSummary
@@ -65,7 +65,7 @@ def render_validate(
     if failed:
         lines.append((Span("Errors", "heading"),))
         for row in failed:
-            spans = [Span(f"{row.name}: ", "error"), Span(problems_text(row.problems))]
+            spans = [Span(f"{row.name}: ", "error"), Span(ABOVE)]
             lines += wrap(spans, width or ENDLESS, first=2, rest=4)
         lines.append(())
     total = summary.computed + summary.errors
