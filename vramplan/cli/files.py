@@ -50,7 +50,7 @@ def check(
     \b
     Examples:
       vramplan check training.yaml --strict
-      vramplan check jobs/*.yaml
+      vramplan check training.yaml measured.yaml
       vramplan check training.yaml --job 'Llama*' --format json
       vramplan check training.yaml --remedies
       vramplan check training.yaml --format junit > memory.xml

@@ -29,7 +29,6 @@ from vramplan.values.allocator import Settings
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob
 
-SHOWING_PROBLEMS = ("text", "markdown", "github")  # formats that people read, with the problems of each job
 FIGURES_ALONE = ("text", "markdown", "junit", "github")  # formats of check that show figures and reasons
 
 
@@ -68,8 +67,7 @@ def check(
                 row = replace(row, reasons=(*row.reasons, *remedies_in_words(outcome)))
         row = replace(row, file=None if file == "-" else file, line=entry.line)
         rows.append(row if before is None else compared(row, before))
-    if quiet or key is not None or output_format not in SHOWING_PROBLEMS:
-        _complain(rows)
+    _complain(rows)
     if before is not None and not jobs:
         for name in gone(rows, before):
             say(f"note: {name} is in the baseline and no more in the files")
@@ -101,8 +99,7 @@ def validate(
             )
         else:
             rows.append(compare(outcome, entry.job))
-    if quiet or key is not None or output_format not in SHOWING_PROBLEMS:
-        _complain(rows)
+    _complain(rows)
 
     emit("validate", rows, to)
     raise typer.Exit(ExitCode.BAD_INPUT if any(row.result is None for row in rows) else ExitCode.OK)
