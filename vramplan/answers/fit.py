@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters
 from vramplan.answers.remarks import assumed, remarks
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
 from vramplan.planner.accumulation import Schedule
@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from vramplan.results.stages import StageRow
 
 
+class Cards(list[Gpu]):
+    """Known GPUs, and the files of profiles that are left out as they are broken."""
+
+    broken: tuple[str, ...] = ()
+
+
 def no_gpus() -> Iterable[Gpu]:
     """No catalogue at hand: no larger card is proposed."""
     return ()
@@ -48,10 +54,13 @@ def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
     """The GPUs that a remedy may name, without those whose profile is broken (`vramplan profiles lint` says why)."""
     from vramplan.catalog.gpus import list_measured  # only a no pays for it
 
+    cards, problems = Cards(), list[Problem]()
     try:
-        return [profile.gpu() for profile in list_measured(profile_dirs)]
-    except InputError:
-        return []
+        cards += [profile.gpu() for profile in list_measured(profile_dirs, problems)]
+    except InputError as error:
+        problems += error.problems
+    cards.broken = tuple(dict.fromkeys(problem.file for problem in problems if problem.file is not None))
+    return cards
 
 
 def answer(
@@ -93,10 +102,13 @@ def describe(
         shape = job.model._replace(family=job.model.published_family or job.model.family, engine=None)
         total = trainable = parameters_of(shape)
     remedies: tuple[Remedy, ...] = ()
+    left_out: tuple[str, ...] = ()
     if rung.verdict == DOES_NOT_FIT and with_remedies:
         from vramplan.planner.remedies import remedies_for  # only a no pays for it
 
-        remedies = remedies_for(choice, judge, larger_gpus, _modelled(judged))
+        cards = larger_gpus()
+        left_out = getattr(cards, "broken", ())
+        remedies = remedies_for(choice, judge, lambda: cards, _modelled(judged))
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     result = FitResult(
@@ -117,7 +129,7 @@ def describe(
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=assumed(job, choice),
-        warnings=remarks(decision, host, own_parameters(job, record)),
+        warnings=(*remarks(decision, host, own_parameters(job, record)), *map(_left_out, left_out)),
         active_parameters=_active(job, total),
         stages=_stages(decision),
         host=host,
@@ -125,6 +137,10 @@ def describe(
         advice=_advice(job, rung.schedule, job.model),
     )
     return _sealed(result)
+
+
+def _left_out(file: str) -> str:
+    return f"{file} is broken, so its GPU is not among the larger cards; vramplan profiles lint says why"
 
 
 def _stages(decision: Decision) -> tuple[StageRow, ...] | None:

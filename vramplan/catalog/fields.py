@@ -22,6 +22,11 @@ _LONGEST_SHOWN = 60
 _LONGEST_TEXT = 10_000  # characters; checkpoint segments of a deep model are long, and a path may be
 
 
+def one_line(text: str) -> str:
+    """A name that this program did not choose, such as that of a folder, as `Fields.text` takes it."""
+    return "".join(char if char.isprintable() else "?" for char in text)[:_LONGEST_TEXT].strip() or "?"
+
+
 class Sink:
     """Collects the problems and the refusals of one file or one job, each once."""
 

@@ -12,7 +12,7 @@ from vramplan.catalog.gpu_profile import GpuProfile as GpuProfile
 from vramplan.catalog.gpu_profile import asks_for_local
 from vramplan.catalog.gpu_profile import load_gpu_profile as load_gpu_profile
 from vramplan.catalog.reading import once
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 
 
 def find_gpu(name: str, dirs: Sequence[Path] = (), *, base_dir: Path | None = None) -> GpuProfile:
@@ -40,13 +40,16 @@ def match_gpu(name: str, dirs: Sequence[Path] = ()) -> GpuProfile | None:
     return _find(name, dirs)
 
 
-def list_gpus(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
-    """Every GPU profile by name. Raises InputError with the problems of all broken files."""
-    return locate.load_all("gpus", dirs, load_gpu_profile)
+def list_gpus(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) -> list[GpuProfile]:
+    """Every GPU profile by name. Raises InputError with the problems of broken files, unless `broken` takes them."""
+    return locate.load_all("gpus", dirs, load_gpu_profile, broken)
 
 
-def list_measured(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
+def list_measured(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) -> list[GpuProfile]:
     """The profiles whose visible memory is known, by name, without broken files: what a remedy may propose.
+
+    `broken` takes the problems of those.
+
 
     The others are told by their text, which is several times cheaper than to parse them.
     """
@@ -56,7 +59,7 @@ def list_measured(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
             raise InputError(())
         return load_gpu_profile(path)
 
-    known = locate.load_all("gpus", dirs, load, skip_broken=True)
+    known = locate.load_all("gpus", dirs, load, [] if broken is None else broken)
     return [profile for profile in known if profile.value("visible_memory") is not None]
 
 

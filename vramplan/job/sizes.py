@@ -51,4 +51,8 @@ def devices_per_node_of(resolver: Resolver) -> int:
     usual = min(words.DEVICES_PER_NODE, devices)
     if raw.devices_per_node is None and raw.offload and devices > 1:
         resolver.assume("parallel.devices_per_node", usual, "they share the memory of a host")
-    return min(raw.devices_per_node or usual, devices)
+    given = raw.devices_per_node or usual
+    if given > devices:
+        what = f"devices_per_node {given} is more than the devices of the job"
+        resolver.warnings.append(f"{what}, and counts as {devices}")
+    return min(given, devices)

@@ -16,7 +16,9 @@ from vramplan.results import DOES_NOT_FIT, FITS
 MOST_TRIES = 8  # of a strategy's micro-batches
 
 
-def settled(judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:
+def settled(
+    judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None, *, looks_for_largest: bool
+) -> Choice:
     """The choice among rungs that were simulated, in the order of the ladder."""
     rows = list(ladder)
     for place, rung in enumerate(rows):
@@ -24,7 +26,7 @@ def settled(judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], 
             continue
         if rung.verdict == DOES_NOT_FIT and pinned is None:  # not even without a free block
             continue
-        rows[place] = _simulated(judge, accumulation, rung, looks_for_largest=len(ladder) > 1)
+        rows[place] = _simulated(judge, accumulation, rung, looks_for_largest=looks_for_largest)
         if rows[place].verdict == FITS:
             break
     tried = tuple(rung for rung, before in zip(rows, ladder, strict=True) if rung is not before)
