@@ -70,6 +70,7 @@ class _ReplayResolver(Resolver):
             return None
         self._tell_of_the_model(model)
         self._warn(model, sequence_length, attention)
+        devices_per_node = devices_per_node_of(self)
         job = Job(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
@@ -127,7 +128,7 @@ class _ReplayResolver(Resolver):
             sharding=sharding,
             split=split,
             offload=host,
-            devices_per_node=devices_per_node_of(self),
+            devices_per_node=devices_per_node,
             host_memory_bytes=raw.host_memory_bytes,
             gpu_free_bytes=raw.gpu_free_bytes,
             pytorch_version=raw.pytorch_version,
@@ -201,9 +202,10 @@ class _ReplayResolver(Resolver):
         raw = self.raw
         self._checkpointing(model, attention)
         if raw.checkpoint_reentrant and raw.activation_checkpointing == "none":
-            raw.checkpoint_reentrant = False
-            self.assume("checkpoint_reentrant", False, "nothing is checkpointed")
-        if raw.checkpoint_reentrant and model is not None:
+            self.assume(
+                "checkpoint_reentrant", True, "as the job says, but nothing is checkpointed, so it changes nothing"
+            )
+        elif raw.checkpoint_reentrant and model is not None:
             on_demand.check_reentrant(self.fields, model, raw.activation_checkpointing)
         if raw.offload_activations and model is not None:
             on_demand.check_offload(self.fields, model)

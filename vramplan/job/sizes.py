@@ -53,6 +53,5 @@ def devices_per_node_of(resolver: Resolver) -> int:
         resolver.assume("parallel.devices_per_node", usual, "they share the memory of a host")
     given = raw.devices_per_node or usual
     if given > devices:
-        what = f"devices_per_node {given} is more than the devices of the job"
-        resolver.warnings.append(f"{what}, and counts as {devices}")
+        resolver.assume("parallel.devices_per_node", devices, f"the job has no more devices, not {given}")
     return min(given, devices)
