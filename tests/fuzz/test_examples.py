@@ -292,3 +292,10 @@ def test_nothing_free_is_no_question_of_its_unit(text: str) -> None:
     ran = refused("fit", "-m", "gpt2", "-g", "v100", "--gpu-free", text)
     assert "is nothing; a size is more than zero" in ran.err
     assert "write 0" not in ran.err
+
+
+def test_the_sums_of_both_stacks_are_explained() -> None:
+    """Both stacks of T5 add gradients of a bias up from block to block, and the names of these sums are the same."""
+    keys: Keys = {"model": "t5-small", "gpu": "v100", "activation_checkpointing": "full"}
+    keys |= {"micro_batch_size": 1, "gradient_accumulation_steps": 1}
+    assert judged(keys, (oracles.commands,)) is None
