@@ -9,6 +9,7 @@ from typing import Any
 from vramplan.cli.job_options import as_job, require
 from vramplan.errors import UsageError
 from vramplan.job import build_any_job, build_job, read_one_job
+from vramplan.options import table
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob, TextbookJob
 
@@ -37,7 +38,18 @@ def any_job_of(given: dict[str, Any], folders: Sequence[Path], written: str | No
         require(given)
         return build_any_job(as_job(given), profile_dirs=folders)
     path, name = place_of(written)
-    return read_one_job(path, name, as_job(given), folders)
+    return read_one_job(path, name, _over(given), folders)
+
+
+def _over(given: dict[str, Any]) -> dict[str, Any]:
+    """The keys that options replace; `null` takes one away, as it does in a job file."""
+    over = as_job(given)
+    rows = table.parameters()
+    for name, value in given.items():
+        if value == "null":
+            place = over.setdefault(rows[name].group, {}) if rows[name].group else over
+            place[rows[name].name] = None
+    return over
 
 
 def place_of(written: str) -> tuple[str, str | None]:
