@@ -99,6 +99,9 @@ def describe(
         from vramplan.planner.remedies import remedies_for  # only a no pays for it
 
         remedies = remedies_for(choice, judge, larger_gpus, _modelled(judged))
+    added = None
+    if has_room(rung, judge.usable_bytes) and with_remedies:
+        added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     result = FitResult(
@@ -114,7 +117,7 @@ def describe(
         peak=_peak(record, rung),
         components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=overheads_of(rung.peak, judge),
-        recommended=_recommended(rung, job),
+        recommended=_recommended(rung, job, added),
         checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
@@ -236,7 +239,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
     )
 
 
-def _recommended(rung: Rung, job: Job) -> Recommendation:
+def _recommended(rung: Rung, job: Job, accumulation_bytes: int | None) -> Recommendation:
     if not has_room(rung, job.usable_bytes):
         return Recommendation(
             micro_batch_size=None,
@@ -255,6 +258,7 @@ def _recommended(rung: Rung, job: Job) -> Recommendation:
         activation_checkpointing=rung.strategy,
         flags=_flags(schedule, rung.strategy),
         checkpointing_by=CODE if rung.is_code else SETTING,
+        accumulation_adds_bytes=accumulation_bytes,
     )
 
 

@@ -10,7 +10,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
 from vramplan.results import FITS, TIGHT, Host
-from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Job
+from vramplan.values.job import Assumption, Job
 
 
 def assumed(job: Job, choice: Choice) -> tuple[Assumption, ...]:
@@ -36,11 +36,13 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
 
 
 def _taken(job: Job, choice: Choice) -> list[Assumption]:
-    """The defaults of the job; the default global batch may have moved to one that can be reached."""
+    """The defaults of the job; the batch of a recipe may have moved to one that can be reached."""
     if choice.accumulation.moved_from is None:
         return list(job.assumptions)
     reached = choice.rung.schedule.global_batch_size
-    why = f"the nearest to the default of {DEFAULT_GLOBAL_BATCH_SIZE} that can be reached exactly"
+    why = (
+        f"the nearest to the {job.global_batch_size} that {job.model.name} was trained with that can be reached exactly"
+    )
     moved = Assumption("global_batch_size", reached, why)
     return [moved if assumption.key == moved.key else assumption for assumption in job.assumptions]
 

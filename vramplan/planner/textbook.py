@@ -22,8 +22,8 @@ from vramplan.results import (
     Remedy,
 )
 from vramplan.textbook import budget
-from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption
-from vramplan.values.textbook import TextbookJob
+from vramplan.values.job import Assumption
+from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob
 
 NOT_A_PREDICTION = "textbook figures, not a prediction: no context, no allocator, no temporaries, logits or loss"
 
@@ -229,7 +229,7 @@ def _assumptions(decision: Decision) -> Iterator[Assumption]:
     schedule, fits = rung.schedule, rung.verdict == FITS
     for taken in job.assumptions:
         if taken.key == "global_batch_size" and decision.accumulation.moved_from is not None:
-            why = f"the nearest to the default of {DEFAULT_GLOBAL_BATCH_SIZE} that can be reached exactly"
+            why = f"the nearest to the default of {TEXTS_GLOBAL_BATCH_SIZE} that can be reached exactly"
             yield Assumption(taken.key, schedule.global_batch_size, why)
         else:
             yield taken

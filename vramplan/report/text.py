@@ -212,6 +212,9 @@ def _run(result: FitResult, width: int) -> list[Line]:
         ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}{in_backward}"),
         ("largest", f"micro-batch {largest} by the device figure" if largest else "no micro-batch fits"),
     ]
+    if recommended.accumulation_adds_bytes:
+        added = text_of(gib_up(recommended.accumulation_adds_bytes))
+        facts.insert(-1, ("accumulation", f"would add {added} GiB of gradients, which stay between micro-batches"))
     devices = device_words(job)
     if devices:
         facts.insert(1, ("devices", devices))

@@ -69,6 +69,7 @@ class Recommendation(NamedTuple):
     activation_checkpointing: str | None
     flags: str | None  # options of `vramplan fit` that pin this choice
     checkpointing_by: str | None = None  # "setting" of the program, or "code" that wraps the blocks of the model
+    accumulation_adds_bytes: int | None = None  # with more than one micro-batch in a step; None: there are more
 
 
 class Alternative(NamedTuple):
@@ -211,6 +212,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             "activation_checkpointing": recommended.activation_checkpointing,
             "flags": recommended.flags,
             "checkpointing_by": recommended.checkpointing_by,
+            "accumulation_adds_bytes": recommended.accumulation_adds_bytes,
         },
         "checkpoints": [{"first": first, "last": last} for first, last in result.checkpoints],
         "alternatives": [

@@ -19,8 +19,8 @@ from vramplan.planner.decision import Decision, decide
 from vramplan.results import DOES_NOT_FIT, FITS, Component
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
 from vramplan.textbook import budget
-from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Job
-from vramplan.values.textbook import TextbookJob
+from vramplan.values.job import Assumption, Job
+from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob
 
 # The run that the walk-through of the texts is about.
 DEFAULT_MODEL, DEFAULT_GPU, DEFAULT_MICRO_BATCH = "gpt2-xl", "v100", 32
@@ -165,8 +165,8 @@ class _Walk:
         if "global_batch_size" not in keys:
             job = self._build({**keys, "micro_batch_size": 1})
             unit = job.data_parallel_size * (job.gradient_accumulation_steps or 1)
-            batch = max(1, round(DEFAULT_GLOBAL_BATCH_SIZE / unit)) * unit
-            why = "the default" if batch == DEFAULT_GLOBAL_BATCH_SIZE else "the nearest to the default that is exact"
+            batch = max(1, round(TEXTS_GLOBAL_BATCH_SIZE / unit)) * unit
+            why = "the default" if batch == TEXTS_GLOBAL_BATCH_SIZE else "the nearest to the default that is exact"
             keys["global_batch_size"] = batch
             self.assumptions.append(Assumption("global_batch_size", batch, f"{why}; of step 4"))
         return keys
