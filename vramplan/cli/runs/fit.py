@@ -8,9 +8,11 @@ from typing import Any
 import typer
 
 from vramplan.answers.fit import answer, known_gpus
+from vramplan.cli import named
+from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
-from vramplan.cli.runs.jobs import any_job_of
 from vramplan.errors import UsageError
+from vramplan.job import build_any_job
 from vramplan.results import code_of
 
 
@@ -27,7 +29,11 @@ def fit(
     """Run `vramplan fit` with the values of its options."""
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
-    resolved = any_job_of(given, folders, job)
+    if job is None:
+        require(given)
+        resolved = build_any_job(as_job(given), profile_dirs=folders)
+    else:
+        resolved = named("vramplan.cli.runs.jobs:any_job_of")(given, folders, job)
     result = answer(resolved, lambda: known_gpus(folders))
     code = code_of(result.verdict, strict=strict)
     if all_stages:
