@@ -92,7 +92,7 @@ def test_bad_input_is_2_in_every_format(words: tuple[str, ...], output: str) -> 
         ("validate",),
         ("check", "nowhere.yaml"),
         ("validate", "nowhere.yaml"),
-        ("check", "one.yaml", "two.yaml"),
+        ("check", "one.yaml", "one.yaml"),
         ("gpus", "v100"),
         ("gpus", "--min-memory", "40"),
         ("gpus", "--architecture", "volt"),

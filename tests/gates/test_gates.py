@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.running import refused, run, valid
 from tests.gates.test_matrix import file_of, results
+from vramplan import fit
 
 pytestmark = pytest.mark.contract
 
@@ -63,9 +64,7 @@ def tight_jobs() -> dict[bool, dict[str, Any]]:
     for hundredths in range(1000, 4000, 20):
         if len(found) == 2:
             break
-        job = {**JOB, "gpu": {"name": "a card", "memory": f"{hundredths / 100} GiB"}}
-        from vramplan import fit
-
+        job: dict[str, Any] = {**JOB, "gpu": {"name": "a card", "memory": f"{hundredths / 100} GiB"}}
         result = fit(**{key: value for key, value in job.items() if key != "name"})
         if result.verdict == "tight":
             found.setdefault(result.headroom_bytes >= 0, job)

@@ -42,6 +42,15 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
     return True, ExitCode.OK, []
 
 
+MOST_REMEDIES = 3  # that a gate names in words; the document has all
+
+
+def remedies_in_words(result: FitResult) -> list[str]:
+    """What would make the job fit, the cheapest first."""
+    remedies = result.remedies or ()
+    return [f"{one.verdict} with {one.option}" for one in remedies[:MOST_REMEDIES]]
+
+
 def exit_code(rows: list[CheckRow]) -> int:
     """Bad input outranks a failed gate, which outranks a tight one."""
     codes = {row.exit_code for row in rows}

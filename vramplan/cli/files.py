@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from vramplan.cli import done_by
-from vramplan.cli.options import Allocator, File, Files, Format, GateFormat, Jobs, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import (
+    Allocator,
+    File,
+    Files,
+    Format,
+    GateFormat,
+    Jobs,
+    Print,
+    Profiles,
+    Quiet,
+    Remedies,
+    Strict,
+)
 
 
 @done_by("vramplan.cli.runs.files:check")
@@ -15,6 +27,7 @@ def check(
     files: Files,
     jobs: Jobs = None,
     strict: Strict = False,
+    remedies: Remedies = False,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -39,8 +52,9 @@ def check(
     \b
     Examples:
       vramplan check training.yaml --strict
-      vramplan check jobs/*.yaml
+      vramplan check training.yaml measured.yaml
       vramplan check training.yaml --job 'Llama*' --format json
+      vramplan check training.yaml --remedies
       vramplan check training.yaml --format junit > memory.xml
       vramplan check training.yaml --format json > baseline.json
       vramplan check training.yaml --baseline baseline.json --tolerance 2%

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramplan.catalog import document, text
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink, ordered
+from vramplan.engines import imported
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.job import on_demand
 from vramplan.job.keyed import root_of
@@ -20,6 +21,9 @@ from vramplan.job.resolve import resolve
 from vramplan.options import words
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob, TextbookJob
+
+if TYPE_CHECKING:
+    from vramplan.job.typed import Typed
 
 VERSION = 1
 MOST_NAMED = 8  # jobs of a file in a hint
@@ -35,6 +39,14 @@ class JobEntry(NamedTuple):
     job: AnyJob | None
     problems: tuple[Problem, ...]
     line: int | None
+    keys: Mapping | None = None
+    """As it stands in the file, defaults of the file included."""
+    catalog: Catalog | None = None
+
+    def typed(self) -> Typed:
+        """What gives the job with a change of its keys."""
+        found: Typed = imported("vramplan.job.typed:Typed")(self.keys, self.catalog, in_file=True)
+        return found
 
 
 def build_job(
@@ -120,7 +132,11 @@ def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> lis
     for raw in jobs:
         job = _resolved(raw, catalog)
         problems = tuple(ordered(_named_by_place(raw.fields.sink.refusals, inherited)))
-        entries.append(JobEntry(raw.name or "", None if problems else job, problems, raw.fields.node.line))
+        entries.append(
+            JobEntry(
+                raw.name or "", None if problems else job, problems, raw.fields.node.line, raw.fields.node, catalog
+            )
+        )
         sink.problems += _named_by_place(raw.fields.sink.problems, inherited)
     sink.problems[:] = _named_by_place(sink.problems, inherited)
     sink.raise_problems()
@@ -132,7 +148,7 @@ def read_one_job(
     name: str | None,
     over: MappingABC[str, Any] | None = None,
     profile_dirs: SequenceABC[Path] = (),
-) -> AnyJob:
+) -> JobEntry:
     """One job of a file, with the keys of `over` in the place of its own; None takes a key away.
 
     `name` is needed where the file has several jobs. Raises InputError as `read_job_file` does, for a name that no job
@@ -146,13 +162,13 @@ def read_one_job(
     defaults = top.fields("defaults")
     jobs = _jobs(top, None if defaults is None else defaults.node)
     sink.raise_problems()
-    found = _called(jobs, name, str(path)).fields
+    raw = _called(jobs, name, str(path))
+    found = raw.fields
     own = Sink(loaded.file)
     from_stdin = str(path) in text.STDIN_NAMES
-    job = _resolved(
-        read_job(Fields(_laid_over(found.node, over or {}, own), own, found.path), in_file=True),
-        Catalog(profile_dirs, None if from_stdin else Path(path).parent),
-    )
+    catalog = Catalog(profile_dirs, None if from_stdin else Path(path).parent)
+    node = _laid_over(found.node, over or {}, own)
+    job = _resolved(read_job(Fields(node, own, found.path), in_file=True), catalog)
     inherited = set() if defaults is None else _places(defaults.node)
     for problems in (own.problems, own.refusals):
         problems[:] = [
@@ -160,8 +176,7 @@ def read_one_job(
             for one in _named_by_place(problems, inherited)
         ]
     own.raise_all()
-    assert job is not None
-    return job
+    return JobEntry(raw.name or "", job, (), found.node.line, node, catalog)
 
 
 def _laid_over(node: Mapping, over: MappingABC[str, Any], sink: Sink) -> Mapping:

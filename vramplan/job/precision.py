@@ -35,7 +35,7 @@ def precision_of(resolver: Resolver, gpu: Gpu | None) -> str:
             instead = precision.replace("bf16", "fp16")
             resolver.fields.refuse("precision", f"{gpu.name} has no bf16, which {given} needs", hint=f"use {instead}")
         elif gpu.bf16 is None:
-            resolver.assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
+            resolver.assume("gpu.bf16", True, f"unknown for {gpu.name}; assumed yes")
     return precision
 
 
@@ -48,7 +48,7 @@ def _default_precision(resolver: Resolver, gpu: Gpu | None) -> str:
         resolver.assume("precision", *own)
         return own[0]
     if gpu is not None and gpu.bf16 is None:
-        why = f"whether {gpu.name} has bf16 is unknown, which counts as able"
+        why = f"whether {gpu.name} has bf16 is unknown; assumed yes"
     name = "mixed" if under(resolver.runtime).keeps_master_copy or raw.sharding in ZERO_STAGES else "amp"
     precision = f"{name}-bf16" if able else f"{name}-fp16"
     resolver.assume("precision", precision, why)

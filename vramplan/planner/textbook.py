@@ -14,6 +14,7 @@ from vramplan.results import (
     DOES_NOT_FIT,
     FITS,
     TEXTBOOK_PHASE,
+    TIME,
     Alternative,
     Component,
     FitResult,
@@ -220,7 +221,7 @@ def _remedies(decision: Decision) -> Iterator[Remedy]:
         parts = budget.components(changed, changed.activation_checkpointing or "none", changed.micro_batch_size or 1)
         total = sum(part.bytes for part in parts)
         if total <= job.gpu.capacity_bytes and total < rung.total_bytes:
-            yield Remedy(change, rung.total_bytes - total, cost, FITS)
+            yield Remedy(change, rung.total_bytes - total, cost, FITS, TIME, total, job.gpu.capacity_bytes)
 
 
 def _assumptions(decision: Decision) -> Iterator[Assumption]:

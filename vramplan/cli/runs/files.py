@@ -13,7 +13,8 @@ from typing import Any
 import typer
 
 from vramplan.answers.baseline import Baseline, Tolerance, baseline_from, compared, gone
-from vramplan.answers.gate import exit_code, gate
+from vramplan.answers.fit import known_gpus
+from vramplan.answers.gate import exit_code, gate, remedies_in_words
 from vramplan.answers.session import Session, opened
 from vramplan.answers.validation import compare
 from vramplan.catalog.text import STDIN_NAMES, read_text
@@ -22,6 +23,7 @@ from vramplan.errors import InputError, Problem, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
 from vramplan.job import JobEntry, read_job_file
 from vramplan.job.allocator import BadSetting, settings_of
+from vramplan.results import FitResult
 from vramplan.results.listings import CheckRow, CheckSummary, ValidateRow
 from vramplan.units import parse_size_bytes
 from vramplan.values.allocator import Settings
@@ -29,7 +31,6 @@ from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob
 
 MOST_OF_BASELINE = 256 * 2**20  # bytes; the answers about 1,000 jobs take 12 MiB
-SHOWING_PROBLEMS = ("text", "markdown", "github")  # formats that people read, with the problems of each job
 FIGURES_ALONE = ("text", "markdown", "junit", "github")  # formats of check that show figures and reasons
 
 
@@ -37,6 +38,7 @@ def check(
     files: list[str],
     jobs: list[str] | None,
     strict: bool,
+    remedies: bool,
     baseline: str | None,
     tolerance: str | None,
     profiles: list[str] | None,
@@ -47,11 +49,15 @@ def check(
     """Run `vramplan check` with the values of its options."""
     to = output(output_format, key, quiet, GATE_FORMATS)
     shows_figures = quiet or (key is None and output_format in FIGURES_ALONE)
-    rows = []
+    folders = [Path(folder) for folder in profiles or ()]
     before = _before(baseline, tolerance)
-    ask = Session.figures if before is None else Session.compared
-    if not shows_figures:
-        ask = Session.answer
+
+    def ask(session: Session, job: AnyJob, entry: JobEntry) -> Any:
+        if remedies:
+            return session.answer(job, lambda: known_gpus(folders), entry.typed)
+        return session.figures(job) if shows_figures and before is None else session.compared(job)
+
+    rows = []
     for file, entry, outcome in _outcomes(files, jobs, profiles, ask):
         if isinstance(outcome, list):
             row = CheckRow(
@@ -59,10 +65,11 @@ def check(
             )
         else:
             row = gate(outcome, entry.job, strict=strict)
+            if remedies:
+                row = replace(row, reasons=(*row.reasons, *remedies_in_words(outcome)))
         row = replace(row, file=None if file == "-" else file, line=entry.line)
         rows.append(row if before is None else compared(row, before))
-    if quiet or key is not None or output_format not in SHOWING_PROBLEMS:
-        _complain(rows)
+    _complain(rows)
     missing = None
     if before is not None:
         missing = () if jobs else gone(rows, before)  # who selects jobs leaves the others out on purpose
@@ -85,15 +92,18 @@ def validate(
     """Run `vramplan validate` with the values of its options."""
     to = output(output_format, key, quiet)
     rows = []
-    for _, entry, outcome in _outcomes([file], jobs, profiles, Session.compared, _settings(allocator)):
+
+    def ask(session: Session, job: AnyJob, entry: JobEntry) -> FitResult:
+        return session.compared(job)
+
+    for _, entry, outcome in _outcomes([file], jobs, profiles, ask, _settings(allocator)):
         if isinstance(outcome, list):
             rows.append(
                 ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
             )
         else:
             rows.append(compare(outcome, entry.job))
-    if quiet or key is not None or output_format not in SHOWING_PROBLEMS:
-        _complain(rows)
+    _complain(rows)
 
     emit("validate", rows, to)
     raise typer.Exit(ExitCode.BAD_INPUT if any(row.result is None for row in rows) else ExitCode.OK)
@@ -143,7 +153,7 @@ def _outcomes(
     files: list[str],
     wanted: list[str] | None,
     profiles: list[str] | None,
-    ask: Callable[[Session, AnyJob], Any],
+    ask: Callable[[Session, AnyJob, JobEntry], Any],
     allocator: Settings | None = None,
 ) -> Iterator[tuple[str, Any, Any]]:
     """(file, entry, result or problems) for every selected job, in the order of the files.
@@ -169,7 +179,7 @@ def _outcomes(
         if allocator is not None and isinstance(job, Job) and job.allocator is None:
             job = job._replace(allocator=allocator)
         try:
-            outcomes[place] = ask(session, job)
+            outcomes[place] = ask(session, job, entry)
         except InputError as error:
             file = of[id(entry)]
             where: dict[str, Any] = {"file": None if file == "-" else file, "line": entry.line}

@@ -7,38 +7,38 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.fit import answer, known_gpus
+from vramplan.answers.fit import answered
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
 from vramplan.errors import UsageError
-from vramplan.job import build_any_job
 from vramplan.results import code_of
 
 
 def fit(
     given: dict[str, Any],
     job: str | None,
+    largest: str | None,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
     quiet: bool,
     strict: bool,
     all_stages: bool,
+    details: bool,
 ) -> None:
     """Run `vramplan fit` with the values of its options."""
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
     if job is None:
         require(given)
-        resolved = build_any_job(as_job(given), profile_dirs=folders)
+        result = answered(as_job(given), folders, largest)
     else:
-        resolved = named("vramplan.cli.runs.jobs:any_job_of")(given, folders, job)
-    result = answer(resolved, lambda: known_gpus(folders))
+        result = named("vramplan.cli.runs.jobs:answer_of")(given, folders, job, largest)
     code = code_of(result.verdict, strict=strict)
     if all_stages:
         if result.stages is None:
             raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")
         result = result._replace(lists_stages=True)
-    emit("fit", result, to, exit_code=code)
+    emit("fit", result, to, details=details or all_stages, exit_code=code)
     raise typer.Exit(code)
