@@ -77,6 +77,7 @@ def image_mask(self: Any, input_ids: Any, inputs_embeds: Any, image_features: An
 
 def trace(case: dict[str, Any]) -> dict[str, int]:
     """The highest level of each phase of one iteration after the first, in bytes."""
+    import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.nn import functional
     from torch.utils import checkpoint
@@ -87,8 +88,21 @@ def trace(case: dict[str, Any]) -> dict[str, int]:
     from vramplan.measure.steps import Loop, one_step, optimizer_of
     from vramplan.measure.storages import Storages
 
+    aten = torch.ops.aten
     job: Any = build_job(case["job"])
-    counted = Storages("cuda", scratch_rules())
+
+    class Counted(Storages):
+        """The backward of indexing adds to its zeros in place, but not to tensors without data.
+
+        Source: torch/csrc/autograd/FunctionsManual.cpp, index_backward.
+        """
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is aten.index_put.default and self.phase == "backward" and not torch.is_grad_enabled():
+                func = aten.index_put_.default
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    counted = Counted("cuda", scratch_rules())
     model = skeleton(job, case["config"])
     without_state = checkpoint.checkpoint
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from vramplan.options.flags import flags_of
 from vramplan.report.headline import (
     HEADLINES,
     NARROWEST,
@@ -26,6 +25,7 @@ from vramplan.report.headline import (
 from vramplan.report.lines import Line, Span, cells, clean, elide, width_of, wrap
 from vramplan.report.memory import Figures, by_textbook, drawing, keys_of
 from vramplan.report.numbers import gib_against, gib_up, text_of
+from vramplan.report.solved import solved_words
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, FitResult
 
 MOST_LINES = 16
@@ -40,6 +40,8 @@ STATES = ("weights", "master", "gradients", "optimizer")
 STORED = ("activations", "temporaries", "workspace")
 AT_STAKE: Mapping[str, tuple[str, ...]] = {
     "runtime": (EVERYTHING,),
+    "model": (EVERYTHING,),  # of several profiles of one name
+    "gpu": (EVERYTHING,),
     "weight_dtype": (*STATES, "weight_casts", "gathered"),
     "parallel.sharding": (*STATES, "gathered"),
     "parallel.shards": (*STATES, "gathered"),
@@ -88,6 +90,7 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     figures = Figures(result)
     kept = [
         _title(result, width),
+        _solved(result, width),
         _memory(result, figures, width),
         _plan(result, width),
         _drawn(result, figures, width),
@@ -104,9 +107,9 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     left -= len(changes)
     advice = _advice(result, width, left - bool(said))
     remarks = _notes(said, width, left - len(advice))
-    title, memory, plan, drawn, repeated = kept
+    title, solved, memory, plan, drawn, repeated = kept
     # at a width where even these do not fit, the last to be needed go first
-    sections = [title, memory, plan, drawn, changes, host, advice, remarks, assumed, repeated]
+    sections = [title, solved, memory, plan, drawn, changes, host, advice, remarks, assumed, repeated]
     for spare in (repeated, assumed, drawn):
         if sum(map(len, sections)) > MOST_LINES:
             sections.remove(spare)
@@ -237,6 +240,13 @@ def shared_words(job: Mapping[str, Any]) -> list[str]:
     return [name, *words]
 
 
+def _solved(result: FitResult, width: int) -> list[Line]:
+    """What was solved for, and what the next value needs."""
+    if result.solved is None:
+        return []
+    return _paragraph("solved", [Span(solved_words(result.solved), "strong")], width)[:3]
+
+
 def _memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
     """The likely figure of one GPU against what it offers, the range around it, and what a tight verdict means."""
     items = [
@@ -279,6 +289,10 @@ def _plan(result: FitResult, width: int) -> list[Line]:
             said = "nothing to recommend: what was judged is above the usable memory, or may be"
             lines = _paragraph("plan", [Span(said, "note")], width)
         lines += _laid("judged", items, width, 5, between=between, tail=tail)
+    added = result.recommended.accumulation_adds_bytes
+    if added:
+        words = f"gradient accumulation would add {text_of(gib_up(added))} GiB"
+        lines += _paragraph("", [Span(words, "muted")], width)[:1]
     if result.settings_need_code:
         said = f"{elide(strategy(result), 20)} is code, not a switch: "
         lines += _paragraph("", [Span(said), Span("vramplan checkpoints ... --emit python", "flags")], width)
@@ -340,14 +354,15 @@ def _remedies(result: FitResult, figures: Figures, width: int, most: int) -> lis
     """The first changes that are short enough, one to a line, with the GiB of a GPU afterwards."""
     label = "to save" if result.verdict == FITS else "to fit"
     if not result.remedies:
-        if result.verdict != DOES_NOT_FIT or result.headroom_bytes >= 0:  # the host is too small, not the device
+        looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
+        if not looked or result.headroom_bytes >= 0:  # the host is too small, not the device
             return []
         return _paragraph(label, [Span("no single change makes it fit")], width)[: max(most, 0)]
     rows: list[tuple[str, str]] = []
     for remedy in result.remedies:
-        needed = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
+        needed = gib_against(remedy.device_bytes, remedy.usable_bytes)
         verdict = "" if remedy.verdict == result.verdict == FITS else f" {remedy.verdict}"
-        rows.append((flags_of(remedy.change), f"{text_of(needed)} GiB{verdict}"))
+        rows.append((remedy.option, f"{text_of(needed)} GiB{verdict}"))
     indent = _indent(width)
     short = [row for row in rows if indent + cells(row[0]) + 2 + cells(row[1]) <= width] or rows[:1]
     lines: list[Line] = []
