@@ -23,6 +23,7 @@ from vramplan.errors import InputError, Problem, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
 from vramplan.job import JobEntry, read_job_file
 from vramplan.job.allocator import BadSetting, settings_of
+from vramplan.report.numbers import count
 from vramplan.results import FitResult
 from vramplan.results.listings import CheckRow, CheckSummary, ValidateRow
 from vramplan.units import parse_size_bytes
@@ -55,7 +56,11 @@ def check(
     def ask(session: Session, job: AnyJob, entry: JobEntry) -> Any:
         if remedies:
             return session.answer(job, lambda: known_gpus(folders), entry.typed)
-        return session.figures(job) if shows_figures and before is None else session.compared(job)
+        if not shows_figures:
+            return session.compared(job)
+        figures = session.figures(job)
+        grown = before is not None and before.may_have_grown(entry.name, figures.peak.device_bytes)
+        return session.compared(job) if grown else figures  # the causes of a growth are in the whole answer
 
     rows = []
     for file, entry, outcome in _outcomes(files, jobs, profiles, ask):
@@ -230,7 +235,11 @@ def _selected(read: list[tuple[str, JobEntry]], wanted: list[str] | None) -> lis
 
 
 def _complain(rows: list[Any]) -> None:
-    """Problems of single jobs on stderr, as those of a whole file are."""
+    """Problems of single jobs on stderr, as those of a whole file are: each once, with the jobs that have it."""
+    named: dict[str, list[str]] = {}
     for row in rows:
         for problem in row.problems:
-            say(f"error: {row.name}: {problem}")
+            named.setdefault(str(problem), []).append(row.name)
+    for problem, names in named.items():
+        more = "" if len(names) == 1 else f" and {count(len(names) - 1, 'more job')}"
+        say(f"error: {names[0]}{more}: {problem}")
