@@ -12,7 +12,8 @@ import pytest
 from tests.cli.running import ABLE, TINY, Ran, fit, process, refused, run, valid, write_jobs
 
 FITS = {"model": "gpt2-xl", "gpu": "v100"}  # 93.2 % of the card
-TIGHT = {"model": "gpt2-xl", "gpu": "v100", "reserve": "2 GiB"}  # the estimate is within the usable memory
+TIGHT = {"model": "gpt2-xl", "gpu": "v100", "reserve": "2 GiB"}  # the estimate is within what is left
+ABOVE = {"model": "gpt2-xl", "gpu": "v100", "reserve": "3.5 GiB"}  # more likely than not it does not fit
 NO = {"model": "gpt2-xl", "gpu": "t4"}
 ERROR = {"model": "gpt2-xxl", "gpu": "t4"}
 NOT_MODELLED = {"model": "gpt2-xl", "gpu": "t4", "quantization": "nf4"}
@@ -37,6 +38,8 @@ def document(ran: Ran) -> Any:
         (TIGHT, None, 0, 4),
         (TIGHT, "tight", 0, 0),
         (TIGHT, "does-not-fit", 3, 3),
+        (ABOVE, None, 3, 3),  # a gate fails closed
+        (ABOVE, "tight", 0, 0),
         (NO, None, 3, 3),
         (NO, "tight", 3, 3),
         (NO, "does-not-fit", 0, 0),
@@ -59,7 +62,7 @@ def test_a_job_passes_when_its_verdict_is_the_expected_one(
         assert bool(result["reasons"]) is (wanted != 0 or (job is TIGHT and expect is None))
     text = check(tmp_path, gate, words=words[2:])
     assert text.code == wanted
-    word = "ERROR" if wanted == 2 else "FAIL" if wanted else "TIGHT" if job is TIGHT else "PASS"
+    word = "ERROR" if wanted == 2 else "FAIL" if wanted else "TIGHT" if job in (TIGHT, ABOVE) else "PASS"
     assert word in text.out
 
 
@@ -100,7 +103,7 @@ def test_one_job_that_cannot_be_computed_does_not_hide_the_others(tmp_path: Path
     assert ran.code == 2
     assert [result["name"] for result in answer["results"]] == [f"job {number}" for number in range(5)]
     assert [result.get("verdict") for result in answer["results"]] == ["fits", None, "does-not-fit", None, "tight"]
-    assert answer["summary"] == {"total": 5, "passed": 2, "failed": 1, "tight": 1, "errors": 2}
+    assert answer["summary"] == {"total": 5, "passed": 2, "failed": 1, "tight": 1, "errors": 2, "gone": None}
     missing, unmodelled = (result["error"] for result in answer["results"] if "error" in result)
     assert "gpt2-xl" in missing["message"]  # the near match
     assert unmodelled["problems"][0]["key"].endswith("quantization")
@@ -148,7 +151,7 @@ def test_standard_input_is_a_file(tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (3, "")
     done = process("check", "-", "--quiet", input=text)
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
-    err = refused("check", "-", stdin=text.replace("gpt2-xl", "gpt2-xxl")).err
+    err = run("check", "-", "--format", "json", stdin=text.replace("gpt2-xl", "gpt2-xxl")).err
     assert "gpt2-xl" in err
     assert refused("check", "-").err.startswith("error: -")
 

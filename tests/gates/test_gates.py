@@ -11,13 +11,13 @@ import pytest
 
 from tests.cli.running import refused, run, valid
 from tests.gates.test_matrix import file_of, results
+from vramplan import fit
 
 pytestmark = pytest.mark.contract
 
 JOB = {"name": "a", "model": "gpt2-xl", "gpu": "a100-80gb", "sequence_length": 512, "micro_batch_size": 2}
 JOB |= {"gradient_accumulation_steps": 1, "activation_checkpointing": "full"}
-# a batch whose likely figure is above the usable memory while the low end of its band is not
-ABOVE = {"model": "gpt2-xl", "gpu": "v100-32gb", "precision": "amp-fp16", "sequence_length": 1024}
+MORE = {"sequence_length": 1024, "micro_batch_size": 4}  # a peak that is well above that of the job
 
 
 def test_several_files_are_one_gate(tmp_path: Path) -> None:
@@ -63,9 +63,7 @@ def tight_jobs() -> dict[bool, dict[str, Any]]:
     for hundredths in range(1000, 4000, 20):
         if len(found) == 2:
             break
-        job = {**JOB, "gpu": {"name": "a card", "memory": f"{hundredths / 100} GiB"}}
-        from vramplan import fit
-
+        job: dict[str, Any] = {**JOB, "gpu": {"name": "a card", "memory": f"{hundredths / 100} GiB"}}
         result = fit(**{key: value for key, value in job.items() if key != "name"})
         if result.verdict == "tight":
             found.setdefault(result.headroom_bytes >= 0, job)
@@ -178,3 +176,131 @@ def test_an_unknown_schema_is_refused_with_near_names() -> None:
 
 def test_names_that_differ_in_spaces_are_one(tmp_path: Path) -> None:
     assert "names another job too" in refused("check", file_of(tmp_path, JOB, {**JOB, "name": "a "})).err
+
+
+def answered(folder: Path, *jobs: dict[str, Any], name: str = "jobs.yaml") -> Path:
+    """A baseline of a file of jobs."""
+    baseline = folder / "base.json"
+    baseline.write_text(run("check", file_of(folder, *jobs, name=name), "--format", "json").out, "utf-8")
+    return baseline
+
+
+@pytest.mark.parametrize("name", ["text", "json", "yaml", "csv", "markdown", "junit", "github"])
+def test_every_format_shows_what_has_grown(tmp_path: Path, name: str) -> None:
+    baseline = answered(tmp_path, JOB, {**JOB, "name": "gone"})
+    grown = file_of(tmp_path, {**JOB, **MORE})
+    ran = run("check", grown, "--baseline", baseline, "--format", name)
+    assert ran.code == 3
+    assert "sequence_length was 512 and is 1024" in " ".join(ran.out.split())
+    assert "gone is in the baseline and no more in the files" in ran.err
+    if name == "json":
+        document = valid("check", json.loads(ran.out))
+        was = json.loads(baseline.read_text("utf-8"))["results"][0]["peak"]["device_bytes"]
+        assert document["results"][0]["baseline_bytes"] == was
+        assert document["summary"]["gone"] == ["gone"]
+
+
+def test_a_file_of_another_path_is_compared_with_its_own_jobs(tmp_path: Path) -> None:
+    small, large = JOB, {**JOB, **MORE}
+    one, two = file_of(tmp_path, small, name="one.yaml"), file_of(tmp_path, large, name="two.yaml")
+    baseline = tmp_path / "base.json"
+    baseline.write_text(run("check", one, two, "--format", "json").out, "utf-8")
+    (tmp_path / "moved").mkdir()
+    moved = [file_of(tmp_path / "moved", job, name=f"{name}.yaml") for name, job in (("one", small), ("two", large))]
+    ran = run("check", *reversed(moved), "--baseline", baseline, "--format", "json")
+    rows = json.loads(ran.out)["results"]
+    assert [row["baseline_bytes"] for row in rows] == [row["peak"]["device_bytes"] for row in rows]
+    assert ran.err == ""
+    swapped = file_of(tmp_path / "moved", large, name="one.yaml")
+    assert run("check", swapped, "--baseline", baseline).code == 3
+
+
+def test_a_strict_tight_that_has_grown_is_a_failed_gate(tmp_path: Path) -> None:
+    within = tight_jobs()[True]
+    baseline = answered(tmp_path, within)
+    was = json.loads(baseline.read_text("utf-8"))
+    was["results"][0]["peak"]["device_bytes"] //= 2
+    baseline.write_text(json.dumps(was), "utf-8")
+    assert run("check", file_of(tmp_path, within), "--strict", "--baseline", baseline).code == 3
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [{"name": "a", "peak": {"device_bytes": True}}],
+        [{"name": "a", "peak": {"device_bytes": -1}}],
+        [{"peak": {"device_bytes": 1}}],
+    ],
+)
+def test_a_baseline_with_no_figures_is_refused(tmp_path: Path, results: list[Any]) -> None:
+    baseline = tmp_path / "base.json"
+    baseline.write_text(json.dumps({"schema_version": 1, "results": results}), "utf-8")
+    assert "results.0" in refused("check", file_of(tmp_path, JOB), "--baseline", baseline).err
+
+
+@pytest.mark.parametrize("job", [{"components": 3, "job": []}, {"components": [{"name": "weights", "bytes": "x"}, 1]}])
+def test_an_odd_baseline_is_compared_as_far_as_it_goes(tmp_path: Path, job: dict[str, Any]) -> None:
+    baseline = tmp_path / "base.json"
+    results = [{"name": "a", "file": 7, "recommended": 1, "peak": {"device_bytes": 1}, **job}]
+    baseline.write_text(json.dumps({"schema_version": 1, "results": results}), "utf-8")
+    ran = run("check", file_of(tmp_path, JOB), "--baseline", baseline, "--format", "json")
+    assert ran.code == 3
+    assert "the peak grew by" in ran.out
+
+
+def test_a_baseline_nested_without_end_is_no_traceback(tmp_path: Path) -> None:
+    baseline = tmp_path / "base.json"
+    baseline.write_text("[" * 200_000, "utf-8")
+    assert "nested too deep" in refused("check", file_of(tmp_path, JOB), "--baseline", baseline).err
+
+
+def test_a_tolerance_needs_a_baseline(tmp_path: Path) -> None:
+    assert "--baseline" in refused("check", file_of(tmp_path, JOB), "--tolerance", "2%").err
+
+
+def test_one_file_under_two_names_is_named_twice(tmp_path: Path) -> None:
+    path = file_of(tmp_path, JOB)
+    assert "is named twice" in refused("check", path, f"{tmp_path}/./jobs.yaml").err
+
+
+def test_what_is_wrong_with_several_jobs_is_said_once(tmp_path: Path) -> None:
+    jobs = [{"name": name, "sequence_length": 2048, "model": "gpt2", "gpu": "t4"} for name in "abc"]
+    defaults = {"sequence_length": 2048, "model": "gpt2", "gpu": "t4"}
+    path = file_of(tmp_path, *({"name": job["name"]} for job in jobs), defaults=defaults)
+    err = run("check", path).err
+    assert err.startswith("error: a and 2 more jobs: ")
+    assert err.count("\n") == 1
+
+
+def test_jobs_of_a_matrix_are_selected_and_named(tmp_path: Path) -> None:
+    matrix = {"micro_batch_size": [1, 2]}
+    job = {key: value for key, value in JOB.items() if key != "micro_batch_size"} | {"matrix": matrix}
+    path = file_of(tmp_path, job)
+    assert "'a (*' selects the jobs of its matrix" in refused("check", path, "--job", "a").err
+    assert run("check", path, "--job", "a (*", "--print", "summary.total").out == "2\n"
+    assert run("check", path, "--job", f"{path}#a (*=2)", "--print", "summary.total").out == "1\n"
+    assert "'a' stands for 2 jobs: say which" in refused("fit", "--job", f"{path}#a").err
+    assert run("fit", "--job", f"{path}#a (micro_batch_size=2)", "--print", "job.micro_batch_size").out == "2\n"
+
+
+def test_options_beside_a_job_are_those_of_fit(tmp_path: Path) -> None:
+    path = file_of(tmp_path, {**JOB, "gpu": {"name": "card", "memory": "40 GiB", "bf16": False}})
+    answer = json.loads(run("fit", "--job", path, "-g", "24 GiB", "--format", "json").out)
+    alone = json.loads(
+        run(
+            *("fit", "-m", "gpt2-xl", "-g", "24 GiB", "--seq", "512", "--micro-batch", "2", "--steps", "1"),
+            *("--checkpointing", "full", "--format", "json"),
+        ).out
+    )
+    assert {**answer, "name": ""} | {"job": {**answer["job"], "name": ""}} == {**alone, "name": ""} | {
+        "job": {**alone["job"], "name": ""}
+    }
+    open_one = json.loads(run("fit", "--job", path, "--micro-batch", "null", "--format", "json").out)
+    assert open_one["recommended"]["micro_batch_size"] > 2
+    refusal = refused("fit", "--job", path, "--micro-batch", "0").err
+    assert refusal == "error: micro_batch_size: 0 is too small; the least is 1\n"
+
+
+def test_two_jobs_of_one_name_are_not_told_apart(tmp_path: Path) -> None:
+    path = file_of(tmp_path, JOB, {**JOB, "gpu": "t4"})
+    assert "has 2 jobs 'a'" in refused("fit", "--job", f"{path}#a").err

@@ -217,7 +217,8 @@ def _matrix() -> dict[str, Any]:
             continue
         inside = table.inside(name)
         each = {key: _list_of(inner) for key, inner in inside.items()}
-        lists[name] = {"type": "object", "additionalProperties": False, "properties": each} if each else _list_of(one)
+        nested = {"type": "object", "additionalProperties": False, "properties": each}
+        lists[name] = {"anyOf": [nested, _list_of(one)]} if each else _list_of(one)
     lists |= {one.key: _list_of(one) for one in table.TABLE if one.group}
     lists["exclude"] = {"type": "array", "items": {"type": "object"}, "description": "Combinations that are left out."}
     text = "One job for each combination of the values of these keys."

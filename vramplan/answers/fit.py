@@ -97,12 +97,6 @@ def answered(
     return answer(job, known, replays, typed_keys(keys, profile_dirs))
 
 
-def solved_for(job: AnyJob, largest: str, larger_gpus: Callable[[], Iterable[Gpu]]) -> FitResult:
-    """The answer about a resolved job with what `largest` names solved for. Raises InputError."""
-    found: FitResult = imported("vramplan.answers.solve:solved_job")(job, largest, larger_gpus)
-    return found
-
-
 def asks_for_itself(keys: Mapping[str, Any]) -> bool:
     """Whether a value asks to be solved for: `max`, or `auto` devices."""
     inside = [part for part in keys.values() if isinstance(part, Mapping)]

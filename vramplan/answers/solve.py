@@ -107,10 +107,3 @@ def solved_keys(
     if unknown is None:  # a value only looked as if it asked
         return answer(job, larger_gpus, replays, lambda: typed)
     return solved_answer(job, typed, unknown, larger_gpus, replays)
-
-
-def solved_job(job: AnyJob, largest: str, larger_gpus: Callable[[], Iterable[Gpu]]) -> FitResult:
-    """The same of a resolved job, as if its echo had been typed."""
-    if isinstance(job, TextbookJob):
-        raise UsageError("the equations of texts are not solved for a key", key="--max", hint="another --runtime")
-    return solved_answer(job, Typed.of_job(job), _key_of(largest), larger_gpus)

@@ -15,9 +15,9 @@ STDIN_NAMES = frozenset({"-", "/dev/stdin"})
 DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # a shell's process substitution: a pipe that somebody writes
 
 
-def read_text(file: str, *, allow_stdin: bool = False) -> str:
-    """The whole text. Raises InputError, which names the file and, where there is one, the place."""
-    data = _read_stdin() if allow_stdin and file in STDIN_NAMES else _read_bytes(file)
+def read_text(file: str, *, allow_stdin: bool = False, most_bytes: int = MAX_BYTES) -> str:
+    """The whole text. Raises InputError, which names the file and the place, also for more than `most_bytes`."""
+    data = _read_stdin() if allow_stdin and file in STDIN_NAMES else _read_bytes(file, most_bytes)
     return _decode(data, file)
 
 
@@ -26,7 +26,7 @@ def fail(message: str, file: str | None, line: int | None = None, column: int | 
     return InputError([Problem(message, file=file, line=line, column=column)])
 
 
-def _read_bytes(file: str) -> bytes:
+def _read_bytes(file: str, most_bytes: int) -> bytes:
     try:
         mode = os.stat(file).st_mode
         if stat.S_ISDIR(mode):
@@ -34,13 +34,13 @@ def _read_bytes(file: str) -> bytes:
         if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and file.startswith(DESCRIPTORS)):
             raise fail("is not a regular file", file)  # a pipe or a device may never end
         with open(file, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+            data = stream.read(most_bytes + 1)
     except FileNotFoundError:
         raise fail("no such file", file) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise fail(f"cannot be read: {reason}", file) from None
-    return _of_fair_size(data, file)
+    return _of_fair_size(data, file, most_bytes)
 
 
 def _read_stdin() -> bytes:
@@ -52,9 +52,9 @@ def _read_stdin() -> bytes:
         raise fail(f"standard input cannot be read: {error}", "-") from None
 
 
-def _of_fair_size(data: bytes, file: str) -> bytes:
-    if len(data) > MAX_BYTES:
-        raise fail(f"is larger than {MAX_BYTES // 2**20} MiB", file)
+def _of_fair_size(data: bytes, file: str, most_bytes: int = MAX_BYTES) -> bytes:
+    if len(data) > most_bytes:
+        raise fail(f"is larger than {most_bytes // 2**20} MiB", file)
     return data
 
 

@@ -35,9 +35,11 @@ def check(
         ),
     ] = None,
     tolerance: Annotated[
-        str,
-        typer.Option("--tolerance", metavar="SHARE", help="How much a peak may grow: a share, or a size as '100 MiB'."),
-    ] = "1%",
+        str | None,
+        typer.Option(
+            "--tolerance", metavar="SHARE", help="How much a peak may grow, 1% by default; or a size as '100 MiB'."
+        ),
+    ] = None,
     profiles: Profiles = None,
     output_format: GateFormat = "text",
     key: Print = None,

@@ -13,9 +13,9 @@ from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink, ordered
 from vramplan.engines import imported
 from vramplan.errors import InputError, Problem, near_matches
+from vramplan.job import on_demand
 from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
-from vramplan.job.matrix import MATRIX, expanded
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
 from vramplan.options import words
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 VERSION = 1
 MOST_NAMED = 8  # jobs of a file in a hint
 MAX_PROBLEMS_READ = 1000  # then the file is hopeless, and reading on would only take time
+MATRIX = "matrix"
 _TOP = ("version", "defaults", "jobs")
 
 
@@ -137,6 +138,7 @@ def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> lis
             )
         )
         sink.problems += _named_by_place(raw.fields.sink.problems, inherited)
+    sink.problems[:] = _named_by_place(sink.problems, inherited)
     sink.raise_problems()
     return entries
 
@@ -146,11 +148,11 @@ def read_one_job(
     name: str | None,
     over: MappingABC[str, Any] | None = None,
     profile_dirs: SequenceABC[Path] = (),
-) -> AnyJob:
-    """One job of a file, with the keys of `over` in the place of its own.
+) -> JobEntry:
+    """One job of a file, with the keys of `over` in the place of its own; None takes a key away.
 
     `name` is needed where the file has several jobs. Raises InputError as `read_job_file` does, for a name that no job
-    has, and with every problem of that job.
+    has, and with every problem of that job; what is wrong with a key of `over` has no place in the file.
     """
     loaded = document.load(path, allow_stdin=True)
     sink = Sink(loaded.file, loaded.problems)
@@ -160,40 +162,63 @@ def read_one_job(
     defaults = top.fields("defaults")
     jobs = _jobs(top, None if defaults is None else defaults.node)
     sink.raise_problems()
-    found = _called(jobs, name, str(path))
+    raw = _called(jobs, name, str(path))
+    found = raw.fields
     own = Sink(loaded.file)
-    node: document.Node = found.fields.node
-    for key, value in (over or {}).items():
-        try:
-            laid = Mapping()
-            laid.entries[key] = document.Entry(document.Scalar(key), document.from_value(value))
-            node = document.merged(node, laid)
-        except InputError as error:
-            own.problems += [problem._replace(key=key) for problem in error.problems]
-    assert isinstance(node, Mapping)
     from_stdin = str(path) in text.STDIN_NAMES
-    job = _resolved(
-        read_job(Fields(node, own, found.fields.path), in_file=True),
-        Catalog(profile_dirs, None if from_stdin else Path(path).parent),
-    )
+    catalog = Catalog(profile_dirs, None if from_stdin else Path(path).parent)
+    node = _laid_over(found.node, over or {}, own)
+    job = _resolved(read_job(Fields(node, own, found.path), in_file=True), catalog)
+    inherited = set() if defaults is None else _places(defaults.node)
+    for problems in (own.problems, own.refusals):
+        problems[:] = [
+            one._replace(file=None, key=(one.key or "").removeprefix(found.path) or None) if one.line is None else one
+            for one in _named_by_place(problems, inherited)
+        ]
     own.raise_all()
-    assert job is not None
-    return job
+    return JobEntry(raw.name or "", job, (), found.node.line, node, catalog)
+
+
+def _laid_over(node: Mapping, over: MappingABC[str, Any], sink: Sink) -> Mapping:
+    """A job with other keys: what is in a mapping such as `parallel` one by one, anything else as a whole."""
+    result = Mapping(node.line, node.column)
+    result.entries = dict(node.entries)
+    given = {key: value for key, value in over.items() if value is not None and not isinstance(value, MappingABC)}
+    for key, entry in root_of(given, sink).entries.items():
+        result.entries[key] = entry
+    for key, value in over.items():
+        if value is None:
+            result.entries.pop(key, None)
+        elif isinstance(value, MappingABC):
+            below = result.entries.get(key)
+            inside = below.value if below is not None and isinstance(below.value, Mapping) else Mapping()
+            laid = _laid_over(inside, value, sink)
+            result.entries[key] = document.Entry(document.Scalar(key) if below is None else below.key, laid)
+    return result
 
 
 def _called(jobs: SequenceABC[RawJob], name: str | None, path: str) -> RawJob:
     names = [raw.name or "" for raw in jobs]
     if name is None and len(jobs) == 1:
         return jobs[0]
-    listed = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
     if name is None:
-        message = f"{path} has {len(jobs)} jobs: say which"
-        raise InputError([Problem(message, "--job", f"--job '{path}#{names[0]}'; the jobs are {listed}")])
-    for raw in jobs:
-        if raw.name is not None and raw.name.split() == name.split():
-            return raw
-    hint = near_matches(name, names) or f"the jobs are {listed}"
+        hint = f"--job '{path}#{names[0]}'; the jobs are {_listed(names)}"
+        raise InputError([Problem(f"{path} has {len(jobs)} jobs: say which", "--job", hint)])
+    found = [raw for raw in jobs if raw.name is not None and raw.name.split() == name.split()]
+    if len(found) > 1:
+        raise InputError([Problem(f"{path} has {len(found)} jobs {name!r}", "--job", "each has a name of its own")])
+    if found:
+        return found[0]
+    of_matrix = [one for one in names if one.startswith(f"{name} (")]
+    if of_matrix:
+        hint = f"they are {_listed(of_matrix)}"
+        raise InputError([Problem(f"{name!r} stands for {len(of_matrix)} jobs: say which", "--job", hint)])
+    hint = near_matches(name, names) or f"the jobs are {_listed(names)}"
     raise InputError([Problem(f"{path} has no job {name!r}", "--job", hint)])
+
+
+def _listed(names: SequenceABC[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
 
 
 def _version(top: Fields) -> None:
@@ -208,16 +233,21 @@ def _jobs(top: Fields, defaults: Mapping | None) -> list[RawJob]:
     if not top.given("jobs"):
         top.problem("jobs", "required key is missing")
         return []
-    result = []
+    result: list[RawJob] = []
     count = len(top.sink.problems)
-    found = 0
+    found = made = 0
     for fields in top.mappings("jobs"):
         node = fields.node
         if defaults is not None:
             merged = document.merged(defaults, node)
             assert isinstance(merged, Mapping)
             node = merged
-        for one in _variants(Fields(node, top.sink, fields.path), fields.node):
+        variants = [node]
+        if MATRIX in node.entries:
+            whole = Fields(node, top.sink, fields.path)
+            variants = on_demand.expanded(whole, fields.node, defaults, on_demand.MOST_JOBS - made)
+            made += len(variants)
+        for one in variants:
             # a sink of its own: one job's refusals are not another's
             raw = read_job(Fields(one, Sink(top.sink.file), fields.path), in_file=True)
             result.append(raw)
@@ -227,11 +257,6 @@ def _jobs(top: Fields, defaults: Mapping | None) -> list[RawJob]:
     if not result and len(top.sink.problems) == count:
         top.problem("jobs", "there are no jobs")
     return result
-
-
-def _variants(fields: Fields, own: Mapping) -> SequenceABC[Mapping]:
-    """The jobs that a job of a file stands for."""
-    return expanded(fields, own) if fields.present(MATRIX) else (fields.node,)
 
 
 def _places(node: document.Node) -> set[tuple[int | None, int | None]]:
@@ -249,7 +274,8 @@ def _places(node: document.Node) -> set[tuple[int | None, int | None]]:
 def _named_by_place(problems: Iterable[Problem], inherited: set[tuple[int | None, int | None]]) -> Iterator[Problem]:
     """`jobs.3.precision` -> `defaults.precision` where that is what stands at the place."""
     for problem in problems:
-        if problem.key is not None and (problem.line, problem.column) in inherited:
+        placed = problem.line is not None and (problem.line, problem.column) in inherited
+        if placed and problem.key is not None and problem.key.startswith("jobs."):
             key = problem.key.split(".", 2)
             yield problem._replace(key=".".join(["defaults", *key[2:]]))
         else:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from vramplan.job.losses import loss_of as loss_of
     from vramplan.job.losses import reference_of as reference_of
     from vramplan.job.master import no_master_copy as no_master_copy
+    from vramplan.job.matrix import MOST_JOBS as MOST_JOBS
+    from vramplan.job.matrix import expanded as expanded
     from vramplan.job.offload import check_offload_of_states as check_offload_of_states
     from vramplan.job.packing import check_packing as check_packing
     from vramplan.job.preferred import without_preferred as without_preferred
@@ -81,6 +83,7 @@ MODULES = {
     "vramplan.job.images": ("image_size_of",),
     "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_windows"),
     "vramplan.job.master": ("no_master_copy",),
+    "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
     "vramplan.job.losses": (
         "check_beside",
         "check_chunks",

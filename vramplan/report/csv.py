@@ -38,6 +38,7 @@ PEAK = ("allocated_bytes", "reserved_bytes", "device_bytes", "low_bytes", "high_
 CHECK = (
     *("name", "passed", "exit_code", "verdict", *PEAK),
     *("usable_bytes", "capacity_bytes", "headroom_bytes", "utilization", "reasons", "error"),
+    *("file", "line", "status", "baseline_bytes"),
 )
 VALIDATE = (
     *("name", "exit_code", "verdict", "metric", "predicted_bytes", "measured_bytes", "relative_error"),

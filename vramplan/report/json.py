@@ -54,7 +54,7 @@ def check_document(rows: Iterable[CheckRow], summary: CheckSummary | None = None
         "results": [
             _job(row)
             | {"passed": row.passed and row.result is not None, "status": row.status, "reasons": list(row.reasons)}
-            | {"file": row.file, "line": row.line}
+            | {"file": row.file, "line": row.line, "baseline_bytes": row.baseline_bytes}
             for row in rows
         ],
         "summary": {
@@ -63,6 +63,7 @@ def check_document(rows: Iterable[CheckRow], summary: CheckSummary | None = None
             "failed": summary.failed,
             "tight": summary.tight,
             "errors": summary.errors,
+            "gone": None if summary.gone is None else list(summary.gone),
         },
     }
 

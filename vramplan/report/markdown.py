@@ -88,15 +88,17 @@ def render_check(rows: Iterable[CheckRow]) -> str:
     summary = CheckSummary.of(rows)
     parts = [f"{summary.passed} passed", f"{summary.failed} failed", count(summary.errors, "error")]
     heading = f"**{count(summary.total, 'job')}:** {', '.join(parts)}; {summary.tight} tight"
+    several = len({row.file for row in rows}) > 1
     cells = []
     for row in rows:
+        name = text(f"{row.file or '-'}#{row.name}" if several else row.name)
         if row.result is None:
-            cells.append(["**ERROR**", text(row.name), "-", "-", "-", text(problems_text(row.problems))])
+            cells.append(["**ERROR**", name, "-", "-", "-", text(problems_text(row.problems))])
             continue
         device, usable = row.result.peak.device_bytes, row.result.usable_bytes
         state = "**FAIL**" if not row.passed else "TIGHT" if row.result.verdict == TIGHT else "PASS"
         sizes = [text_of(gib_against(device, usable)), text_of(gib_down(usable)), percent_up(device, usable)]
-        cells.append([state, text(row.name), *sizes, text("; ".join(row.reasons))])
+        cells.append([state, name, *sizes, text("; ".join(row.reasons))])
     columns = ("status", "job", "GPU GiB:", "usable GiB:", "used:", "reason")
     return page([[heading], table(columns, cells)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -16,19 +17,21 @@ from vramplan.answers.fit import known_gpus
 from vramplan.answers.gate import exit_code, gate, remedies_in_words
 from vramplan.answers.session import Session, opened
 from vramplan.answers.validation import compare
-from vramplan.catalog.text import read_text
+from vramplan.catalog.text import STDIN_NAMES, read_text
 from vramplan.cli.output import GATE_FORMATS, emit, output, say
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
 from vramplan.job import JobEntry, read_job_file
 from vramplan.job.allocator import BadSetting, settings_of
+from vramplan.report.numbers import count
 from vramplan.results import FitResult
-from vramplan.results.listings import CheckRow, ValidateRow
+from vramplan.results.listings import CheckRow, CheckSummary, ValidateRow
 from vramplan.units import parse_size_bytes
 from vramplan.values.allocator import Settings
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob
 
+MOST_OF_BASELINE = 256 * 2**20  # bytes; the answers about 1,000 jobs take 12 MiB
 FIGURES_ALONE = ("text", "markdown", "junit", "github")  # formats of check that show figures and reasons
 
 
@@ -38,7 +41,7 @@ def check(
     strict: bool,
     remedies: bool,
     baseline: str | None,
-    tolerance: str,
+    tolerance: str | None,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -48,14 +51,18 @@ def check(
     to = output(output_format, key, quiet, GATE_FORMATS)
     shows_figures = quiet or (key is None and output_format in FIGURES_ALONE)
     folders = [Path(folder) for folder in profiles or ()]
+    before = _before(baseline, tolerance)
 
     def ask(session: Session, job: AnyJob, entry: JobEntry) -> Any:
         if remedies:
             return session.answer(job, lambda: known_gpus(folders), entry.typed)
-        return session.figures(job) if shows_figures and before is None else session.compared(job)
+        if not shows_figures:
+            return session.compared(job)
+        figures = session.figures(job)
+        grown = before is not None and before.may_have_grown(entry.name, figures.peak.device_bytes)
+        return session.compared(job) if grown else figures  # the causes of a growth are in the whole answer
 
     rows = []
-    before = None if baseline is None else _baseline(baseline, _tolerance(tolerance))
     for file, entry, outcome in _outcomes(files, jobs, profiles, ask):
         if isinstance(outcome, list):
             row = CheckRow(
@@ -68,11 +75,13 @@ def check(
         row = replace(row, file=None if file == "-" else file, line=entry.line)
         rows.append(row if before is None else compared(row, before))
     _complain(rows)
-    if before is not None and not jobs:
-        for name in gone(rows, before):
+    missing = None
+    if before is not None:
+        missing = () if jobs else gone(rows, before)  # who selects jobs leaves the others out on purpose
+        for name in missing:
             say(f"note: {name} is in the baseline and no more in the files")
 
-    emit("check", rows, to)
+    emit("check", rows, to, summary=CheckSummary.of(rows, missing))
     raise typer.Exit(exit_code(rows))
 
 
@@ -105,13 +114,21 @@ def validate(
     raise typer.Exit(ExitCode.BAD_INPUT if any(row.result is None for row in rows) else ExitCode.OK)
 
 
-def _baseline(path: str, tolerance: Tolerance) -> Baseline:
+def _before(path: str | None, tolerance: str | None) -> Baseline | None:
     """The baseline of a file. Raises InputError if it cannot be read."""
+    if path is None:
+        if tolerance is not None:
+            raise UsageError("means nothing without --baseline", key="--tolerance", hint="--baseline FILE")
+        return None
+    share = Tolerance() if tolerance is None else _tolerance(tolerance)
     try:
-        document = json.loads(read_text(path, allow_stdin=False))
+        document = json.loads(read_text(path, most_bytes=MOST_OF_BASELINE))
+    except RecursionError:
+        raise UsageError(f"{path} is not an answer: it is nested too deep", key="--baseline") from None
     except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}", key="--baseline") from None
-    return baseline_from(document, path, tolerance)
+        hint = "the answer of vramplan check --format json"
+        raise UsageError(f"{path} is not JSON: {error}", key="--baseline", hint=hint) from None
+    return baseline_from(document, path, share)
 
 
 def _tolerance(text: str) -> Tolerance:
@@ -151,7 +168,7 @@ def _outcomes(
     """
     folders = [Path(folder) for folder in profiles or ()]
     read = _read(files, folders)
-    entries = _selected([entry for _, entry in read], wanted)
+    entries = _selected(read, wanted)
     of = {id(entry): file for file, entry in read}
     outcomes: dict[int, Any] = {}
     session = opened() or Session()
@@ -170,19 +187,22 @@ def _outcomes(
             outcomes[place] = ask(session, job, entry)
         except InputError as error:
             file = of[id(entry)]
-            where = {"file": None if file == "-" else file, "line": entry.line}
+            where: dict[str, Any] = {"file": None if file == "-" else file, "line": entry.line}
             outcomes[place] = [p._replace(**where) if p.file is None else p for p in error.problems]
     for place, entry in enumerate(entries):
         yield of[id(entry)], entry, outcomes[place]
 
 
-def _read(files: list[str], folders: list[Path]) -> list[tuple[str, Any]]:
+def _read(files: list[str], folders: list[Path]) -> list[tuple[str, JobEntry]]:
     """(file, entry) of all jobs. Raises InputError with the problems of all broken files."""
+    met: set[str] = set()
     for file in files:
-        if files.count(file) > 1:
-            what = "standard input" if file == "-" else file
+        place = file if file in STDIN_NAMES else os.path.realpath(file)
+        if place in met:
+            what = "standard input" if file in STDIN_NAMES else file
             raise UsageError(f"{what} is named twice", key="FILE", hint="name each file once")
-    read: list[tuple[str, Any]] = []
+        met.add(place)
+    read: list[tuple[str, JobEntry]] = []
     problems: list[Problem] = []
     for file in files:
         try:
@@ -194,20 +214,32 @@ def _read(files: list[str], folders: list[Path]) -> list[tuple[str, Any]]:
     return read
 
 
-def _selected(entries: list[Any], wanted: list[str] | None) -> list[Any]:
+def _selected(read: list[tuple[str, JobEntry]], wanted: list[str] | None) -> list[JobEntry]:
+    """The jobs whose names match, or whose files and names do as in `FILE#NAME`."""
     if not wanted:
-        return entries
+        return [entry for _, entry in read]
     wanted = [pattern.replace("[", "[[]") for pattern in wanted]  # * and ? are wildcards, brackets are themselves
+
+    def selects(pattern: str, file: str, entry: JobEntry) -> bool:
+        return fnmatchcase(entry.name, pattern) or fnmatchcase(f"{file}#{entry.name}", pattern)
+
     for pattern in wanted:
-        if not any(fnmatchcase(entry.name, pattern) for entry in entries):
-            hint = near_matches(pattern, [entry.name for entry in entries]) or "the names are in the file"
+        if not any(selects(pattern, file, entry) for file, entry in read):
             name = pattern.replace("[[]", "[")
+            names = [entry.name for _, entry in read]
+            hint = near_matches(name, names) or "the names are in the file"
+            if any(one.startswith(f"{name} (") for one in names):
+                hint = f"'{name} (*' selects the jobs of its matrix"
             raise UsageError(f"no job is called {name!r}", key="--job", hint=hint)
-    return [entry for entry in entries if any(fnmatchcase(entry.name, pattern) for pattern in wanted)]
+    return [entry for file, entry in read if any(selects(pattern, file, entry) for pattern in wanted)]
 
 
 def _complain(rows: list[Any]) -> None:
-    """Problems of single jobs on stderr, as those of a whole file are."""
+    """Problems of single jobs on stderr, as those of a whole file are: each once, with the jobs that have it."""
+    named: dict[str, list[str]] = {}
     for row in rows:
         for problem in row.problems:
-            say(f"error: {row.name}: {problem}")
+            named.setdefault(str(problem), []).append(row.name)
+    for problem, names in named.items():
+        more = "" if len(names) == 1 else f" and {count(len(names) - 1, 'more job')}"
+        say(f"error: {names[0]}{more}: {problem}")

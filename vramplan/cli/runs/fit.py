@@ -7,10 +7,10 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.fit import answer, answered, known_gpus, solved_for
+from vramplan.answers.fit import answered
+from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
-from vramplan.cli.runs.jobs import any_job_of
 from vramplan.errors import UsageError
 from vramplan.results import code_of
 
@@ -34,11 +34,7 @@ def fit(
         require(given)
         result = answered(as_job(given), folders, largest)
     else:
-        resolved = any_job_of(given, folders, job)
-        if largest is None:
-            result = answer(resolved, lambda: known_gpus(folders))
-        else:
-            result = solved_for(resolved, largest, lambda: known_gpus(folders))
+        result = named("vramplan.cli.runs.jobs:answer_of")(given, folders, job, largest)
     code = code_of(result.verdict, strict=strict)
     if all_stages:
         if result.stages is None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vramplan.answers.fit import answer, asks_for_itself, known_gpus
+from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.errors import UsageError
-from vramplan.job import build_any_job, build_job, read_one_job
+from vramplan.job import JobEntry, build_any_job, build_job, read_one_job
+from vramplan.options import table
+from vramplan.results import FitResult
 from vramplan.values.job import Job
+from vramplan.values.machine import Gpu
 from vramplan.values.textbook import AnyJob, TextbookJob
 
 STDIN = "-"
@@ -37,7 +42,41 @@ def any_job_of(given: dict[str, Any], folders: Sequence[Path], written: str | No
         require(given)
         return build_any_job(as_job(given), profile_dirs=folders)
     path, name = place_of(written)
-    return read_one_job(path, name, as_job(given), folders)
+    return one_of(read_one_job(path, name, _over(given), folders))
+
+
+def answer_of(given: dict[str, Any], folders: Sequence[Path], written: str, largest: str | None) -> FitResult:
+    """The answer about a job of a file whose keys the options replace; `largest` is what to solve for."""
+    over, unknown = _over(given), None
+    if largest is not None or asks_for_itself(over):
+        over, unknown = named("vramplan.answers.solve:unknown_of")(over, largest)
+    path, name = place_of(written)
+    entry = read_one_job(path, name, over, folders)
+
+    def known() -> Iterable[Gpu]:
+        return known_gpus(folders)
+
+    if unknown is None:
+        return answer(one_of(entry), known, None, entry.typed)
+    found: FitResult = named("vramplan.answers.solve:solved_answer")(one_of(entry), entry.typed(), unknown, known)
+    return found
+
+
+def one_of(entry: JobEntry) -> AnyJob:
+    """The job of an entry that has no problems."""
+    assert entry.job is not None
+    return entry.job
+
+
+def _over(given: dict[str, Any]) -> dict[str, Any]:
+    """The keys that options replace; `null` takes one away, as it does in a job file."""
+    over = as_job(given)
+    rows = table.parameters()
+    for name, value in given.items():
+        if value == "null":
+            place = over.setdefault(rows[name].group, {}) if rows[name].group else over
+            place[rows[name].name] = None
+    return over
 
 
 def place_of(written: str) -> tuple[str, str | None]:

@@ -25,6 +25,7 @@ class CheckRow:
     problems: tuple[Problem, ...] = ()
     file: str | None = None  # where the job is written; None for standard input
     line: int | None = None
+    baseline_bytes: int | None = None  # the device figure of the same job in the baseline, where there is one
 
     @property
     def status(self) -> str:
@@ -38,16 +39,20 @@ class CheckRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSummary:
-    """Counts over a gate file. `tight` counts verdicts, whether they passed or not; errors are not `failed`."""
+    """Counts over gate files. `tight` counts verdicts, whether they passed or not; errors are not `failed`.
+
+    `gone`: jobs of the baseline that the files no more have; None without a baseline.
+    """
 
     total: int
     passed: int
     failed: int
     tight: int
     errors: int
+    gone: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, rows: Iterable[CheckRow]) -> CheckSummary:
+    def of(cls, rows: Iterable[CheckRow], gone: tuple[str, ...] | None = None) -> CheckSummary:
         """Count `rows`."""
         rows = tuple(rows)
         computed = [row for row in rows if row.result is not None]
@@ -57,4 +62,5 @@ class CheckSummary:
             failed=sum(not row.passed for row in computed),
             tight=sum(row.result is not None and row.result.verdict == TIGHT for row in computed),
             errors=len(rows) - len(computed),
+            gone=gone,
         )
