@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
@@ -16,6 +15,7 @@ from vramplan.errors import InputError, Problem
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
+from vramplan.job.spelled import is_size
 from vramplan.options import words
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob, TextbookJob
@@ -100,11 +100,6 @@ def _read(raw: MappingABC[str, Any], sink: Sink) -> RawJob:
         except InputError as error:
             sink.problems += [problem._replace(key=key) for problem in error.problems]
     return read_job(Fields(root, sink), in_file=False)
-
-
-def is_size(text: str) -> bool:
-    """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100")."""
-    return re.fullmatch(r"\s*[\d.]+\s*([kKMGTP]i?B?|[kKMGTP]?B|\s[A-Za-z]+)\s*", text) is not None
 
 
 def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> list[JobEntry]:
