@@ -118,6 +118,8 @@ class _Reader:
     def _option(self, word: str) -> list[Typed]:
         spelling, equals, value = word.partition("=")
         given = value if equals else None
+        if spelling in (*HELPS, HELP_ALL):
+            return [Typed(None, spelling, None, spelling)]
         parameter = self.declared.get(spelling)
         if parameter is not None:
             return [self._of(parameter, spelling, spelling, given)]
@@ -130,8 +132,6 @@ class _Reader:
             if re.fullmatch(r"-[a-z]\w+", word) is None:
                 self._unknown(spelling)
             return self._option(f"-{word}")  # -batch-size, as programs with one dash have it
-        if spelling in (*HELPS, HELP_ALL):
-            return [Typed(None, spelling, None, spelling)]
         plain = spelling.lower().replace("_", "-")
         if plain in self.declared and plain != spelling:
             return [self._of(self.declared[plain], spelling, plain, given)]

@@ -149,7 +149,12 @@ def meaning(text: str, words: tuple[str, ...], spellings: Mapping[str, Meaning])
     if text in words:
         return None
     small = bare(text)
-    head, colon, rest = small.partition(":")
-    if small in words or (colon and any(word.startswith(f"{head}:") for word in words)):
-        return Meaning(small if not colon else f"{head}:{rest}")
-    return spellings.get(small)
+    if small in words:
+        return Meaning(small)
+    head, colon, rest = text.partition(":")
+    if not colon:
+        return spellings.get(small)
+    known = bare(head)
+    if head != known and any(word.startswith(f"{known}:") for word in words):
+        return Meaning(f"{known}:{rest}")
+    return None
