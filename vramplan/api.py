@@ -45,15 +45,42 @@ class Job(JobFields):
 
 
 @overload
-def fit(job: Job, /, *, profiles: Folders = (), session: Session | None = None) -> FitResult: ...
+def fit(
+    job: Job,
+    /,
+    *,
+    max: str | None = None,
+    gpus: str | int | None = None,
+    profiles: Folders = (),
+    session: Session | None = None,
+) -> FitResult: ...
 @overload
-def fit(*, profiles: Folders = (), session: Session | None = None, **keys: Unpack[JobKeys]) -> FitResult: ...
-def fit(job: Job | None = None, /, *, profiles: Folders = (), session: Session | None = None, **keys: Any) -> FitResult:
+def fit(
+    *,
+    max: str | None = None,
+    gpus: str | int | None = None,
+    profiles: Folders = (),
+    session: Session | None = None,
+    **keys: Unpack[JobKeys],
+) -> FitResult: ...
+def fit(
+    job: Job | None = None,
+    /,
+    *,
+    max: str | None = None,
+    gpus: str | int | None = None,
+    profiles: Folders = (),
+    session: Session | None = None,
+    **keys: Any,
+) -> FitResult:
     """Whether a training run fits in GPU memory, what fills it, and how to run it: the answer of `vramplan fit`.
 
     `fit(job)`, or `fit(model="gpt2-xl", gpu="v100", ...)` for short. `profiles`: folders of profiles that are searched
     before the shipped ones. A run that does not fit is an answer like any other; raises InputError, with every problem
     that was found, for what cannot be computed. Threads and processes may share it.
+
+    `max`: what to solve for, "sequence", "micro-batch", "rank" or "layers": the answer is that at the largest value
+    that fits, which `solved` names. `gpus`: the data-parallel devices, or "auto" for the fewest that fit.
 
     `session`: keeps the replays and the profiles of the answers before, so that many answers take less time; by default
     the one that is open in this thread (`session.open()`). Without one nothing is kept.
@@ -65,7 +92,13 @@ def fit(job: Job | None = None, /, *, profiles: Folders = (), session: Session |
     elif not isinstance(job, Job):
         raise TypeError(f"fit() takes a vramplan.Job or the keys of one, not a {type(job).__name__}")
     folders = [Path(folder) for folder in ([profiles] if isinstance(profiles, str | os.PathLike) else profiles)]
-    return (session or opened() or Session()).fit(job.to_dict(), folders)
+    asked = job.to_dict()
+    if gpus is not None:
+        parallel = asked.get("parallel", {})
+        if "data" in parallel:
+            raise TypeError("fit() takes gpus or parallel={'data': ...}, not both")
+        asked["parallel"] = {**parallel, "data": gpus}
+    return (session or opened() or Session()).fit(asked, folders, largest=max)
 
 
 def _settled(value: Any) -> Any:

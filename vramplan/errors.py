@@ -43,7 +43,7 @@ class InputError(VramplanError):
     """Bad input. All problems of a file come at once, in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(dict.fromkeys(problems))  # each once: several lookups may meet the same one
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 

@@ -63,9 +63,9 @@ def test_strict_is_the_option_strict() -> None:
 @given(keys=draws.jobs())
 def test_a_job_has_the_answer_that_it_has_in_a_file(keys: dict[str, Any], tmp_path_factory: Any) -> None:
     file = write_jobs(tmp_path_factory.mktemp("jobs") / "jobs.json", keys)
-    (row,) = run("check", file, "--format", "json").document["results"]
+    (row,) = run("check", file, "--format", "json", "--remedies").document["results"]
     answered = fit(name="job 0", **keys).to_dict()
-    for other in ("exit_code", "remedies"):  # a gate has codes of its own, and names no larger card
+    for other in ("exit_code",):  # a gate has codes of its own
         answered.pop(other), row.pop(other)
     assert answered == {key: value for key, value in row.items() if key not in ("passed", "reasons")}
 

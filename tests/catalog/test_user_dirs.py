@@ -81,7 +81,7 @@ def test_a_shadowed_profile_is_said_with_the_file(home: Path, word: str) -> None
     path = gpu(home, "v100", "4 GiB", "v100-32gb")
     told = fit("-m", "bert-tiny", "-g", word)["assumptions"]
     assert {"key": "gpu", "value": "v100", "why": f"{path} shadows the shipped profile of that name"} in told
-    assert f"{path}" in run("fit", "-m", "bert-tiny", "-g", word).out.replace("\n    ", "")
+    assert f"{path}" in run("fit", "-m", "bert-tiny", "-g", word, "--details").out.replace("\n    ", "")
 
 
 def test_a_shadowed_model_and_runtime_are_said_too(home: Path) -> None:

@@ -24,7 +24,7 @@ from vramplan.replay.step import replay
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = {profile.name: profile for profile in list_gpus()}
 MODELS = {profile.name: profile for profile in list_models()}
-UNITLESS = {"vendor", "architecture", "compute_capability", "bf16", "flash_attention", "fp8"}
+UNITLESS = {"vendor", "architecture", "compute_capability", "bf16", "flash_attention", "fp8", "dtype"}
 WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),
     *("qkv_bias", "output_bias", "mlp_bias", "qk_norm", "parallel_residual", "pre_norm"),
@@ -267,7 +267,7 @@ def test_a_hugging_face_config_is_a_model(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25}')
     for path in (config, tmp_path):
-        found = fit("-m", path, "-g", "v100")
+        found = fit("-m", path, "-g", "v100", "--global-batch", 512)
         assert found["parameters"]["total"] == 1_557_611_200
         assert found["peak"] == fit("-m", "gpt2-xl", "-g", "v100")["peak"]
     config.write_text('{"model_type": "mamba"}')

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import ABLE, TINY, Ran, process, refused, run, valid, write_jobs
+from tests.cli.running import ABLE, TINY, Ran, fit, process, refused, run, valid, write_jobs
 
 FITS = {"model": "gpt2-xl", "gpu": "v100"}  # 93.2 % of the card
-TIGHT = {"model": "gpt2-xl", "gpu": "v100", "reserve": "3.5 GiB"}
+TIGHT = {"model": "gpt2-xl", "gpu": "v100", "reserve": "2 GiB"}  # the estimate is within the usable memory
 NO = {"model": "gpt2-xl", "gpu": "t4"}
 ERROR = {"model": "gpt2-xxl", "gpu": "t4"}
 NOT_MODELLED = {"model": "gpt2-xl", "gpu": "t4", "quantization": "nf4"}
@@ -217,3 +217,23 @@ def test_all_problems_of_a_file_come_at_once_in_its_order(tmp_path: Path) -> Non
     assert [problem["key"] for problem in problems] == [
         *("jobs.0.sequence_length", "jobs.1.optimizr", "jobs.1.reserve", "jobs.2.gpu.memory", "jobs.2.max_utilization")
     ]
+
+
+@pytest.mark.contract
+def test_a_gate_looks_for_remedies_only_when_it_is_asked_and_finds_those_of_fit(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "version: 1\njobs:\n- {name: large, model: gpt2-xl, gpu: v100, micro_batch_size: 32}\n"
+        "- {name: small, model: gpt2, gpu: v100}\n",
+        "utf-8",
+    )
+    without, with_them = (
+        run("check", str(file), *more, "--format", "json").document["results"] for more in ((), ("--remedies",))
+    )
+    assert [row["remedies"] for row in without] == [None, []]
+    alone = fit("-m", "gpt2-xl", "-g", "v100", "--micro-batch", "32")
+    assert with_them[0]["remedies"] == alone["remedies"] != []
+    assert {key: without[0][key] for key in ("verdict", "peak", "recommended")} == {
+        key: alone[key] for key in ("verdict", "peak", "recommended")
+    }
+    assert f"fits with {alone['remedies'][0]['option']}" in run("check", str(file), "--remedies").out.replace("\n", " ")

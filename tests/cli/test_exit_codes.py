@@ -92,7 +92,7 @@ def test_bad_input_is_2_in_every_format(words: tuple[str, ...], output: str) -> 
         ("validate",),
         ("check", "nowhere.yaml"),
         ("validate", "nowhere.yaml"),
-        ("check", "one.yaml", "two.yaml"),
+        ("check", "one.yaml", "one.yaml"),
         ("gpus", "v100"),
         ("gpus", "--min-memory", "40"),
         ("gpus", "--architecture", "volt"),
@@ -215,7 +215,8 @@ def test_print_of_what_does_not_apply_is_null_and_keeps_the_code() -> None:
 
 
 def test_print_works_in_every_command(tmp_path: Path) -> None:
-    file = write_jobs(tmp_path / "jobs.yaml", {"model": TINY, "gpu": {"name": "x", "memory": "1 GiB", **ABLE}})
+    gpu = {"name": "x", "memory": "1 GiB", **ABLE}
+    file = write_jobs(tmp_path / "jobs.yaml", {"model": TINY, "gpu": gpu, "micro_batch_size": 8})
     assert run("check", file, "--print", "summary.passed").out == "1\n"
     assert run("check", file, "--print", "results.0.verdict").out == "fits\n"
     assert run("validate", file, "--print", "summary.per_metric").out == "{}\n"

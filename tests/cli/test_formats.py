@@ -16,7 +16,7 @@ from tests.cli.running import process, refused, run, valid, write_jobs
 EVERYWHERE = ("text", "json", "yaml", "csv", "markdown")
 OF_CHECK = (*EVERYWHERE, "junit", "github")
 FITS = {"model": "gpt2-xl", "gpu": "v100"}
-TIGHT = {**FITS, "reserve": "3.5 GiB"}
+TIGHT = {**FITS, "reserve": "2 GiB"}
 NO = {"model": "gpt2-xl", "gpu": "t4"}
 ERROR = {"model": "gpt2-xxl", "gpu": "t4"}
 COMMANDS = (

@@ -39,15 +39,17 @@ def test_defaults_are_those_of_the_job_format() -> None:
     assert (one.attention, one.sequence_length, one.global_batch_size, one.global_batch_given) == (
         "flash",
         1024,
-        512,
+        0,
         False,
     )
-    assert (one.micro_batch_size, one.gradient_accumulation_steps, one.activation_checkpointing) == (None, None, None)
+    assert (one.micro_batch_size, one.gradient_accumulation_steps, one.activation_checkpointing) == (None, 1, None)
+    assert (one.half_weights, one.max_gradient_norm) == (False, 1.0)
     assert (one.dropout, one.hold_outputs, one.data_parallel_size, one.reserve_bytes) == (None, False, 1, 0)
     assert (one.expect, one.max_utilization, one.name) == ("fits", 0.95, "inline gpt2 on m")
     assert set(told(one)) >= {
         *("runtime", "precision", "optimizer", "optimizer_implementation", "attention", "sequence_length"),
-        *("global_batch_size", "dropout", "model.layers", "model.hidden_size"),
+        *("gradient_accumulation_steps", "dropout", "model.layers", "model.hidden_size"),
+        *("weight_dtype", "max_gradient_norm"),
     }
 
 
@@ -75,7 +77,7 @@ def test_an_unknown_gpu_counts_as_able_and_this_is_told() -> None:
     one = job(gpu=LABEL)
     assert (one.precision, one.attention, one.gpu.capacity_basis) == ("amp-bf16", "flash", "given")
     whys = " ".join(assumption.why for assumption in one.assumptions)
-    assert whys.count("unknown, which counts as able") == 2
+    assert whys.count("unknown; assumed yes") == 2
     explicit = told(job(gpu=LABEL, precision="pure-bf16", attention="flash"))
     assert (explicit["gpu.bf16"], explicit["gpu.flash_attention"]) == (True, True)
 
@@ -317,7 +319,6 @@ def test_options_may_come_as_text() -> None:
             {"optimizer_in_backward": True, "max_gradient_norm": 1.0},
             "max_gradient_norm: optimizer_in_backward drops each gradient before the norm of all is known",
         ),
-        ({"max_gradient_norm": 0}, "max_gradient_norm: 0 leaves no gradients"),
         ({"precision": "mixed-bf16", "optimizer": "lomo"}, "lomo over a master copy (mixed-bf16) exists nowhere"),
         (
             {"precision": "mixed-bf16", "optimizer": "muon"},

@@ -98,7 +98,7 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "adapter: lora of litgpt's own code is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
         (
-            {"adapter": LORA, "quantization": "nf4", "parallel": FSDP1},
+            {"adapter": LORA, "quantization": "nf4", "parallel": FSDP1, "weight_dtype": "fp32"},
             "quantization: nf4 beside fp32 weights is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
         (
@@ -138,6 +138,7 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             {
                 "offload": [*HOST, "activations"],
                 "parallel": FSDP1,
+                "gradient_accumulation_steps": 2,
             },
             "activation_checkpointing: a choice of them beside activations on the host and accumulation",
         ),

@@ -188,6 +188,7 @@ def schema() -> dict[str, Any]:
     """What a job file may have, for editors and for programs that write one: draft 2020-12."""
     job = {"type": "object", "additionalProperties": False, "properties": _properties("")}
     job["properties"] |= {key: {"description": "Of a validation case."} for key in words.CASE_KEYS}
+    job["properties"]["matrix"] = _matrix()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:vramplan:schema:job-file:1",
@@ -206,6 +207,25 @@ def schema() -> dict[str, Any]:
         },
         "$defs": {"job": job},
     }
+
+
+def _matrix() -> dict[str, Any]:
+    """Lists of values by key, nested or with a dot, and combinations that are left out."""
+    lists: dict[str, Any] = {}
+    for name, one in table.inside("").items():
+        if name == "name":
+            continue
+        inside = table.inside(name)
+        each = {key: _list_of(inner) for key, inner in inside.items()}
+        lists[name] = {"type": "object", "additionalProperties": False, "properties": each} if each else _list_of(one)
+    lists |= {one.key: _list_of(one) for one in table.TABLE if one.group}
+    lists["exclude"] = {"type": "array", "items": {"type": "object"}, "description": "Combinations that are left out."}
+    text = "One job for each combination of the values of these keys."
+    return {"description": text, "type": ["object", "null"], "additionalProperties": False, "properties": lists}
+
+
+def _list_of(option: Option) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "items": _schema_of(option)}
 
 
 def _properties(group: str) -> dict[str, Any]:

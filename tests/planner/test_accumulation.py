@@ -18,6 +18,7 @@ from vramplan.planner.accumulation import Accumulation, divisors
 from vramplan.results import FitResult
 
 TINY = {"family": "gpt2", "layers": 1, "hidden_size": 32, "attention_heads": 1, "vocabulary_size": 100}
+PUBLISHED = {**TINY, "recipe_global_batch_size": 512}
 CARD = {"name": "card", "memory": "24 GiB"}
 
 
@@ -81,7 +82,7 @@ def test_an_unreachable_global_batch_is_refused_in_words() -> None:
     with pytest.raises(InputError, match="global batch size 100 cannot be reached") as caught:
         run(global_batch_size=100, micro_batch_size=8)
     assert reachable(str(caught.value)) == [96, 104]
-    with pytest.raises(InputError, match="3 data-parallel ranks") as caught:
+    with pytest.raises(InputError, match="3 data-parallel GPUs") as caught:
         run(global_batch_size=512, parallel={"data": 3})
     assert reachable(str(caught.value)) == [510, 513]
     with pytest.raises(InputError, match="7 accumulation steps") as caught:
@@ -102,10 +103,10 @@ def test_an_unreachable_global_batch_is_refused_in_words() -> None:
         ({"micro_batch_size": 5, "parallel": {"data": 8}}, 520),
     ],
 )
-def test_the_default_global_batch_moves_to_the_nearest_reachable_one_and_says_so(
+def test_a_published_global_batch_moves_to_the_nearest_reachable_one_and_says_so(
     keys: dict[str, Any], reached: int
 ) -> None:
-    result = run(**keys)
+    result = run(model=PUBLISHED, **keys)
     assert batch(result)[2] == reached
     assert told(result)["global_batch_size"] == reached
     why = next(item.why for item in result.assumptions if item.key == "global_batch_size")
@@ -113,8 +114,8 @@ def test_the_default_global_batch_moves_to_the_nearest_reachable_one_and_says_so
     assert "512" in why
 
 
-def test_a_reachable_default_stays_where_it_is() -> None:
-    result = run(micro_batch_size=8)
+def test_a_reachable_published_batch_stays_where_it_is() -> None:
+    result = run(model=PUBLISHED, micro_batch_size=8)
     assert batch(result) == (8, 64, 512)
     assert told(result)["global_batch_size"] == 512
 
@@ -126,7 +127,7 @@ def test_steps_without_a_global_batch_multiply_and_nothing_is_assumed() -> None:
     largest = run(gradient_accumulation_steps=3)
     micro, steps, whole = batch(largest)
     assert (steps, whole) == (3, 3 * micro)
-    assert micro > 512  # the default of 512 does not bound it
+    assert micro > 512  # no published batch bounds it
     assert "global_batch_size" not in told(largest)
 
 
@@ -148,8 +149,8 @@ def test_the_fewest_steps_that_fit_are_preferred() -> None:
 
 
 def test_gradients_are_resident_exactly_if_the_job_accumulates() -> None:
-    one, two = run(micro_batch_size=2, gradient_accumulation_steps=1), run(micro_batch_size=2)
-    assert two.job["gradient_accumulation_steps"] == 256
+    one, two = run(micro_batch_size=2), run(micro_batch_size=2, gradient_accumulation_steps=256)
+    assert one.job["gradient_accumulation_steps"] == 1
     basis = {part.name: part.basis for part in two.components}["gradients"]
     assert "resident" in basis
     assert one.peak.forward_bytes < two.peak.forward_bytes

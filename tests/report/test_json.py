@@ -53,10 +53,13 @@ KEYS = [
     "headroom_bytes",
     "utilization",
     "parameters",
+    "weight_dtype",
     "peak",
     "components",
     "overheads",
     "recommended",
+    "settings",
+    "settings_need_code",
     "checkpoints",
     "alternatives",
     "remedies",
@@ -66,6 +69,7 @@ KEYS = [
     "host",
     "allocator",
     "advice",
+    "solved",
 ]
 
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters
 from vramplan.answers.remarks import assumed, remarks
+from vramplan.answers.settings import settings_of
+from vramplan.engines import imported
 from vramplan.errors import InputError
+from vramplan.job import build_any_job
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
 from vramplan.planner.accumulation import Schedule
@@ -17,10 +20,11 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
+from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
     CODE,
-    DOES_NOT_FIT,
+    FITS,
     SETTING,
     Alternative,
     FitResult,
@@ -36,9 +40,14 @@ from vramplan.values.model import ModelShape
 from vramplan.values.textbook import AnyJob, TextbookJob
 
 if TYPE_CHECKING:
+    from vramplan.job.typed import Typed
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
     from vramplan.results.stages import StageRow
+
+
+MAX, AUTO = "max", "auto"  # values that ask for the largest one, or for the fewest devices
+SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def no_gpus() -> Iterable[Gpu]:
@@ -48,25 +57,65 @@ def no_gpus() -> Iterable[Gpu]:
 
 def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
     """The GPUs that a remedy may name, without those whose profile is broken (`vramplan profiles lint` says why)."""
-    from vramplan.catalog.gpus import list_measured  # only a no pays for it
+    from vramplan.catalog.gpus import list_sound  # only a no pays for it
 
     try:
-        return [profile.gpu() for profile in list_measured(profile_dirs)]
+        return [profile.gpu() for profile in list_sound(profile_dirs)]
     except InputError:
         return []
 
 
+def typed_keys(keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> Callable[[], Typed]:
+    """What gives the keys of options or of the API as they were typed; it reads them again when it is asked."""
+    return lambda: imported("vramplan.job.typed:Typed").of_keys(keys, profile_dirs)
+
+
+def answered(
+    keys: Mapping[str, Any], profile_dirs: Sequence[Path], largest: str | None = None, replays: Replays | None = None
+) -> FitResult:
+    """The answer about the job that keys describe, as they were typed. Raises InputError.
+
+    `largest`: what to solve for, in a word of `--max`.
+    """
+
+    def known() -> Iterable[Gpu]:
+        return known_gpus(profile_dirs)
+
+    if largest is not None or asks_for_itself(keys):
+        found: FitResult = imported("vramplan.answers.solve:solved_keys")(keys, largest, profile_dirs, known, replays)
+        return found
+    job = build_any_job(keys, profile_dirs=profile_dirs)
+    return answer(job, known, replays, typed_keys(keys, profile_dirs))
+
+
+def solved_for(job: AnyJob, largest: str, larger_gpus: Callable[[], Iterable[Gpu]]) -> FitResult:
+    """The answer about a resolved job with what `largest` names solved for. Raises InputError."""
+    found: FitResult = imported("vramplan.answers.solve:solved_job")(job, largest, larger_gpus)
+    return found
+
+
+def asks_for_itself(keys: Mapping[str, Any]) -> bool:
+    """Whether a value asks to be solved for: `max`, or `auto` devices."""
+    inside = [part for part in keys.values() if isinstance(part, Mapping)]
+    values = [*keys.items(), *(item for part in inside for item in part.items())]
+    return any(value.lower() == (AUTO if key == "data" else MAX) for key, value in values if isinstance(value, str))
+
+
 def answer(
-    job: AnyJob, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus, replays: Replays | None = None
+    job: AnyJob,
+    larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus,
+    replays: Replays | None = None,
+    typed: Callable[[], Typed] | None = None,
 ) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
-    `larger_gpus` gives the known cards; it is called only on a no. `replays`: those of the answers before it, which
-    are not made again (`vramplan.answers.session.Session` keeps them).
+    `larger_gpus` gives the known cards, and `typed` what the job was before defaults; they are called only where there
+    are remedies. `replays`: those of the answers before it, which are not made again
+    (`vramplan.answers.session.Session` keeps them).
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
-    return describe(decide(job, replays), larger_gpus)
+    return describe(decide(job, replays), larger_gpus, typed)
 
 
 def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
@@ -74,7 +123,9 @@ def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
 
     decision = textbook.decide(job)
     rung = decision.rung
-    result = textbook.describe(decision, job_to_dict(decision.judged), _flags(rung.schedule, rung.strategy))
+    echo = job_to_dict(decision.judged)
+    result = textbook.describe(decision, echo, _flags(rung.schedule, rung.strategy))
+    result = result._replace(weight_dtype=echo["weight_dtype"])
     if job.replay is not None:
         replayed = Judge(job.replay, replays).footprint(rung.strategy, rung.schedule).allocated
         distance = textbook.distance(decision, job.replay.attention, replayed)
@@ -83,9 +134,13 @@ def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
 
 
 def describe(
-    decision: Decision, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus, *, with_remedies: bool = True
+    decision: Decision,
+    larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus,
+    typed: Callable[[], Typed] | None = None,
+    *,
+    with_remedies: bool = True,
 ) -> FitResult:
-    """A decision as the frozen values that are printed; on a no, remedies cost far more than all the rest."""
+    """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest."""
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
     total, trainable = record.parameters, record.trainable_parameters
@@ -94,13 +149,17 @@ def describe(
 
         shape = job.model._replace(family=job.model.published_family or job.model.family, engine=None)
         total = trainable = parameters_of(shape)
-    remedies: tuple[Remedy, ...] = ()
-    if rung.verdict == DOES_NOT_FIT and with_remedies:
-        from vramplan.planner.remedies import remedies_for  # only a no pays for it
-
-        remedies = remedies_for(choice, judge, larger_gpus, _modelled(judged))
+    remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
+    if rung.verdict != FITS and with_remedies:
+        remedies = _remedies(decision, larger_gpus, typed)
+    added = None
+    if has_room(rung, judge.usable_bytes) and with_remedies:
+        added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
+    checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
+    micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
+    settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
     result = FitResult(
         name=job.name,
         verdict=rung.verdict,
@@ -114,8 +173,8 @@ def describe(
         peak=_peak(record, rung),
         components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=overheads_of(rung.peak, judge),
-        recommended=_recommended(rung, job),
-        checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
+        recommended=_recommended(rung, job, added),
+        checkpoints=checkpoints,
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=assumed(job, choice),
@@ -125,8 +184,20 @@ def describe(
         host=host,
         allocator=_allocator(decision),
         advice=_advice(job, rung.schedule, job.model),
+        settings=settings,
+        settings_need_code=rung.is_code,
+        weight_dtype=_weight_dtype(judged),
     )
     return _sealed(result)
+
+
+def _weight_dtype(job: Job) -> str:
+    """The element type of most weights on the GPU: of what is frozen where an adapter is trained beside it."""
+    if job.quantization is not None:
+        return job.quantization
+    precision = precision_of(job.precision, half_weights=job.half_weights)
+    frozen = precision.frozen if job.adapter is not None else None
+    return SHORT[(frozen or precision.stored or precision.weights).name]
 
 
 def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
@@ -139,16 +210,12 @@ def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
     return rows_of_stages(judge, rung.placement, rung.schedule)
 
 
-def _modelled(judged: Job) -> Callable[[Mapping[str, Any]], bool]:
-    """What says of a change whether it makes a job that can be computed.
-
-    The code of a runtime, and what shares states, refuse some.
-    """
-    if judged.model.published_family is None and judged.sharding is None and judged.split is None:
-        return lambda change: True  # the remedies know what goes with what on one device
-    from vramplan.job.recheck import rechecker  # only such jobs pay for it
-
-    return rechecker(judged)
+def _remedies(
+    decision: Decision, known: Callable[[], Iterable[Gpu]], typed: Callable[[], Typed] | None
+) -> tuple[Remedy, ...]:
+    """Those of a decision, each with its options."""
+    found: tuple[Remedy, ...] = imported("vramplan.answers.remedies:remedies_of")(decision, known, typed)
+    return found
 
 
 def _allocator(decision: Decision) -> Allocator | None:
@@ -212,7 +279,11 @@ def _sealed(result: FitResult) -> FitResult:
     """The result with nothing in it that can be changed."""
     return result._replace(
         job=frozen(result.job),
-        remedies=tuple(remedy._replace(change=frozen(remedy.change)) for remedy in result.remedies),
+        remedies=None
+        if result.remedies is None
+        else tuple(
+            remedy._replace(change=frozen(remedy.change), option=flags_of(remedy.change)) for remedy in result.remedies
+        ),
         assumptions=tuple(taken._replace(value=frozen(taken.value)) for taken in result.assumptions),
     )
 
@@ -236,7 +307,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
     )
 
 
-def _recommended(rung: Rung, job: Job) -> Recommendation:
+def _recommended(rung: Rung, job: Job, accumulation_bytes: int | None) -> Recommendation:
     if not has_room(rung, job.usable_bytes):
         return Recommendation(
             micro_batch_size=None,
@@ -255,6 +326,7 @@ def _recommended(rung: Rung, job: Job) -> Recommendation:
         activation_checkpointing=rung.strategy,
         flags=_flags(schedule, rung.strategy),
         checkpointing_by=CODE if rung.is_code else SETTING,
+        accumulation_adds_bytes=accumulation_bytes,
     )
 
 

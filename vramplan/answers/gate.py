@@ -24,13 +24,14 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
     if job.expect != FITS:
         if verdict == job.expect:
             return True, ExitCode.OK, []
-        return False, ExitCode.DOES_NOT_FIT, [f"expected {job.expect}, but it is {verdict}"]
+        return False, ExitCode.DOES_NOT_FIT, [f"the job expects {job.expect}, and the verdict is {verdict}"]
     if verdict == DOES_NOT_FIT:
         return False, ExitCode.DOES_NOT_FIT, ["does not fit"]
     if verdict == TIGHT:
-        reason = "tight: the band crosses the capacity"
         if result.headroom_bytes < 0:
-            reason += ", more likely not"
+            reason = "tight, and the estimate is above the usable memory: more likely than not it does not fit"
+            return False, ExitCode.DOES_NOT_FIT, [reason]
+        reason = "tight: the estimate is within the usable memory, and its band crosses it"
         if strict:
             return False, ExitCode.TIGHT, [reason]
         return True, ExitCode.OK, [reason]
@@ -39,6 +40,15 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
         reason = f"utilization {used:.1f}% is above max_utilization {100 * job.max_utilization:.4g}%"
         return False, ExitCode.DOES_NOT_FIT, [reason]
     return True, ExitCode.OK, []
+
+
+MOST_REMEDIES = 3  # that a gate names in words; the document has all
+
+
+def remedies_in_words(result: FitResult) -> list[str]:
+    """What would make the job fit, the cheapest first."""
+    remedies = result.remedies or ()
+    return [f"{one.verdict} with {one.option}" for one in remedies[:MOST_REMEDIES]]
 
 
 def exit_code(rows: list[CheckRow]) -> int:

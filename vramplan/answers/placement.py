@@ -26,7 +26,13 @@ from vramplan.planner.optimal import (
 from vramplan.planner.placements import sizes_at
 from vramplan.planner.setups import loss_of
 from vramplan.planner.stacks import checkpoint_ranges_in
-from vramplan.replay.models import block_returns, carried_between_blocks, no_checkpointing
+from vramplan.replay.models import (
+    block_lists,
+    block_returns,
+    carried_between_blocks,
+    no_checkpointing,
+    tells_parts,
+)
 from vramplan.replay.models.modules import OUTSIDE_LOSSES
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.placement import CurvePoint, PlacementCode, PlacementResult, Strategy
@@ -135,22 +141,29 @@ def placement_code(job: Job, budget_bytes: int | None = None) -> PlacementCode:
         raise UsageError(message, key="model", hint="--checkpointing full is a setting of the program")
     if strategy is None:
         result = placements_of(job, budget_bytes)
+        if result.verdict == DOES_NOT_FIT:
+            message = f"no placement is within {result.budget_bytes} bytes: the smallest peak is"
+            hint = "a smaller micro-batch or a larger budget; full and every:K are written wherever they are asked for"
+            raise UsageError(f"{message} {result.smallest_peak_bytes}", key="--budget", hint=hint)
         ranges = next(row.checkpoints for row in result.strategies if row.name == OPTIMAL)
         strategy = OPTIMAL
     else:
         ranges = checkpoint_ranges_in(decide(job).choice.rung.placement, job.model.stacks)
-    if not ranges:
-        kind = "stores every block" if strategy == "none" else "is not made of whole blocks"
+    partly = strategy in (SELECTIVE, SELECTIVE_OP)
+    if partly or not ranges:
+        kind = "is not made of whole blocks" if partly else "stores every block"
         message = f"{strategy} {kind}, so there is no placement to write"
         raise UsageError(message, key="activation_checkpointing", hint="sqrt, full, every:K, layers:[...] or optimal")
     return PlacementCode(
         model=job.model.name,
         strategy=strategy,
         stacks=tuple(layers for layers in job.model.stacks if layers),
+        lists=block_lists(job.model),
         segments=tuple(ranges),
         returned=returned,
         carried=carried_between_blocks(family),
         reentrant=job.checkpoint_reentrant,
+        tells_parts=tells_parts(family),
     )
 
 

@@ -10,7 +10,9 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
 from vramplan.results import FITS, TIGHT, Host
-from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption, Job
+from vramplan.values.job import Assumption, Job
+
+WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
 
 
 def assumed(job: Job, choice: Choice) -> tuple[Assumption, ...]:
@@ -36,11 +38,13 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
 
 
 def _taken(job: Job, choice: Choice) -> list[Assumption]:
-    """The defaults of the job; the default global batch may have moved to one that can be reached."""
+    """The defaults of the job; the batch of a recipe may have moved to one that can be reached."""
     if choice.accumulation.moved_from is None:
         return list(job.assumptions)
     reached = choice.rung.schedule.global_batch_size
-    why = f"the nearest to the default of {DEFAULT_GLOBAL_BATCH_SIZE} that can be reached exactly"
+    why = (
+        f"the nearest to the {job.global_batch_size} that {job.model.name} was trained with that can be reached exactly"
+    )
     moved = Assumption("global_batch_size", reached, why)
     return [moved if assumption.key == moved.key else assumption for assumption in job.assumptions]
 
@@ -105,11 +109,11 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
     if rung.is_code and has_room(rung, usable_bytes):
         said.append(
             f"checkpointing {rung.strategy} is code and not a setting of {job.runtime.name}: "
-            "`vramplan checkpoints` with the same options and --emit python prints it"
+            f"`vramplan checkpoints` with the same options, --checkpointing {rung.strategy} and --emit python prints it"
         )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
         said.append(
-            "tight: the estimate exceeds the usable memory, and only the low end of its band fits: more likely not"
+            "tight: the estimate exceeds the usable memory, and only the low end of its range fits: more likely not"
         )
     return said
 
@@ -120,10 +124,10 @@ def _has_a_part(job: Job) -> bool:
 
 
 def _narrower(judge: Judge, rung: Rung) -> list[str]:
-    """Of a tight verdict what would say more."""
-    if rung.verdict != TIGHT:
+    """Of a tight verdict, or of a wide range, what would say more."""
+    if rung.verdict != TIGHT and rung.peak.high - rung.peak.low < WIDE * rung.peak.device:
         return []
-    from vramplan.planner.narrowing import narrower  # only tight ones pay for it
+    from vramplan.planner.narrowing import narrower  # only these pay for it
 
     said = narrower(judge, rung.peak)
     return [] if said is None else [said]

@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vramplan.answers.fit import answer, describe, known_gpus, no_gpus
+from vramplan.answers.fit import answer, answered, describe, no_gpus
 from vramplan.catalog import reading
 from vramplan.catalog.reading import MOST_FILES, Files
-from vramplan.job import build_any_job
 from vramplan.planner import replays
 from vramplan.planner.decision import decide
 from vramplan.planner.replays import MOST_RECORDS, Replays
@@ -25,6 +24,9 @@ from vramplan.results import FitResult
 from vramplan.results.figures import Figures, PeakFigures
 from vramplan.values.machine import Gpu
 from vramplan.values.textbook import AnyJob, TextbookJob
+
+if TYPE_CHECKING:
+    from vramplan.job.typed import Typed
 
 _open: ContextVar[Session | None] = ContextVar("session", default=None)
 
@@ -54,16 +56,25 @@ class Session:
         finally:
             _open.reset(token)
 
-    def fit(self, keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> FitResult:
-        """The answer about the job that `keys` describe in the words of the job format. Raises InputError."""
-        with self._lock, self.open():
-            job = build_any_job(keys, profile_dirs=profile_dirs)
-            return answer(job, lambda: known_gpus(profile_dirs), self.replays)
+    def fit(
+        self, keys: Mapping[str, Any], profile_dirs: Sequence[Path] = (), *, largest: str | None = None
+    ) -> FitResult:
+        """The answer about the job that `keys` describe in the words of the job format. Raises InputError.
 
-    def answer(self, job: AnyJob, larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus) -> FitResult:
+        `largest`: what to solve for: sequence, micro-batch, rank or layers.
+        """
+        with self._lock, self.open():
+            return answered(keys, profile_dirs, largest, self.replays)
+
+    def answer(
+        self,
+        job: AnyJob,
+        larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus,
+        typed: Callable[[], Typed] | None = None,
+    ) -> FitResult:
         """The whole answer about one job; see `vramplan.answers.fit.answer`."""
         with self._lock, self.open():
-            return answer(job, larger_gpus, self.replays)
+            return answer(job, larger_gpus, self.replays, typed)
 
     def compared(self, job: AnyJob) -> FitResult:
         """The answer without what a comparison never shows: remedies, and alternatives to what a job pins."""

@@ -6,12 +6,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from vramplan.catalog import locate, text
+from vramplan.catalog import locate
 from vramplan.catalog.gpu_profile import FIELDS as FIELDS
 from vramplan.catalog.gpu_profile import GpuProfile as GpuProfile
 from vramplan.catalog.gpu_profile import asks_for_local
 from vramplan.catalog.gpu_profile import load_gpu_profile as load_gpu_profile
-from vramplan.catalog.reading import once
 from vramplan.errors import InputError
 
 
@@ -45,27 +44,11 @@ def list_gpus(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
     return locate.load_all("gpus", dirs, load_gpu_profile)
 
 
-def list_measured(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
-    """The profiles whose visible memory is known, by name, without broken files: what a remedy may propose.
-
-    The others are told by their text, which is several times cheaper than to parse them.
-    """
-
-    def load(path: Path) -> GpuProfile:
-        if _NOT_MEASURED.search(_text_of(path)):
-            raise InputError(())
-        return load_gpu_profile(path)
-
-    known = locate.load_all("gpus", dirs, load, skip_broken=True)
-    return [profile for profile in known if profile.value("visible_memory") is not None]
+def list_sound(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
+    """The profiles by name, without broken files: what a remedy may propose."""
+    return locate.load_all("gpus", dirs, load_gpu_profile, skip_broken=True)
 
 
-@once
-def _text_of(path: Path | str) -> str:
-    return text.read_text(str(path))
-
-
-_NOT_MEASURED = re.compile(r"^  visible_memory: *\{ *value: *(?:null|~)? *[,}]", re.MULTILINE)
 # what drivers and shops put before the name of a card
 _MAKERS = re.compile(r"(?:nvidia|amd|geforce|tesla|instinct)[\s_-]+", re.IGNORECASE)
 

@@ -28,6 +28,9 @@ _HEADS = {
     "Model": "",
 }
 
+_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "float": "fp32"}
+"""Names of torch for the element types of a checkpoint; another one leaves it unknown."""
+
 _FROM_ZERO = ("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared")
 
 
@@ -85,6 +88,7 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
     values["task"], assumptions = _task(fields, model_type)
     if values["task"] in CLASSIFIERS:
         values["classes"] = _classes(fields)
+    values["dtype"] = _dtype(fields)
     _refuse_switches(fields, kind.refused)
     origin = fields.node_of("_name_or_path")
     name = origin.text.rstrip("/").rpartition("/")[2] if isinstance(origin, document.Scalar) else ""
@@ -169,6 +173,13 @@ def _task(fields: Fields, model_type: str) -> tuple[str, tuple[Assumption, ...]]
         "architectures", f"the head of {shown(names[0])} is not modelled", hint=f"modelled: {', '.join(_HEADS)}"
     )
     return default, ()
+
+
+def _dtype(fields: Fields) -> str | None:
+    """The element type of the checkpoint: `dtype`, which releases before Transformers 5 called `torch_dtype`."""
+    key = next((key for key in ("dtype", "torch_dtype") if fields.given(key)), None)
+    name = None if key is None else fields.text(key)
+    return None if name is None else _DTYPES.get(name.removeprefix("torch."))
 
 
 def _classes(fields: Fields) -> int:

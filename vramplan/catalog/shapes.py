@@ -111,6 +111,8 @@ FIELDS: dict[str, str] = {
     "unet.fp32_rotary": FLAG,
     "unet.attention_free": BLOCKS,
     "parameters": COUNT,
+    "recipe_global_batch_size": COUNT,
+    "dtype": TEXT,
 }
 """Every modelled field and the kind of its value."""
 
@@ -144,6 +146,7 @@ KNOWN_FAMILIES = (
 )
 """Families and model types that people ask for, most of which have no forward pass here."""
 
+DTYPES = ("fp32", "fp16", "bf16")
 TASKS = ("lm", "mlm", "cls", "seq2seq", "image", "contrastive")
 CLASSIFIERS = ("cls", "image")
 ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu", "quick_gelu")
@@ -179,6 +182,9 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     if scaling is not None and "rope_scaling" in kind.defaults and scaling not in ROPE_SCALINGS:
         why = f"modelled: {', '.join(ROPE_SCALINGS)}; every other kind is made of the same tensors as none"
         problems.append(_not_modelled("rope_scaling", scaling, why, "leave it out"))
+    dtype = fields.get("dtype")
+    if dtype is not None and dtype not in DTYPES:
+        problems.append(_not_modelled("dtype", dtype, f"modelled: {', '.join(DTYPES)}", nearest(dtype, DTYPES)))
     task = fields.get("task") or kind.tasks[0]
     if task not in kind.tasks:
         hint = nearest(task, TASKS) if task not in TASKS else None
@@ -217,6 +223,8 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         classes=fields.get("classes") or kind.classes,
         sliding_window=values["sliding_window"],
         declared_parameters=fields.get("parameters"),
+        recipe_global_batch_size=fields.get("recipe_global_batch_size"),
+        dtype=dtype,
         **{key: values[key] for key in NEUTRAL if "." not in key},
         experts=experts_of(values),
         latent_attention=latent_of(values),

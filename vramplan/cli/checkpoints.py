@@ -8,13 +8,14 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet
+from vramplan.cli.options import Format, JobOfFile, Print, Profiles, Quiet
 
 
 @with_job
 @done_by("vramplan.cli.runs.checkpoints:checkpoints")
 def checkpoints(
     given: dict[str, Any],
+    job: JobOfFile = None,
     budget: Annotated[
         str | None,
         typer.Option(

@@ -41,6 +41,7 @@ COMMANDS = {
     "models": Entry("vramplan.cli.catalogue", "models", "List the known models, or show one."),
     "runtimes": Entry("vramplan.cli.runtimes", "runtimes", "List the known runtimes, or show one."),
     "profiles": Entry("vramplan.cli.profiles", "profiles", "Check profiles, begin a new one, compare two."),
+    "schema": Entry("vramplan.cli.schema", "schema", "The JSON Schema of job files and of answers."),
 }
 
 OTHER_NAMES = {"textbook": "walkthrough", "recompute": "checkpoints", "accuracy": "validate"}

@@ -18,6 +18,7 @@ OFFERED = {
     "options": "vramplan.options.table:parameters",
     "textbook": "vramplan.options.words:TEXTBOOK",
     "shells": "vramplan.cli.shells:SHELLS",
+    "unknowns": "vramplan.options.words:UNKNOWNS",
 }
 """What knows the words that may stand somewhere. A key press imports the one that it needs."""
 
@@ -72,6 +73,8 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
         yield from _matching(_offered("field words", "models", name, line), current)
     elif name == "targets":
         yield from _listed(_offered("targets", line), current)
+    elif name == "largest":
+        yield from _matching(named(OFFERED["unknowns"]), current)
     elif name == "key":
         yield from _matching(_answer_keys(line.path), current)
     elif name in ("show_completion", "install_completion"):

@@ -8,13 +8,14 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet
+from vramplan.cli.options import Format, JobOfFile, Print, Profiles, Quiet
 
 
 @with_job
 @done_by("vramplan.cli.runs.explain:explain")
 def explain(
     given: dict[str, Any],
+    job: JobOfFile = None,
     tensor: Annotated[
         str | None,
         typer.Option("--tensor", metavar="NAME", help="Follow one tensor from birth to death; a part may be enough."),

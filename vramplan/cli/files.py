@@ -2,27 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from vramplan.cli import done_by
-from vramplan.cli.options import Allocator, File, Format, GateFormat, Jobs, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import (
+    Allocator,
+    File,
+    Files,
+    Format,
+    GateFormat,
+    Jobs,
+    Print,
+    Profiles,
+    Quiet,
+    Remedies,
+    Strict,
+)
 
 
 @done_by("vramplan.cli.runs.files:check")
 def check(
-    file: File,
+    files: Files,
     jobs: Jobs = None,
     strict: Strict = False,
+    remedies: Remedies = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", metavar="FILE", help="Fail where a peak has grown over this answer of check --format json."
+        ),
+    ] = None,
+    tolerance: Annotated[
+        str,
+        typer.Option("--tolerance", metavar="SHARE", help="How much a peak may grow: a share, or a size as '100 MiB'."),
+    ] = "1%",
     profiles: Profiles = None,
     output_format: GateFormat = "text",
     key: Print = None,
     quiet: Quiet = False,
 ) -> None:
-    """A gate for CI: every job of FILE must have the verdict it expects. Fails closed.
+    """A gate for CI: every job of the files must have the verdict it expects. Fails closed.
+
+    A tight job passes while its estimate is within the usable memory; --strict fails it too.
 
     \b
     Examples:
       vramplan check training.yaml --strict
+      vramplan check training.yaml measured.yaml
       vramplan check training.yaml --job 'Llama*' --format json
+      vramplan check training.yaml --remedies
       vramplan check training.yaml --format junit > memory.xml
+      vramplan check training.yaml --format json > baseline.json
+      vramplan check training.yaml --baseline baseline.json --tolerance 2%
 
     \b
     Exit codes: 0 all passed, 2 bad input or a job that cannot be computed,

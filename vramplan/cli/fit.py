@@ -6,29 +6,35 @@ from typing import Any
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import AllStages, Format, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import AllStages, Details, Format, JobOfFile, Max, Print, Profiles, Quiet, Strict
 
 
 @with_job
 @done_by("vramplan.cli.runs.fit:fit")
 def fit(
     given: dict[str, Any],
+    job: JobOfFile = None,
+    largest: Max = None,
     profiles: Profiles = None,
     output_format: Format = "text",
     key: Print = None,
     quiet: Quiet = False,
     strict: Strict = False,
     all_stages: AllStages = False,
+    details: Details = False,
 ) -> None:
     """Says whether a training run fits, what fills the memory at the worst moment, and how to run it.
 
     What is left open (micro-batch, accumulation, checkpointing) is chosen for you; what is given is judged as given.
+    The answer is one screen, in the settings of the training program; --details prints every table.
 
     \b
     Examples:
       vramplan fit --model gpt2-xl --gpu v100
       vramplan fit -m llama-3-8b -g h100 --seq 4096 --gpus 8 --sharding fsdp
       vramplan fit -m llama-3-70b -g h100 --gpus 8 --tensor 8 --pipeline 2
+      vramplan fit -m llama-3-8b -g h100 --gpus auto
+      vramplan fit -m llama-3-8b -g rtx-4090 --adapter lora --quantization nf4 --max sequence
       vramplan fit -m ./config.json -g '24 GiB' --micro-batch 4 --format json
       vramplan fit -m gpt2-xl -g v100 --print recommended.micro_batch_size
       vramplan fit -m gpt2-xl -g v100 --base-batch-size 256 --base-lr 1e-4

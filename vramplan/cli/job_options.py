@@ -81,11 +81,13 @@ def as_job(given: dict[str, Any]) -> dict[str, Any]:
     job: dict[str, Any] = {}
     rows = table.parameters()
     for name, value in given.items():
-        if value is None or value == "null":  # null in the job format: as if it were left out
-            continue
-        option = rows[name]
-        if option.kind == TEXTS:
-            value = [part.strip() for part in value.split(",") if part.strip()] or ""  # which the reader refuses
+        option = rows.get(name)
+        if value is None or option is None or (value == "null" and not option.nullable):
+            continue  # null in the job format: as if it were left out
+        if value == "null":  # which no default of a runtime replaces
+            value = None
+        elif option.kind == TEXTS:
+            value = [part.strip() for part in value.split(",") if part.strip()] or ""  # which is refused
         place = job.setdefault(option.group, {}) if option.group else job
         place[option.name] = value
     return job

@@ -19,11 +19,27 @@ GateFormat = Annotated[
 ]
 Print = Annotated[
     str | None,
-    typer.Option("--print", metavar="KEY", help="Print values of the JSON answer, one a line, e.g. verdict,peak.device_bytes."),
+    typer.Option(
+        "--print", metavar="KEY", help="Print values of the JSON answer, one a line, e.g. verdict,peak.device_bytes."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing; report through the exit code.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A tight verdict fails (exit 4).")]
+Max = Annotated[
+    str | None,
+    typer.Option(
+        "--max",
+        metavar="WHAT",
+        help="The largest that fits, exactly: sequence, micro-batch, rank, or layers of the model.",
+    ),
+]
+Remedies = Annotated[
+    bool, typer.Option("--remedies", help="Say of each job that is tight or does not fit what would make it fit.")
+]
 AllStages = Annotated[bool, typer.Option("--all-stages", help="List every stage of a pipeline, not the fullest alone.")]
+Details = Annotated[
+    bool, typer.Option("--details", help="Print every table and every assumption, not the short answer.")
+]
 Profiles = Annotated[
     list[str] | None,
     typer.Option("--profiles", metavar="DIR", help="Folder with gpus/ and models/ that adds to the shipped ones."),
@@ -32,8 +48,13 @@ Jobs = Annotated[
     list[str] | None,
     typer.Option("--job", metavar="NAME", help="Only this job; * and ? are wildcards. Repeatable."),
 ]
+JobOfFile = Annotated[
+    str | None,
+    typer.Option("--job", metavar="FILE[#NAME]", help="Take a job of a job file; other options replace its keys."),
+]
 Allocator = Annotated[
     str,
     typer.Option("--allocator", metavar="SETTINGS", help="simulate, estimate, or what PYTORCH_ALLOC_CONF has."),
 ]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Job files in YAML or JSON; - is standard input.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A job file in YAML or JSON; - is standard input.")]

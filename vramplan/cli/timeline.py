@@ -8,7 +8,7 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet
+from vramplan.cli.options import Format, JobOfFile, Print, Profiles, Quiet
 
 FEWEST_ROWS, MOST_ROWS = 4, 200
 
@@ -17,6 +17,7 @@ FEWEST_ROWS, MOST_ROWS = 4, 200
 @done_by("vramplan.cli.runs.timeline:timeline")
 def timeline(
     given: dict[str, Any],
+    job: JobOfFile = None,
     svg: Annotated[
         str | None,
         typer.Option(

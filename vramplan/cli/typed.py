@@ -244,9 +244,7 @@ def _nodes(found: list[Typed], command: Any) -> list[Typed]:
         of_gpu = named("vramplan.job.spelled:counted")(gpu.value)
     if gpus is None and per_node is None and of_gpu is None:
         raise UsageError("how many GPUs has a node?", key="--nodes", hint=f"--nodes {nodes} --gpus 8")
-    counts = [
-        (one, _whole(one.value, one.spelling)) for one in (gpus, per_node) if one is not None
-    ]
+    counts = [(one, _whole(one.value, one.spelling)) for one in (gpus, per_node) if one is not None]
     if of_gpu is not None and gpu is not None:
         counts.append((gpu, of_gpu[0]))
     if len({count for _, count in counts}) > 1:

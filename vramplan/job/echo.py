@@ -232,6 +232,8 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "new_decoder_architecture": model.new_decoder_architecture,
         "parallel_norms": model.parallel_norms,
         "rope_scaling": model.rope_scaling,
+        "recipe_global_batch_size": model.recipe_global_batch_size,
+        "dtype": model.dtype,
         "unet": None
         if model.unet is None
         else {**model.unet._asdict(), "attention_free": list(model.unet.attention_free)},

@@ -6,21 +6,27 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramplan.catalog import document, text
 from vramplan.catalog.document import Mapping
 from vramplan.catalog.fields import Fields, Sink, ordered
-from vramplan.errors import InputError, Problem
+from vramplan.engines import imported
+from vramplan.errors import InputError, Problem, near_matches
+from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
+from vramplan.job.matrix import MATRIX, expanded
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
-from vramplan.job.spelled import is_size
 from vramplan.options import words
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob, TextbookJob
 
+if TYPE_CHECKING:
+    from vramplan.job.typed import Typed
+
 VERSION = 1
+MOST_NAMED = 8  # jobs of a file in a hint
 MAX_PROBLEMS_READ = 1000  # then the file is hopeless, and reading on would only take time
 _TOP = ("version", "defaults", "jobs")
 
@@ -32,6 +38,14 @@ class JobEntry(NamedTuple):
     job: AnyJob | None
     problems: tuple[Problem, ...]
     line: int | None
+    keys: Mapping | None = None
+    """As it stands in the file, defaults of the file included."""
+    catalog: Catalog | None = None
+
+    def typed(self) -> Typed:
+        """What gives the job with a change of its keys."""
+        found: Typed = imported("vramplan.job.typed:Typed")(self.keys, self.catalog, in_file=True)
+        return found
 
 
 def build_job(
@@ -90,16 +104,7 @@ def check_keys(raw: MappingABC[str, Any]) -> None:
 
 
 def _read(raw: MappingABC[str, Any], sink: Sink) -> RawJob:
-    gpu = raw.get("gpu")
-    if isinstance(gpu, str) and is_size(gpu):
-        raw = {**raw, "gpu": {"name": gpu, "memory": gpu}}
-    root = Mapping()
-    for key, value in raw.items():
-        try:
-            root.entries[key] = document.Entry(document.Scalar(key), document.from_value(value))
-        except InputError as error:
-            sink.problems += [problem._replace(key=key) for problem in error.problems]
-    return read_job(Fields(root, sink), in_file=False)
+    return read_job(Fields(root_of(raw, sink), sink), in_file=False)
 
 
 def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> list[JobEntry]:
@@ -126,10 +131,69 @@ def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> lis
     for raw in jobs:
         job = _resolved(raw, catalog)
         problems = tuple(ordered(_named_by_place(raw.fields.sink.refusals, inherited)))
-        entries.append(JobEntry(raw.name or "", None if problems else job, problems, raw.fields.node.line))
+        entries.append(
+            JobEntry(
+                raw.name or "", None if problems else job, problems, raw.fields.node.line, raw.fields.node, catalog
+            )
+        )
         sink.problems += _named_by_place(raw.fields.sink.problems, inherited)
     sink.raise_problems()
     return entries
+
+
+def read_one_job(
+    path: Path | str,
+    name: str | None,
+    over: MappingABC[str, Any] | None = None,
+    profile_dirs: SequenceABC[Path] = (),
+) -> AnyJob:
+    """One job of a file, with the keys of `over` in the place of its own.
+
+    `name` is needed where the file has several jobs. Raises InputError as `read_job_file` does, for a name that no job
+    has, and with every problem of that job.
+    """
+    loaded = document.load(path, allow_stdin=True)
+    sink = Sink(loaded.file, loaded.problems)
+    top = Fields(loaded.root, sink)
+    top.reject_unknown(_TOP)
+    _version(top)
+    defaults = top.fields("defaults")
+    jobs = _jobs(top, None if defaults is None else defaults.node)
+    sink.raise_problems()
+    found = _called(jobs, name, str(path))
+    own = Sink(loaded.file)
+    node: document.Node = found.fields.node
+    for key, value in (over or {}).items():
+        try:
+            laid = Mapping()
+            laid.entries[key] = document.Entry(document.Scalar(key), document.from_value(value))
+            node = document.merged(node, laid)
+        except InputError as error:
+            own.problems += [problem._replace(key=key) for problem in error.problems]
+    assert isinstance(node, Mapping)
+    from_stdin = str(path) in text.STDIN_NAMES
+    job = _resolved(
+        read_job(Fields(node, own, found.fields.path), in_file=True),
+        Catalog(profile_dirs, None if from_stdin else Path(path).parent),
+    )
+    own.raise_all()
+    assert job is not None
+    return job
+
+
+def _called(jobs: SequenceABC[RawJob], name: str | None, path: str) -> RawJob:
+    names = [raw.name or "" for raw in jobs]
+    if name is None and len(jobs) == 1:
+        return jobs[0]
+    listed = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+    if name is None:
+        message = f"{path} has {len(jobs)} jobs: say which"
+        raise InputError([Problem(message, "--job", f"--job '{path}#{names[0]}'; the jobs are {listed}")])
+    for raw in jobs:
+        if raw.name is not None and raw.name.split() == name.split():
+            return raw
+    hint = near_matches(name, names) or f"the jobs are {listed}"
+    raise InputError([Problem(f"{path} has no job {name!r}", "--job", hint)])
 
 
 def _version(top: Fields) -> None:
@@ -153,15 +217,21 @@ def _jobs(top: Fields, defaults: Mapping | None) -> list[RawJob]:
             merged = document.merged(defaults, node)
             assert isinstance(merged, Mapping)
             node = merged
-        # a sink of its own: one job's refusals are not another's
-        raw = read_job(Fields(node, Sink(top.sink.file), fields.path), in_file=True)
-        result.append(raw)
-        found += len(raw.fields.sink.problems)
-        if found > MAX_PROBLEMS_READ:
-            break
+        for one in _variants(Fields(node, top.sink, fields.path), fields.node):
+            # a sink of its own: one job's refusals are not another's
+            raw = read_job(Fields(one, Sink(top.sink.file), fields.path), in_file=True)
+            result.append(raw)
+            found += len(raw.fields.sink.problems)
+            if found > MAX_PROBLEMS_READ:
+                return result
     if not result and len(top.sink.problems) == count:
         top.problem("jobs", "there are no jobs")
     return result
+
+
+def _variants(fields: Fields, own: Mapping) -> SequenceABC[Mapping]:
+    """The jobs that a job of a file stands for."""
+    return expanded(fields, own) if fields.present(MATRIX) else (fields.node,)
 
 
 def _places(node: document.Node) -> set[tuple[int | None, int | None]]:
@@ -191,9 +261,9 @@ def _unique_names(jobs: list[RawJob]) -> None:
     for raw in jobs:
         if raw.name is None:
             continue
-        if raw.name in seen:
-            node = raw.fields.node_of("name")
-            raw.fields.problem("name", f"{raw.name!r} names another job too, at line {seen[raw.name]}", at=node)
-        elif raw.fields.node_of("name") is not None:
-            node = raw.fields.node_of("name")
-            seen[raw.name] = node.line if node is not None else None
+        name = " ".join(raw.name.split())  # nobody can tell names apart by their spaces
+        node = raw.fields.node_of("name")
+        if name in seen:
+            raw.fields.problem("name", f"{raw.name!r} names another job too, at line {seen[name]}", at=node)
+        elif node is not None:
+            seen[name] = node.line

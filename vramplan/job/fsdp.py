@@ -8,21 +8,15 @@ from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_HALVES
 from vramplan.options.words import AS_GATHERED
 from vramplan.replay.sharding.traced import OF_BITSANDBYTES
-from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
+from vramplan.values.parallel import FSDP, Sharded
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
     from vramplan.job.read import RawJob
     from vramplan.job.resolver import Resolver
 
-KINDS = (FSDP, FSDP_GRAD_OP, "hsdp")
 KEYS = ("fsdp_version", "reduce_dtype")
 """Keys of `parallel` that belong to FSDP alone."""
-
-
-def is_fsdp(kind: str | None) -> bool:
-    """Whether a word of parallel.sharding is FSDP's: `fsdp`, `fsdp-grad-op` or `hsdp:N`."""
-    return kind is not None and kind.partition(":")[0] in KINDS
 
 
 def refuse_fsdp_keys(raw: RawJob, parallel: Fields) -> None:

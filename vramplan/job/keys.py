@@ -24,6 +24,7 @@ class JobKeys(TypedDict, total=False):
     gradient_accumulation_steps: int | None
     precision: str | None
     weight_dtype: str | None
+    from_scratch: bool | None
     gradient_dtype: str | None
     master_dtype: str | None
     optimizer_state_dtype: str | None
@@ -90,6 +91,7 @@ class JobFields:
     gradient_accumulation_steps: int | None
     precision: str | None
     weight_dtype: str | None
+    from_scratch: bool | None
     gradient_dtype: str | None
     master_dtype: str | None
     optimizer_state_dtype: str | None

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vramplan.job.master import no_master_copy as no_master_copy
     from vramplan.job.offload import check_offload_of_states as check_offload_of_states
     from vramplan.job.packing import check_packing as check_packing
+    from vramplan.job.preferred import without_preferred as without_preferred
     from vramplan.job.runtime import take_defaults as take_defaults
     from vramplan.job.sharding import check_sharding as check_sharding
     from vramplan.job.sharding import sharding_of as sharding_of
@@ -93,6 +94,7 @@ MODULES = {
         "check_sharding",
         "sharding_of",
     ),
+    "vramplan.job.preferred": ("without_preferred",),
     "vramplan.job.software": ("with_software",),
     "vramplan.job.split": ("check_split",),
     "vramplan.job.targets": ("target_length",),

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
-from vramplan.job.cells import FSDP_FP8, FSDP_PRECISION, Cells, compose
+from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, FSDP_PRECISION, Cells, compose
 from vramplan.options import words
 from vramplan.values.machine import Gpu
-from vramplan.values.parallel import ZERO_STAGES
+from vramplan.values.parallel import ZERO_STAGES, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.model import ModelShape
+
+CHECKPOINT = "checkpoint"  # a runtime's default of weight_dtype: the element type in which the model was published
+AUTOCAST = "autocast"  # the one in which autocast computes, whatever the checkpoint has
 
 
 def precision_of(resolver: Resolver, gpu: Gpu | None) -> str:
@@ -31,7 +35,7 @@ def precision_of(resolver: Resolver, gpu: Gpu | None) -> str:
             instead = precision.replace("bf16", "fp16")
             resolver.fields.refuse("precision", f"{gpu.name} has no bf16, which {given} needs", hint=f"use {instead}")
         elif gpu.bf16 is None:
-            resolver.assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
+            resolver.assume("gpu.bf16", True, f"unknown for {gpu.name}; assumed yes")
     return precision
 
 
@@ -44,11 +48,84 @@ def _default_precision(resolver: Resolver, gpu: Gpu | None) -> str:
         resolver.assume("precision", *own)
         return own[0]
     if gpu is not None and gpu.bf16 is None:
-        why = f"whether {gpu.name} has bf16 is unknown, which counts as able"
+        why = f"whether {gpu.name} has bf16 is unknown; assumed yes"
     name = "mixed" if under(resolver.runtime).keeps_master_copy or raw.sharding in ZERO_STAGES else "amp"
     precision = f"{name}-bf16" if able else f"{name}-fp16"
     resolver.assume("precision", precision, why)
     return precision
+
+
+def over_fp32(precision: str) -> bool:
+    """Whether a precision has weights in fp32 by itself, which other element types may replace."""
+    return precision == "fp32" or precision.startswith("amp-") or precision in FSDP_HALVES
+
+
+def load_weights(resolver: Resolver, model: ModelShape | None, precision: str) -> None:
+    """The element type of weights that a job does not name, where the program keeps that of the checkpoint.
+
+    Transformers 5 does: `from_pretrained` has `dtype="auto"`. What then happens to it depends on the precision and on
+    what is trained (docs/precision.md, "Weights as they are loaded").
+    """
+    raw, runtime = resolver.raw, resolver.runtime
+    if runtime is None or model is None:
+        return
+    loads = runtime.defaults.get("weight_dtype")
+    if loads not in (CHECKPOINT, AUTOCAST):
+        if raw.from_scratch:
+            resolver.assume("from_scratch", True, f"changes nothing: {runtime.name} takes no type from a checkpoint")
+        return
+    if raw.from_scratch and raw.adapter is not None:
+        message = "an adapter is trained beside a model that was trained before"
+        resolver.fields.refuse("from_scratch", message, hint="leave one of the two out")
+    if raw.fields.present("weight_dtype") or not over_fp32(precision):
+        if raw.from_scratch:
+            resolver.assume("from_scratch", True, "the element type of the weights is given")
+        return
+    half = precision.rpartition("-")[2]
+    own = half if loads == AUTOCAST else model.dtype
+    why = _why_fp32(resolver, model, precision, own)
+    if why is None and resolver.prefer("weight_dtype"):
+        why = f"the checkpoint of {model.name} has it"
+        if loads == AUTOCAST:
+            why = runtime.notes.get("weight_dtype") or f"{runtime.name} loads a model in it"
+        elif own != half:
+            why = f"the checkpoint of {model.name} has {own}; taken as loaded with dtype={half}, as autocast computes"
+        raw.cells["weight_dtype"] = half
+        resolver.assume("weight_dtype", half, why)
+        return
+    if why is None:
+        why = f"not {own}, as {runtime.name} loads it: {resolver.given_up['weight_dtype']}"
+    resolver.assume("weight_dtype", "fp32", why)
+
+
+def _why_fp32(resolver: Resolver, model: ModelShape, precision: str, own: str | None) -> str | None:
+    """Why the weights are in fp32 whatever the checkpoint has; None: they may have its element type.
+
+    Sources: accelerate 1.12.0, utils/fsdp_utils.py, fsdp2_prepare_model, and accelerator.py, prepare_model (what is
+    trained under FSDP is brought to fp32); trl, trainer/utils.py, create_model_from_path (fp32 where no type is named);
+    torch/amp/grad_scaler.py, _unscale_grads_ (no gradients in fp16).
+    """
+    raw = resolver.raw
+    if raw.from_scratch:
+        return "from scratch: a model made from its configuration has torch's default type"
+    if precision == "fp32":
+        return "precision fp32 is that of the weights too"
+    if own is None:
+        return f"the element type of {model.name}'s checkpoint is unknown"
+    if own == "fp32":
+        return f"the checkpoint of {model.name} has it"
+    if raw.loss == "dpo":
+        return "TRL loads a model in fp32 unless a type is named"
+    if raw.adapter is not None:
+        return None
+    if is_fsdp(raw.sharding):
+        return "accelerate brings what FSDP trains to fp32"
+    if precision == "amp-fp16":
+        return f"torch.amp.GradScaler cannot unscale gradients in 16 bits, and the checkpoint has {own}"
+    half = precision.rpartition("-")[2]
+    if own != half:
+        return f"the checkpoint has {own}, and autocast in {half} over weights in it is not modelled"
+    return None
 
 
 def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:

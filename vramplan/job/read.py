@@ -46,6 +46,13 @@ class RawJob(Values):
         self.case: dict[str, Any] = {}
         self.spelled: list[tuple[str, Any, str]] = []  # values whose spelling leaves something open, and how it is read
 
+    def copy(self) -> RawJob:
+        """The same values, to be filled in apart from these; the fields, and what is wrong with them, are shared."""
+        other = object.__new__(RawJob)
+        other.__dict__ |= self.__dict__
+        other.cells, other.zero = dict(self.cells), None if self.zero is None else dict(self.zero)
+        return other
+
 
 def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     """Read every key of a job. Problems and refusals go to the sink of `fields`.

@@ -10,7 +10,7 @@ from vramplan.job.attention import attention_of, within_window
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, Cells, check_scaler
 from vramplan.job.lookup import Catalog
-from vramplan.job.precision import cells_of, precision_of
+from vramplan.job.precision import cells_of, load_weights, precision_of
 from vramplan.job.read import RawJob
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
@@ -25,10 +25,24 @@ from vramplan.values.parallel import Sharded, Split
 if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
 
+RECIPE = "the batch that {} was trained with, as its profile says"
+
 
 def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
     """The job of a replay, every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
-    return _ReplayResolver(raw, catalog).job()
+    sink = raw.fields.sink
+    before = len(sink.problems), len(sink.refusals)
+    resolver = _ReplayResolver(raw.copy(), catalog)
+    job = resolver.job()
+    if job is not None or not resolver.preferred:
+        return job
+
+    def attempt(given_up: dict[str, str]) -> Job | None:
+        again = _ReplayResolver(raw.copy(), catalog)
+        again.given_up = given_up
+        return again.job()
+
+    return on_demand.without_preferred(sink, before, resolver.preferred, attempt)
 
 
 class _ReplayResolver(Resolver):
@@ -38,7 +52,9 @@ class _ReplayResolver(Resolver):
         """The job; None when something is wrong, which is noted."""
         raw = self.raw
         runtime, model, gpu = self._subject()
-        cells = cells_of(self, precision_of(self, gpu), gpu)
+        precision = precision_of(self, gpu)
+        load_weights(self, model, precision)
+        cells = cells_of(self, precision, gpu)
         precision = cells.precision
         optimizer, implementation, in_backward = self._stepping(runtime, model, cells)
         attention = attention_of(self, model, gpu, precision)
@@ -59,7 +75,8 @@ class _ReplayResolver(Resolver):
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)
         host = self._on_host(sharding)
-        global_batch, given = self.batch()
+        recipe = None if model is None else model.recipe_global_batch_size
+        global_batch, given = self.batch(recipe, "" if model is None else RECIPE.format(model.name))
         if gpu is not None:
             if raw.gpu_free_now or raw.gpu_free_bytes is not None:
                 on_demand.check_free(self, gpu)
@@ -100,6 +117,7 @@ class _ReplayResolver(Resolver):
             max_gradient_norm=raw.max_gradient_norm,
             grad_scaler=bool(raw.grad_scaler),
             ema=bool(raw.ema),
+            from_scratch=bool(raw.from_scratch),
             half_weights=cells.half_weights,
             fp32_gradients=cells.fp32_gradients,
             fp32_states=cells.fp32_states,
@@ -176,6 +194,7 @@ class _ReplayResolver(Resolver):
         raw = self.raw
         optimizer, implementation = optimizer_of(self, runtime, cells)
         in_backward = steps_in_backward(self, runtime, optimizer, cells.precision)
+        raw.max_gradient_norm = raw.max_gradient_norm or None  # 0 turns it off
         if raw.max_gradient_norm is not None:
             check_clipping(self, in_backward)
         if words.pattern_word(optimizer) == words.GALORE:

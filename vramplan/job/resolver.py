@@ -13,7 +13,7 @@ from vramplan.job.lookup import Catalog, gpu_from_mapping
 from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.units import format_gib
-from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption
+from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 
@@ -31,10 +31,19 @@ class Resolver:
         self.model_shape: ModelShape | None = None  # these once they are known
         self.runtime: Runtime | None = None
         self.precision = ""
+        self.preferred: list[str] = []  # keys whose default was taken, and may be given up if nothing goes with it
+        self.given_up: dict[str, str] = {}  # those that were, each with the reason
 
     def assume(self, key: str, value: Any, why: str) -> None:
         """Tell of a value that the job does not give."""
         self.assumptions.append(Assumption(key, value, why))
+
+    def prefer(self, key: str) -> bool:
+        """Whether a default that not every job goes with is to be taken: one that was given up is not."""
+        if key in self.given_up:
+            return False
+        self.preferred.append(key)
+        return True
 
     @property
     def is_refused(self) -> bool:
@@ -151,8 +160,12 @@ class Resolver:
             self.fields.refuse("reserve", f"leaves nothing of the {of}")
         return gpu._replace(free_bytes=None) if gpu.free_bytes is not None else gpu
 
-    def batch(self) -> tuple[int, bool]:
-        """The global batch and whether it was given. 0: the steps were given, and the planner multiplies."""
+    def batch(self, recipe: int | None, why: str) -> tuple[int, bool]:
+        """The global batch and whether it was given. 0: the planner multiplies the steps with the micro-batch.
+
+        Where the job has no batch at all, it is that of a published `recipe`, and `why` says whose; without one
+        nothing is accumulated, except that a pipeline has a micro-batch for each of its stages.
+        """
         raw = self.raw
         if raw.global_batch_size is not None:
             micro, steps, data = raw.micro_batch_size, raw.gradient_accumulation_steps, raw.data_parallel_size
@@ -164,8 +177,17 @@ class Resolver:
             return raw.global_batch_size, True
         if raw.gradient_accumulation_steps is not None:
             return 0, False
-        self.assume("global_batch_size", DEFAULT_GLOBAL_BATCH_SIZE, "the default")
-        return DEFAULT_GLOBAL_BATCH_SIZE, False
+        if recipe is not None:
+            self.assume("global_batch_size", recipe, why)
+            return recipe, False
+        stages = 1 if raw.split is None else raw.split.pipeline
+        raw.gradient_accumulation_steps = stages
+        no_batch = "no batch size is given: one micro-batch in each optimizer step"
+        filled = (
+            f"no batch size is given: with fewer micro-batches some of the {stages} stages would have nothing to do"
+        )
+        self.assume("gradient_accumulation_steps", stages, no_batch if stages == 1 else filled)
+        return 0, False
 
     def pass_on(self, error: InputError, key: str, inside: Fields | None) -> None:
         """Refuse what a lookup found wrong: with the place in the file that has it, else at the key in the job."""

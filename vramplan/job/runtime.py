@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vramplan.job.fsdp import is_fsdp
+from vramplan.job.cells import FSDP_HALVES
 from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
+from vramplan.options.words import HALVES
+from vramplan.values.parallel import is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
     from vramplan.values.model import ModelShape
 
 OWN = (
-    *("precision", "gradient_dtype", "optimizer", "loss", "bitsandbytes", "allocator", "adapter.dropout"),
+    *("precision", "weight_dtype", "gradient_dtype", "optimizer", "loss"),
+    *("bitsandbytes", "allocator", "adapter.dropout"),
     *("parallel.sharding", "parallel.reduce_dtype"),
 )
 """Keys whose default depends on more than whether the job says something."""
 
+CLIPPING = "max_gradient_norm"
 GLOBAL = "global_batch_size"  # follows from the steps, where they are given
 FOUR_BITS = ("nf4", "nf4-double")
 
@@ -56,7 +60,11 @@ def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
         chosen = option.nullable and fields is not None and fields.present(option.name)
         follows = option.key == GLOBAL and raw.gradient_accumulation_steps
         elsewhere = option.sharding and words.pattern_word(raw.sharding or "none") not in option.sharding
-        if not (chosen or follows or elsewhere):
+        if chosen or follows or elsewhere:
+            continue
+        if option.key == CLIPPING and not resolver.prefer(CLIPPING):
+            resolver.assume(CLIPPING, None, f"not {value:g} as in {runtime.name}: {resolver.given_up[CLIPPING]}")
+        else:
             setattr(raw, option.attribute, value)
             resolver.assume(option.key, value, _why(runtime, option.name))
 
@@ -90,12 +98,27 @@ def _take_precision(resolver: Resolver, runtime: Runtime, gpu: Gpu | None) -> No
             field = other if asked and other in defaults else field
         found = defaults.get(field)
         lacks = gpu is not None and gpu.bf16 is False and str(found).endswith("bf16")
+        if lacks and found in FSDP_HALVES:  # the policy has the element type that the GPU has
+            found, lacks = found.replace("bf16", "fp16"), False
         if found is not None and not lacks:
-            _take(resolver, runtime, "precision", found, field)
+            take = _take_policy if found in FSDP_HALVES else _take_precision_of
+            take(resolver, runtime, found, field)
+    elif raw.precision in HALVES and is_fsdp(raw.sharding) and defaults.get("sharded_precision") in FSDP_HALVES:
+        _take_policy(resolver, runtime, f"fsdp-{raw.precision}", "sharded_precision")
     half = "gradient_dtype" in defaults and (raw.precision or "").startswith("mixed-")
     if half and not raw.fields.present("gradient_dtype"):
         raw.cells["gradient_dtype"] = defaults["gradient_dtype"]
         resolver.assume("gradient_dtype", defaults["gradient_dtype"], _why(runtime, "gradient_dtype"))
+
+
+def _take_policy(resolver: Resolver, runtime: Runtime, precision: str, field: str) -> None:
+    """FSDP's own mixed precision, which is also what `bf16` means to a program that has it; some jobs go without."""
+    if resolver.prefer("precision"):
+        _take(resolver, runtime, "precision", precision, field)
+
+
+def _take_precision_of(resolver: Resolver, runtime: Runtime, precision: str, field: str) -> None:
+    _take(resolver, runtime, "precision", precision, field)
 
 
 def _take_optimizer(resolver: Resolver, runtime: Runtime) -> None:

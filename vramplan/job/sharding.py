@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
-from vramplan.job.fsdp import fsdp_of, is_fsdp, refuse_fsdp_keys
+from vramplan.job.fsdp import fsdp_of, refuse_fsdp_keys
 from vramplan.options import words
 from vramplan.replay.sharding.traced import SHARDED_BITS, steps_shards, untraced_with_shards
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO_STAGES, Sharded
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO_STAGES, Sharded, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

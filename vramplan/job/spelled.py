@@ -10,6 +10,7 @@ from typing import Any
 
 from vramplan.catalog.document import Entry, Mapping, Node, Scalar, Sequence
 from vramplan.catalog.fields import Fields, shown
+from vramplan.job.keyed import is_size
 from vramplan.options import table
 from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import Meaning, meaning
@@ -51,11 +52,6 @@ def counted(text: str | None) -> tuple[int, str] | None:
         return None
     count, gpu, other, behind = found.groups()
     return (int(count), gpu) if count else (int(behind), other)
-
-
-def is_size(text: str) -> bool:
-    """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100")."""
-    return re.fullmatch(r"\s*[\d.]+\s*([kKMGTP]i?B?|[kKMGTP]?B|\s[A-Za-z]+)\s*", text) is not None
 
 
 def _with(node: Mapping, changed: dict[str, Entry]) -> Mapping:

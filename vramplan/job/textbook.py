@@ -26,7 +26,7 @@ from vramplan.textbook.activations import NEEDS
 from vramplan.units import format_gib
 from vramplan.values.job import Job
 from vramplan.values.machine import Gpu
-from vramplan.values.textbook import TextbookCells, TextbookJob, TextbookModel
+from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookCells, TextbookJob, TextbookModel
 
 # Sizes that the equations of a plain stack of blocks have no place for.
 _OTHER_SHAPES = ("decoder_layers", "experts", "depths", "widths", "image_size", "patch_size")
@@ -47,7 +47,7 @@ class _TextbookResolver(Resolver):
         cells = {**own_cells(precision), **raw.cells}
         strategy = self._strategy(model)
         length = self._equation_needs(model)
-        global_batch, given = self.batch()
+        global_batch, given = self.batch(TEXTS_GLOBAL_BATCH_SIZE, "the default")
         if fields.sink.problems or fields.sink.refusals or model is None or gpu is None:
             return None
         if raw.activation_model is None and raw.activation_bytes is None:

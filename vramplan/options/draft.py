@@ -14,6 +14,7 @@ class Values:
     global_batch_size: int | None
     gradient_accumulation_steps: int | None
     precision: str | None
+    from_scratch: bool | None
     optimizer: str | None
     optimizer_implementation: str | None
     optimizer_in_backward: bool | None

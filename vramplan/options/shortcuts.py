@@ -27,9 +27,7 @@ NODES = "--nodes"
 
 SHORTCUTS = (
     Shortcut(("--lora",), ("--adapter", "lora"), "LoRA: same as --adapter lora.", ADAPTERS, True),
-    Shortcut(
-        ("--qlora",), ("--adapter", "qlora"), "QLoRA: same as --adapter lora --quantization nf4.", ADAPTERS, True
-    ),
+    Shortcut(("--qlora",), ("--adapter", "qlora"), "QLoRA: same as --adapter lora --quantization nf4.", ADAPTERS, True),
     Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
     Shortcut(
         ("--4bit", "--load-in-4bit", "--4-bit"),

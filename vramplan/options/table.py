@@ -180,7 +180,7 @@ TABLE = (
     Option(
         "micro_batch_size",
         COUNT,
-        "Sequences or images per device and forward pass; recommended if left out.",
+        "Batch size per GPU and forward pass (default: the largest that fits).",
         maximum=MAX_COUNT,
         usual="recommended",
         flags=("--micro-batch", "--micro-batch-size"),
@@ -204,9 +204,9 @@ TABLE = (
     Option(
         "global_batch_size",
         COUNT,
-        "Sequences or images per optimizer step over all devices.",
+        "Total batch size per optimizer step over all GPUs.",
         maximum=MAX_COUNT,
-        usual="512",
+        usual="follows; the published batch of a model whose profile has one",
         flags=("--global-batch", "--global-batch-size"),
         profile=("global_batch_size",),
         textbook=True,
@@ -217,9 +217,9 @@ TABLE = (
     Option(
         "gradient_accumulation_steps",
         COUNT,
-        "Micro-batches per optimizer step.",
+        "Gradient accumulation: micro-batches per optimizer step.",
         maximum=MAX_COUNT,
-        usual="follows",
+        usual="follows; 1 where no batch is given",
         flags=("--gradient-accumulation-steps",),
         textbook=True,
         also=(
@@ -252,10 +252,25 @@ TABLE = (
     _cell(
         "weight_dtype",
         "Element type of the weights.",
-        usual="the precision's",
-        note="[Modelled](precision.md#other-element-types) where some program has the combination.",
+        usual="that of the checkpoint under `transformers`, else the precision's",
+        nullable=True,
+        note="[How a checkpoint is loaded](precision.md#weights-as-they-are-loaded); "
+        "[modelled](precision.md#other-element-types) where some program has the combination; "
+        "`null` is the precision's.",
+        profile=("weight_dtype",),
+        profile_words=("checkpoint", "autocast"),
         also=("--torch-dtype", "--model-dtype", "--param-dtype"),
         everyday=True,
+    ),
+    Option(
+        "from_scratch",
+        FLAG,
+        "The model is built from its configuration, so no checkpoint gives its weights their element type.",
+        default=False,
+        note="The weights are then fp32, unless `weight_dtype` or the precision says otherwise.",
+        also=("--scratch",),
+        everyday=True,
+        section=NUMBERS,
     ),
     _cell(
         "gradient_dtype",
@@ -285,7 +300,7 @@ TABLE = (
     Option(
         "optimizer",
         WORD,
-        "What steps the weights.",
+        "Optimizer.",
         words=words.OPTIMIZERS,
         usual="`adamw`",
         note="See [Optimizers](#optimizers).",
@@ -308,7 +323,7 @@ TABLE = (
     Option(
         "optimizer_in_backward",
         FLAG,
-        "Each weight is stepped in backward, and its gradient goes.",
+        "Run the optimizer step inside backward and free each gradient at once.",
         default=False,
         note="[How](#around-the-step).",
         section=NUMBERS,
@@ -316,12 +331,11 @@ TABLE = (
     Option(
         "max_gradient_norm",
         NUMBER,
-        "Gradients are clipped to this total norm.",
+        "Clip gradients to this total norm; 0 turns clipping off.",
         minimum=0,
         maximum=MAX_RATE,
-        zero="0 leaves no gradients; leave it out for no clipping",
-        usual="`null`, no clipping",
-        note="[How](#around-the-step).",
+        usual="the runtime's: 1 in the Trainer, none in a plain loop",
+        note="[How](#around-the-step); `0` or `null` for no clipping.",
         nullable=True,
         profile=("max_gradient_norm",),
         also=("--max-grad-norm", "--grad-clip", "--clip-grad-norm", "--gradient-clipping", "--gradient-clip-val"),
@@ -330,7 +344,7 @@ TABLE = (
     Option(
         "grad_scaler",
         FLAG,
-        "With amp-fp16: the loss is scaled, and gradients are divided by the scale before the step.",
+        "With amp-fp16: scale the loss, and unscale the gradients before the optimizer step (GradScaler).",
         default=False,
         note="[How](precision.md#a-scaled-loss).",
         section=NUMBERS,
@@ -338,7 +352,7 @@ TABLE = (
     Option(
         "ema",
         FLAG,
-        "A moving average of the weights beside them.",
+        "Keep an exponential moving average of the weights.",
         default=False,
         note="[How](#around-the-step).",
         section=NUMBERS,
@@ -346,7 +360,7 @@ TABLE = (
     Option(
         "activation_checkpointing",
         WORD,
-        "Which activations are kept, and which are recomputed in backward.",
+        "Activation (gradient) checkpointing: what is recomputed in backward.",
         words=words.CHECKPOINTINGS,
         usual="recommended",
         note="See [Activation checkpointing](#activation-checkpointing); `gelu` and `gelu-norms` belong to `llm.c`.",
@@ -486,7 +500,7 @@ TABLE = (
     Option(
         "dropout",
         NUMBER,
-        "Overrides every dropout of the model.",
+        "Override every dropout of the model.",
         minimum=0,
         below=1,
         usual="the model's own",
@@ -498,7 +512,7 @@ TABLE = (
     Option(
         "hold_outputs",
         FLAG,
-        "The training loop keeps the logits through backward.",
+        "Keep the logits until backward has ended, as some training loops do.",
         default=False,
         profile=("hold_outputs",),
         section=FORWARD,
@@ -514,7 +528,7 @@ TABLE = (
     _adapter(
         "kind",
         WORD,
-        "Small weights beside a frozen model.",
+        "Adapter that is trained beside a frozen model.",
         words=words.ADAPTERS,
         usual="required in an adapter",
         flags=("--adapter",),
@@ -551,7 +565,7 @@ TABLE = (
     _adapter(
         "alpha",
         NUMBER,
-        "The adapter's scale, which costs nothing.",
+        "Scale of the adapter; does not change memory.",
         minimum=0,
         usual="none",
         note="Of `lora` and `dora`; over experts it costs one product where it is not the rank.",
@@ -592,7 +606,7 @@ TABLE = (
     Option(
         "quantization",
         WORD,
-        "Frozen weights of linear layers in few bits.",
+        "Quantize the frozen weights of linear layers.",
         words=("nf4", "nf4-double", "int8", "gptq-int4"),
         usual="`null`",
         note="Modelled under an adapter; `gptq-int4` under `lora`, for [some models](adapters.md#gptq-checkpoints), "
@@ -615,7 +629,7 @@ TABLE = (
     Option(
         "frozen",
         TEXTS,
-        "Parts of the model without gradients.",
+        "Parts of the model that are not trained.",
         examples=("embeddings", "layers.0-11", "norms", "head", "attention", "mlp"),
         default=(),
         absent=(),
@@ -654,7 +668,7 @@ TABLE = (
     Option(
         "offload",
         TEXTS,
-        "What lives in the memory of the host.",
+        "What is offloaded to CPU memory.",
         words=words.OFFLOADS,
         default=(),
         absent=(),
@@ -718,7 +732,7 @@ TABLE = (
     _parallel(
         "data",
         COUNT,
-        "Data-parallel devices, beside --tensor, --pipeline, --context.",
+        "Data-parallel devices, beside --tensor, --pipeline, --context; auto in fit: the fewest that fit.",
         maximum=MAX_DEVICES,
         default=1,
         flags=("--gpus", "--data"),
@@ -741,14 +755,14 @@ TABLE = (
     ),
     _devices(
         "tensor",
-        "Devices that share each matrix (tensor parallelism).",
+        "Tensor parallelism: GPUs that share each matrix.",
         "Where the code of the runtime splits it.",
         also=("--tp", "--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
         everyday=True,
     ),
     _devices(
         "pipeline",
-        "Devices with blocks of their own (pipeline stages).",
+        "Pipeline parallelism: stages.",
         "Where the code of the runtime splits it.",
         also=("--pp", "--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
         everyday=True,
@@ -763,20 +777,20 @@ TABLE = (
     ),
     _devices(
         "context",
-        "Devices that share each sequence (context parallelism).",
+        "Context parallelism: GPUs that share each sequence.",
         "Where the code of the runtime splits it.",
         also=("--cp", "--context-parallel", "--context-parallel-size"),
     ),
     _devices(
         "expert",
-        "Data-parallel devices that share the experts.",
+        "Expert parallelism: data-parallel GPUs that share the experts.",
         "Where the code of the runtime splits them.",
         also=("--ep", "--expert-parallel", "--expert-parallel-size", "--expert-model-parallel-size"),
     ),
     _parallel(
         "sequence_parallel",
         FLAG,
-        "With --tensor: norms and dropout share the sequence.",
+        "Sequence parallelism: with --tensor, norms and dropout share the sequence too.",
         default=False,
         slot="",
     ),
@@ -803,7 +817,7 @@ TABLE = (
     _parallel(
         "sharding",
         WORD,
-        "How data-parallel devices share weights, gradients and states.",
+        "How data-parallel GPUs share weights, gradients and optimizer states.",
         words=words.SHARDINGS,
         usual="`ddp` with several devices, else `none`",
         note="[Modelled](devices.md); [ZeRO](zero.md) with a `mixed-*` precision; "
@@ -828,7 +842,7 @@ TABLE = (
     _parallel(
         "no_sync",
         FLAG,
-        "With FSDP: whole gradients until the last micro-step.",
+        "With FSDP: accumulate under no_sync, with whole gradients on each GPU.",
         usual="`true` under `transformers`, else `false`",
         note="[How](devices.md#fsdp).",
         off="--sync",
@@ -886,7 +900,7 @@ TABLE = (
     _zero(
         "allgather_bucket_size",
         COUNT,
-        "ZeRO: read, and of no effect on what is allocated.",
+        "ZeRO: accepted, but does not change memory.",
         minimum=0,
         maximum=MAX_ELEMENTS,
         usual="-",
@@ -896,7 +910,7 @@ TABLE = (
     _zero(
         "sub_group_size",
         COUNT,
-        "ZeRO-3: elements of a device's part that are stepped at a time.",
+        "ZeRO-3: elements that the optimizer updates at a time.",
         minimum=0,
         maximum=MAX_ELEMENTS,
         usual="1000000000",
@@ -905,7 +919,7 @@ TABLE = (
     _zero(
         "stage3_max_live_parameters",
         COUNT,
-        "ZeRO-3: elements that are whole at a time, before no more are gathered ahead.",
+        "ZeRO-3: most elements that are gathered at a time.",
         minimum=0,
         maximum=MAX_ELEMENTS,
         usual="1000000000",
@@ -922,7 +936,7 @@ TABLE = (
     _zero(
         "stage3_param_persistence_threshold",
         COUNT,
-        "ZeRO-3: parameters of so many elements at most stay whole.",
+        "ZeRO-3: parameters up to this many elements are never sharded.",
         minimum=0,
         maximum=MAX_ELEMENTS,
         usual="100000; under `transformers` 10 times the hidden size",
@@ -993,7 +1007,7 @@ TABLE = (
     _parallel(
         "devices_per_node",
         COUNT,
-        "Devices that share the memory of a host.",
+        "GPUs per node, which share the host memory.",
         maximum=MAX_DEVICES,
         usual="all, but at most 8",
         note="What is [offloaded](zero.md#offloading) lives there.",
@@ -1002,7 +1016,7 @@ TABLE = (
     Option(
         "runtime",
         WORD,
-        "Program that trains; vramplan runtimes says what each does.",
+        "Training program; `vramplan runtimes` lists them.",
         words=words.RUNTIMES,
         usual="`transformers`",
         note="See [Runtimes](#runtimes).",
@@ -1016,7 +1030,7 @@ TABLE = (
     Option(
         "host_memory",
         SIZE,
-        "Memory of a node, as in '512 GiB': checked where something offloads.",
+        "Host memory of a node, e.g. '512 GiB'; checked when something is offloaded.",
         rounding="down",
         usual="not checked",
         note="With `offload`: what a node needs is [compared with it](zero.md#offloading); without it a warning says "
@@ -1040,7 +1054,7 @@ TABLE = (
     Option(
         "pytorch_version",
         TEXT,
-        "Release of PyTorch, as in 2.1: its CUDA context is taken.",
+        "PyTorch version (sets the CUDA context size), e.g. 2.1.",
         usual="`null`: today's, with the context of the runtime's profile",
         note="[What a release changes](versions.md); modelled for NVIDIA cards.",
         metavar="X.Y",
@@ -1075,7 +1089,7 @@ TABLE = (
     Option(
         "reserve",
         SIZE,
-        "Held back for others on the device, as in '1 GiB'.",
+        "GPU memory to keep free, e.g. '1 GiB'.",
         minimum=0,
         default=0,
         slot="reserve_bytes",

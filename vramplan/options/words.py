@@ -78,6 +78,8 @@ PARAMETER_DRIVE_KEYS = (
 
 FREE_NOW = "now"  # of gpu_free: what the tool that is asked for `gpu: local` reports
 
+UNKNOWNS = ("sequence", "micro-batch", "rank", "layers")  # of --max: what is solved for
+
 METRICS = ("allocated", "reserved", "device", "unspecified")
 OUTCOMES = ("fits", "oom")
 USES = ("peak", "fit", "mfu")

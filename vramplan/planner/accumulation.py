@@ -74,7 +74,7 @@ class Accumulation:
         elif self.multiple > 1:
             parts.append(f"accumulation steps in multiples of the {self.multiple} stages")
         if self.data > 1:
-            parts.append(f"{self.data} data-parallel ranks")
+            parts.append(f"{self.data} data-parallel GPUs")
         return "with " + " and ".join(parts)
 
     def schedules(self) -> Iterator[Schedule]:

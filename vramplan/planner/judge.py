@@ -166,6 +166,19 @@ class Judge:
         returnable = record.returnable_bytes(micro)
         return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable)
 
+    def accumulation_bytes(self, placement: str, schedule: Schedule) -> int | None:
+        """What accumulation would add to the allocated peak of a schedule: gradients that stay between micro-steps.
+
+        None where the schedule accumulates, or nothing can: a pipeline, whose micro-batches are in flight anyway, and
+        steps in backward.
+        """
+        job = self.job
+        if schedule.accumulates or job.optimizer_in_backward or (job.split is not None and job.split.pipeline > 1):
+            return None
+        micro = schedule.micro_batch_size
+        once, again = (self.allocated_bytes(placement, micro, accumulates) for accumulates in (False, True))
+        return max(0, again - once)
+
     @property
     def waits_for_steps(self) -> bool:
         """Whether a device holds more or less with the steps that the job leaves open: micro-batches of a pipeline."""

@@ -14,6 +14,7 @@ from vramplan.results import (
     DOES_NOT_FIT,
     FITS,
     TEXTBOOK_PHASE,
+    TIME,
     Alternative,
     Component,
     FitResult,
@@ -22,8 +23,8 @@ from vramplan.results import (
     Remedy,
 )
 from vramplan.textbook import budget
-from vramplan.values.job import DEFAULT_GLOBAL_BATCH_SIZE, Assumption
-from vramplan.values.textbook import TextbookJob
+from vramplan.values.job import Assumption
+from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob
 
 NOT_A_PREDICTION = "textbook figures, not a prediction: no context, no allocator, no temporaries, logits or loss"
 
@@ -220,7 +221,7 @@ def _remedies(decision: Decision) -> Iterator[Remedy]:
         parts = budget.components(changed, changed.activation_checkpointing or "none", changed.micro_batch_size or 1)
         total = sum(part.bytes for part in parts)
         if total <= job.gpu.capacity_bytes and total < rung.total_bytes:
-            yield Remedy(change, rung.total_bytes - total, cost, FITS)
+            yield Remedy(change, rung.total_bytes - total, cost, FITS, TIME, total, job.gpu.capacity_bytes)
 
 
 def _assumptions(decision: Decision) -> Iterator[Assumption]:
@@ -229,7 +230,7 @@ def _assumptions(decision: Decision) -> Iterator[Assumption]:
     schedule, fits = rung.schedule, rung.verdict == FITS
     for taken in job.assumptions:
         if taken.key == "global_batch_size" and decision.accumulation.moved_from is not None:
-            why = f"the nearest to the default of {DEFAULT_GLOBAL_BATCH_SIZE} that can be reached exactly"
+            why = f"the nearest to the default of {TEXTS_GLOBAL_BATCH_SIZE} that can be reached exactly"
             yield Assumption(taken.key, schedule.global_batch_size, why)
         else:
             yield taken

@@ -52,7 +52,10 @@ def check_document(rows: Iterable[CheckRow], summary: CheckSummary | None = None
     return {
         "schema_version": SCHEMA_VERSION,
         "results": [
-            _job(row) | {"passed": row.passed and row.result is not None, "reasons": list(row.reasons)} for row in rows
+            _job(row)
+            | {"passed": row.passed and row.result is not None, "status": row.status, "reasons": list(row.reasons)}
+            | {"file": row.file, "line": row.line}
+            for row in rows
         ],
         "summary": {
             "total": summary.total,

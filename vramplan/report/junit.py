@@ -22,10 +22,12 @@ def render_check(rows: Iterable[CheckRow]) -> str:
     summary = CheckSummary.of(rows)
     counts = {"tests": str(summary.total), "failures": str(summary.failed), "errors": str(summary.errors)}
     root = ElementTree.Element("testsuites", {"name": SUITE, **counts})
-    name = next((row.file for row in rows if row.file is not None), SUITE)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _text(name), **counts, "skipped": "0"})
-    for row in rows:
-        suite.append(_case(row))
+    for file in dict.fromkeys(row.file for row in rows) or (None,):
+        own = [row for row in rows if row.file == file]
+        of = CheckSummary.of(own)
+        counts = {"tests": str(of.total), "failures": str(of.failed), "errors": str(of.errors)}
+        suite = ElementTree.SubElement(root, "testsuite", {"name": _text(file or SUITE), **counts, "skipped": "0"})
+        suite.extend(_case(row) for row in own)
     ElementTree.indent(root)
     body = ElementTree.tostring(root, encoding="us-ascii").decode("ascii")
     body = body.removeprefix("<?xml version='1.0' encoding='us-ascii'?>\n")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vramplan.errors import Problem
+from vramplan.report.headline import value_text
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import count, gib_against, gib_down, percent_up, text_of
-from vramplan.report.text import value_text
 from vramplan.results import TIGHT
 from vramplan.results.listings import (
     CheckRow,
@@ -22,6 +22,7 @@ from vramplan.results.listings import (
 )
 
 ENDLESS = 1_000_000
+ABOVE = "not computed: see the error"  # which is on standard error, and not said twice on a terminal
 _ORIGIN = 24  # columns for the folder that a profile is from
 _BESIDE_ALIASES = 46  # columns of a line of `gpus` beside the name and the other names
 
@@ -29,13 +30,15 @@ _BESIDE_ALIASES = 46  # columns of a line of `gpus` beside the name and the othe
 def render_check(
     rows: Iterable[CheckRow], summary: CheckSummary | None = None, *, width: int | None = None
 ) -> list[Line]:
-    """One line per job and the count at the end. TIGHT is a pass whose band crosses the capacity."""
+    """One line per job and the count at the end. TIGHT is a pass whose range reaches above the usable memory."""
     rows = tuple(rows)
     summary = summary or CheckSummary.of(rows)
+    several = len({row.file for row in rows}) > 1
     cells: list[list[Cell]] = []
     for row in rows:
+        name = f"{row.file or '-'}#{row.name}" if several else row.name
         if row.result is None:
-            cells.append([Span("ERROR", "error"), row.name, "-", "-", "-", problems_text(row.problems)])
+            cells.append([Span("ERROR", "error"), name, "-", "-", "-", ABOVE])
             continue
         result = row.result
         state = Span("PASS", "passed") if row.passed else Span("FAIL", "failed")
@@ -45,7 +48,7 @@ def render_check(
         cells.append(
             [
                 state,
-                row.name,
+                name,
                 text_of(device),
                 text_of(gib_down(result.usable_bytes)),
                 percent_up(result.peak.device_bytes, result.usable_bytes),
@@ -55,7 +58,7 @@ def render_check(
     columns = [
         Column("status"),
         Column("job", most=40),
-        Column("device GiB", right=True),
+        Column("GPU GiB", right=True),
         Column("usable GiB", right=True, drop=2),
         Column("used", right=True, drop=1),
         Column("reason", fluid=True),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from vramplan.results.placement import PlacementCode
 
 WIDTH = 100
 
 _CODE = '''\
+from functools import partial
+
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-STACKS = {stacks}  # blocks of each stack of the model
+STACKS = {stacks}  # the end of the name of each list of blocks, and its length
 {segments}
 OPTIONS = {{"use_reentrant": {reentrant}}}  # of torch.utils.checkpoint.checkpoint
 
@@ -20,54 +20,62 @@ OPTIONS = {{"use_reentrant": {reentrant}}}  # of torch.utils.checkpoint.checkpoi
 def place_checkpoints(model: nn.Module, **options) -> None:
     """Compute the blocks of each segment again in backward.
 
-    Call this once, before the model is wrapped, and leave gradient checkpointing off.
+    Call this once, before the model is wrapped and after copies of it are made; leave gradient checkpointing off.
     """
+    for part in model.modules():
+        if hasattr(getattr(part, "config", None), "use_cache"):
+            part.config.use_cache = False  # keys and values would be put into it twice
     blocks = find_blocks(model)
     for first, last in SEGMENTS:
         run_as_one(blocks[first : last + 1], {{**OPTIONS, **options}})
-
+{told}
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
     """The blocks of all stacks, in the order in which they run."""
-    found, inside = [], set()
-    wanted = list(STACKS)
-    for module in model.modules():
-        blocks = list(module.children()) if isinstance(module, (nn.ModuleList, nn.ModuleDict)) else []
-        alike = len({{type(block) for block in blocks}}) == 1
-        if wanted and len(blocks) == wanted[0] and alike and id(module) not in inside:
-            inside.update(id(part) for part in module.modules())
-            found += blocks
-            wanted.pop(0)
-    if wanted:
-        raise ValueError(f"the model has no stack of {{wanted[0]}} blocks")
+    found = []
+    for name, number in STACKS.items():
+        named = [part for path, part in model.named_modules() if ("." + path).endswith("." + name)]
+        lists = [part for part in named if isinstance(part, (nn.ModuleList, nn.ModuleDict)) and len(part) == number]
+        if not lists:
+            raise ValueError(f"the model has no list {{name}} of {{number}} blocks")
+        found += lists[0].children()
     return found
 
 
 def run_as_one(blocks: list[nn.Module], options: dict) -> None:
     """Run the blocks as one checkpoint when the last of them is called, each with the arguments of its own call."""
     forwards = [block.forward for block in blocks]
-    waiting = []
+    calls = [None] * len(blocks)
 
-    def wait(hidden, *args, **kwargs):
-        waiting.append((args, kwargs))
+    def wait(index, hidden, *args, **kwargs):
+        calls[index] = args, kwargs
         return {handed}
 
     def run(hidden, *args, **kwargs):
-        calls = [*waiting, (args, kwargs)]
-        waiting.clear()
+        own = [*calls[:-1], (args, kwargs)]
+        calls[:] = [None] * len(blocks)
+        if None in own:
+            raise RuntimeError("a block was skipped: layer drop does not go with checkpoints of several blocks")
 
         def segment(hidden):
             out = {started}
-            for forward, (args, kwargs) in zip(forwards, calls):
+            for forward, (args, kwargs) in zip(forwards, own):
 {step}
             return out
 
         return checkpoint(segment, hidden, **options)
 
-    for block in blocks[:-1]:
-        block.forward = wait
+    for index, block in enumerate(blocks[:-1]):
+        block.forward = partial(wait, index)
     blocks[-1].forward = run
 '''
+
+_TOLD = """\
+    for block in blocks:
+        for part in block.modules():
+            if part is not block and hasattr(part, "gradient_checkpointing"):
+                part.gradient_checkpointing = True  # gradient_checkpointing_enable() tells the parts too
+"""
 
 
 def python(code: PlacementCode) -> str:
@@ -77,7 +85,8 @@ def python(code: PlacementCode) -> str:
     said = f"{number} segment{'s' * (number != 1)} of {blocks} blocks"
     title = f'"""Activation checkpoints of {code.model}, {code.strategy}: {said}."""'
     text = _CODE.format(
-        stacks=_tuple(str(layers) for layers in code.stacks),
+        stacks=_stacks(code),
+        told=_TOLD if code.tells_parts else "",
         segments="\n".join(_segments(code)),
         reentrant=code.reentrant,
         handed="hidden" if code.returned == 1 else f"(hidden, {', '.join(['None'] * (code.returned - 1))})",
@@ -115,6 +124,9 @@ def _step(code: PlacementCode) -> list[str]:
     return [*lines, "out = forward(out[0], *args, **kwargs)"]
 
 
-def _tuple(items: Iterable[str]) -> str:
-    inner = ", ".join(items)
-    return f"({inner},)" if "," not in inner else f"({inner})"
+def _stacks(code: PlacementCode) -> str:
+    """The lists of blocks by name; stacks that follow each other in one list are counted together."""
+    lists: dict[str, int] = {}
+    for name, layers in zip(code.lists, code.stacks, strict=True):
+        lists[name] = lists.get(name, 0) + layers
+    return "{" + ", ".join(f'"{name}": {layers}' for name, layers in lists.items()) + "}"

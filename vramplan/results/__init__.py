@@ -20,6 +20,7 @@ from vramplan.version import __version__
 if TYPE_CHECKING:  # most answers give no advice, and have no pipeline
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
+    from vramplan.results.solved import Solved
     from vramplan.results.stages import StageRow
 
 TEXTBOOK_PHASE = "textbook"  # the phase of a peak that is a sum of closed forms and not a moment
@@ -69,6 +70,15 @@ class Recommendation(NamedTuple):
     activation_checkpointing: str | None
     flags: str | None  # options of `vramplan fit` that pin this choice
     checkpointing_by: str | None = None  # "setting" of the program, or "code" that wraps the blocks of the model
+    accumulation_adds_bytes: int | None = None  # with more than one micro-batch in a step; None: there are more
+
+
+class Setting(NamedTuple):
+    """One setting of a plan as the training program spells it; `value` is empty where the name alone is a call."""
+
+    name: str
+    value: str
+    source: str | None = None  # the file of the program that has this name; None where it has none
 
 
 class Alternative(NamedTuple):
@@ -84,13 +94,21 @@ class Alternative(NamedTuple):
     recomputed_fraction: float  # extra forward FLOPs over the FLOPs of a step without checkpointing
 
 
-class Remedy(NamedTuple):
-    """A single change of job keys that would make it fit, verified by a replay."""
+# What a remedy costs the person who takes it, the least first.
+NOTHING, TIME, OPTIMIZER, TRAINING, MONEY = "nothing", "time", "optimizer", "training", "money"
 
-    change: Mapping[str, Any]  # job keys; nested for parallel
-    saves_bytes: int  # device bytes against the judged job
-    cost: str
+
+class Remedy(NamedTuple):
+    """A change of what was typed that would make it fit. Typing it gives this verdict and this peak."""
+
+    change: Mapping[str, Any]  # job keys; nested for parallel and adapter; None: the key is taken away
+    saves_bytes: int  # device bytes of this answer less those of the answer with the change
+    cost: str  # in words
     verdict: str
+    costs: str = NOTHING  # nothing | time | optimizer | training | money
+    device_bytes: int = 0  # the peak with the change
+    usable_bytes: int = 0  # of the device with the change, which may be another one
+    option: str = ""  # the change as options of `vramplan fit`
 
 
 class Host(NamedTuple):
@@ -130,7 +148,7 @@ class FitResult(NamedTuple):
     recommended: Recommendation
     checkpoints: tuple[tuple[int, int], ...]  # first and last block of each segment of the judged job
     alternatives: tuple[Alternative, ...]
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[Remedy, ...] | None  # None: nobody looked for any
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
     active_parameters: int | None = None  # that one token passes; None: all of them, as there are no experts
@@ -138,7 +156,11 @@ class FitResult(NamedTuple):
     allocator: Allocator | None = None  # where it is simulated
     stages: tuple[StageRow, ...] | None = None  # of a pipeline; the figures above are of the most loaded one
     lists_stages: bool = False  # whether a report for people has a table of them
+    solved: Solved | None = None  # where something was solved for: the answer is that at its value
     advice: Advice | None = None  # on batch size and learning rate, where the job names what it comes from
+    settings: tuple[Setting, ...] = ()  # the judged plan in the words of the training program
+    settings_need_code: bool = False  # whether its checkpoints are no setting of the program, but code in the script
+    weight_dtype: str | None = None  # element type of the weights on the GPU; the quantization, where they have one
 
     def to_dict(self, *, strict: bool = False) -> dict[str, Any]:
         """The JSON document of `vramplan fit --format json`, as plain dicts and lists of the caller's own.
@@ -152,7 +174,7 @@ class FitResult(NamedTuple):
         best = self.recommended
         run = "nothing fits"
         if best.micro_batch_size is not None:
-            run = f"micro-batch {best.micro_batch_size} x {best.gradient_accumulation_steps} steps"
+            run = f"micro-batch {best.micro_batch_size} x {best.gradient_accumulation_steps} accumulation steps"
             run += f", checkpointing {best.activation_checkpointing}"
         return f"<FitResult {self.name!r}: {self.verdict}, {needed:.1f} of {usable:.1f} GiB, {run}>"
 
@@ -186,6 +208,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             "trainable": result.trainable_parameters,
             "active": result.active_parameters,
         },
+        "weight_dtype": result.weight_dtype,
         "peak": {
             "allocated_bytes": peak.allocated_bytes,
             "reserved_bytes": peak.reserved_bytes,
@@ -211,7 +234,10 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             "activation_checkpointing": recommended.activation_checkpointing,
             "flags": recommended.flags,
             "checkpointing_by": recommended.checkpointing_by,
+            "accumulation_adds_bytes": recommended.accumulation_adds_bytes,
         },
+        "settings": [setting._asdict() for setting in result.settings],
+        "settings_need_code": result.settings_need_code,
         "checkpoints": [{"first": first, "last": last} for first, last in result.checkpoints],
         "alternatives": [
             {
@@ -226,21 +252,27 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             }
             for row in result.alternatives
         ],
-        "remedies": [
-            {
-                "change": plain(remedy.change),
-                "saves_bytes": remedy.saves_bytes,
-                "cost": remedy.cost,
-                "verdict": remedy.verdict,
-            }
-            for remedy in result.remedies
-        ],
+        "remedies": None if result.remedies is None else [_remedy(remedy) for remedy in result.remedies],
         "assumptions": [{"key": item.key, "value": plain(item.value), "why": item.why} for item in result.assumptions],
         "warnings": list(result.warnings),
         "stages": None if result.stages is None else [row._asdict() for row in result.stages],
         "host": None if result.host is None else result.host._asdict(),
         "allocator": None if result.allocator is None else _allocator(result.allocator),
         "advice": None if result.advice is None else _advice(result.advice),
+        "solved": None if result.solved is None else result.solved._asdict(),
+    }
+
+
+def _remedy(remedy: Remedy) -> dict[str, Any]:
+    return {
+        "change": plain(remedy.change),
+        "option": remedy.option,
+        "saves_bytes": remedy.saves_bytes,
+        "device_bytes": remedy.device_bytes,
+        "usable_bytes": remedy.usable_bytes,
+        "cost": remedy.cost,
+        "costs": remedy.costs,
+        "verdict": remedy.verdict,
     }
 
 

@@ -59,7 +59,9 @@ class PlacementCode(NamedTuple):
     model: str
     strategy: str  # as it was asked for
     stacks: tuple[int, ...]  # blocks of each stack, in the order in which forward runs them
+    lists: tuple[str, ...]  # how the name of the list of blocks ends in which each stack is
     segments: tuple[tuple[int, int], ...]  # first and last block of each checkpoint, numbered through the stacks
     returned: int  # values that a block returns, the hidden state first
     carried: tuple[tuple[int, int], ...]  # (argument after the hidden state, value that the block before returned)
     reentrant: bool
+    tells_parts: bool  # whether modules inside of a block ask if it is checkpointed

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
 
 
-DEFAULT_GLOBAL_BATCH_SIZE = 512  # docs/job-format.md, "Defaults"; it moves to the nearest that can be reached
-
-
 class Assumption(NamedTuple):
     """A default that was taken, and why."""
 
@@ -53,7 +50,7 @@ class Job(NamedTuple):
     sequence_length: int  # tokens; 0: the model takes images alone
     micro_batch_size: int | None
     global_batch_size: int
-    global_batch_given: bool  # False: the default of 512, which may move to the nearest reachable one
+    global_batch_given: bool  # False: the recipe of the model, which may move to the nearest that can be reached
     gradient_accumulation_steps: int | None
     precision: str  # fp32 | amp-fp16 | amp-bf16 | mixed-fp16 | mixed-bf16 | pure-fp16 | pure-bf16 | fp8
     optimizer: str  # a word of vramplan/options/words.py, OPTIMIZERS
@@ -77,6 +74,7 @@ class Job(NamedTuple):
     max_gradient_norm: float | None = None  # None: no clipping
     grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step
     ema: bool = False  # an exponential moving average of the weights
+    from_scratch: bool = False  # no checkpoint gives the weights their element type
     half_weights: bool = False  # amp-* and fsdp-*: the weights have the element type of the matrix products already
     fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay

@@ -158,3 +158,5 @@ class ModelShape(NamedTuple):
     unet: UNet | None = None  # modded-nanogpt
     published_family: str | None = None  # where a runtime's own code replaced the family: what it was
     engine: str | None = None  # whose own code that is; None: the code of Transformers
+    recipe_global_batch_size: int | None = None  # of the published training; None: unknown
+    dtype: str | None = None  # element type of the published checkpoint: fp32 | fp16 | bf16; None: unknown

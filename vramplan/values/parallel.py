@@ -19,6 +19,11 @@ ZERO_STAGES = (ZERO1, "zero2", "zero3")  # of DeepSpeed
 MOST_GRADIENTS = -1  # as a device of ZeRO 1 or 2: the one whose parameters, whole, are most
 
 
+def is_fsdp(kind: str | None) -> bool:
+    """Whether a word of parallel.sharding is FSDP's: `fsdp`, `fsdp-grad-op` or `hsdp:N`."""
+    return kind is not None and kind.partition(":")[0] in (FSDP, FSDP_GRAD_OP, "hsdp")
+
+
 class ParameterDrive(NamedTuple):
     """How the parameters of ZeRO-3 pass between NVMe and the host; sizes are in elements."""
 

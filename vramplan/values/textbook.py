@@ -10,6 +10,8 @@ from vramplan.values.job import Assumption, Job
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 
+TEXTS_GLOBAL_BATCH_SIZE = 512  # of GPT-2, which the texts are about; it moves to the nearest that can be reached
+
 
 class TextbookModel(NamedTuple):
     """What the closed forms know of a network: None is not said, and `shape` is there if the family is modelled."""

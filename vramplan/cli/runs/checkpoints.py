@@ -18,6 +18,7 @@ from vramplan.units import parse_size_bytes
 
 def checkpoints(
     given: dict[str, Any],
+    job: str | None,
     budget: str | None,
     emit_as: str | None,
     profiles: list[str] | None,
@@ -28,20 +29,20 @@ def checkpoints(
     """Run `vramplan checkpoints` with the values of its options."""
     to = output(output_format, key, quiet)
     budget_bytes = None if budget is None else _budget_bytes(budget)
-    if given["gpu"] is None:
+    if given["gpu"] is None and job is None:
         if budget is None:
             raise UsageError("one of them is needed", key="--gpu or --budget", hint="a GPU, or a size as in '24 GiB'")
         given = {**given, "gpu": budget}
-    job = job_of(given, [Path(folder) for folder in profiles or ()])
+    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job)
     if emit_as is not None:
         if emit_as != "python":
             raise UsageError(f"{emit_as!r} is no language of placements", key="--emit", hint="python")
         if to.key is not None or to.format != "text" or to.quiet:
             hint = "leave out --format, --print and --quiet"
             raise UsageError("it writes code and nothing beside it", key="--emit", hint=hint)
-        write(python(placement_code(job, budget_bytes)))
+        write(python(placement_code(resolved, budget_bytes)))
         return
-    result = placements_of(job, budget_bytes)
+    result = placements_of(resolved, budget_bytes)
     emit("checkpoints", result, to)
     raise typer.Exit(code_of(result.verdict, strict=False))
 

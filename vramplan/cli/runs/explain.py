@@ -12,6 +12,7 @@ from vramplan.cli.runs.jobs import job_of
 
 def explain(
     given: dict[str, Any],
+    job: str | None,
     tensor: str | None,
     block: int | None,
     profiles: list[str] | None,
@@ -21,5 +22,5 @@ def explain(
 ) -> None:
     """Run `vramplan explain` with the values of its options."""
     to = output(output_format, key, quiet)
-    job = job_of(given, [Path(folder) for folder in profiles or ()])
-    emit("explain", explanation_of(job, block=block, tensor=tensor), to)
+    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job)
+    emit("explain", explanation_of(resolved, block=block, tensor=tensor), to)

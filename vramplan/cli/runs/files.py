@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -10,15 +11,20 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.gate import exit_code, gate
+from vramplan.answers.baseline import Baseline, Tolerance, baseline_from, compared, gone
+from vramplan.answers.fit import known_gpus
+from vramplan.answers.gate import exit_code, gate, remedies_in_words
 from vramplan.answers.session import Session, opened
 from vramplan.answers.validation import compare
+from vramplan.catalog.text import read_text
 from vramplan.cli.output import GATE_FORMATS, emit, output, say
-from vramplan.errors import InputError, UsageError, near_matches
+from vramplan.errors import InputError, Problem, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
-from vramplan.job import read_job_file
+from vramplan.job import JobEntry, read_job_file
 from vramplan.job.allocator import BadSetting, settings_of
+from vramplan.results import FitResult
 from vramplan.results.listings import CheckRow, ValidateRow
+from vramplan.units import parse_size_bytes
 from vramplan.values.allocator import Settings
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob
@@ -27,9 +33,12 @@ FIGURES_ALONE = ("text", "markdown", "junit", "github")  # formats of check that
 
 
 def check(
-    file: str,
+    files: list[str],
     jobs: list[str] | None,
     strict: bool,
+    remedies: bool,
+    baseline: str | None,
+    tolerance: str,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -38,16 +47,30 @@ def check(
     """Run `vramplan check` with the values of its options."""
     to = output(output_format, key, quiet, GATE_FORMATS)
     shows_figures = quiet or (key is None and output_format in FIGURES_ALONE)
+    folders = [Path(folder) for folder in profiles or ()]
+
+    def ask(session: Session, job: AnyJob, entry: JobEntry) -> Any:
+        if remedies:
+            return session.answer(job, lambda: known_gpus(folders), entry.typed)
+        return session.figures(job) if shows_figures and before is None else session.compared(job)
+
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles, Session.figures if shows_figures else Session.answer):
+    before = None if baseline is None else _baseline(baseline, _tolerance(tolerance))
+    for file, entry, outcome in _outcomes(files, jobs, profiles, ask):
         if isinstance(outcome, list):
             row = CheckRow(
                 name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome)
             )
         else:
             row = gate(outcome, entry.job, strict=strict)
-        rows.append(replace(row, file=None if file == "-" else file, line=entry.line))
+            if remedies:
+                row = replace(row, reasons=(*row.reasons, *remedies_in_words(outcome)))
+        row = replace(row, file=None if file == "-" else file, line=entry.line)
+        rows.append(row if before is None else compared(row, before))
     _complain(rows)
+    if before is not None and not jobs:
+        for name in gone(rows, before):
+            say(f"note: {name} is in the baseline and no more in the files")
 
     emit("check", rows, to)
     raise typer.Exit(exit_code(rows))
@@ -65,7 +88,11 @@ def validate(
     """Run `vramplan validate` with the values of its options."""
     to = output(output_format, key, quiet)
     rows = []
-    for entry, outcome in _outcomes(file, jobs, profiles, Session.compared, _settings(allocator)):
+
+    def ask(session: Session, job: AnyJob, entry: JobEntry) -> FitResult:
+        return session.compared(job)
+
+    for _, entry, outcome in _outcomes([file], jobs, profiles, ask, _settings(allocator)):
         if isinstance(outcome, list):
             rows.append(
                 ValidateRow(name=entry.name, result=None, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome))
@@ -78,6 +105,30 @@ def validate(
     raise typer.Exit(ExitCode.BAD_INPUT if any(row.result is None for row in rows) else ExitCode.OK)
 
 
+def _baseline(path: str, tolerance: Tolerance) -> Baseline:
+    """The baseline of a file. Raises InputError if it cannot be read."""
+    try:
+        document = json.loads(read_text(path, allow_stdin=False))
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}", key="--baseline") from None
+    return baseline_from(document, path, tolerance)
+
+
+def _tolerance(text: str) -> Tolerance:
+    """`2%`, `0.02` or `100 MiB`."""
+    number, percent = (text.strip().removesuffix("%"), text.strip().endswith("%"))
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        try:
+            return Tolerance(0.0, parse_size_bytes(text, rounding="down", allow_zero=True))
+        except InputError:
+            share = -1.0
+    if not 0 <= share <= (10 if percent else 1):
+        raise UsageError(f"{text!r} is not a tolerance", key="--tolerance", hint="2%, 0.02, or a size as in '100 MiB'")
+    return Tolerance(share)
+
+
 def _settings(text: str) -> Settings | None:
     """What a text says of the allocator; bad ones are errors of the option."""
     try:
@@ -87,19 +138,21 @@ def _settings(text: str) -> Settings | None:
 
 
 def _outcomes(
-    file: str,
+    files: list[str],
     wanted: list[str] | None,
     profiles: list[str] | None,
-    ask: Callable[[Session, AnyJob], Any],
+    ask: Callable[[Session, AnyJob, JobEntry], Any],
     allocator: Settings | None = None,
-) -> Iterator[tuple[Any, Any]]:
-    """(entry, result or problems) for every selected job, in the order of the file.
+) -> Iterator[tuple[str, Any, Any]]:
+    """(file, entry, result or problems) for every selected job, in the order of the files.
 
     `ask` is the question to the session that answers. `allocator` is for the jobs that leave it to an estimate. The
     jobs of one model are answered together, as they share replays, of which a session keeps a few.
     """
     folders = [Path(folder) for folder in profiles or ()]
-    entries = _selected(read_job_file(file, folders), wanted)
+    read = _read(files, folders)
+    entries = _selected([entry for _, entry in read], wanted)
+    of = {id(entry): file for file, entry in read}
     outcomes: dict[int, Any] = {}
     session = opened() or Session()
     groups: dict[str, list[int]] = {}
@@ -114,12 +167,31 @@ def _outcomes(
         if allocator is not None and isinstance(job, Job) and job.allocator is None:
             job = job._replace(allocator=allocator)
         try:
-            outcomes[place] = ask(session, job)
+            outcomes[place] = ask(session, job, entry)
         except InputError as error:
+            file = of[id(entry)]
             where = {"file": None if file == "-" else file, "line": entry.line}
             outcomes[place] = [p._replace(**where) if p.file is None else p for p in error.problems]
     for place, entry in enumerate(entries):
-        yield entry, outcomes[place]
+        yield of[id(entry)], entry, outcomes[place]
+
+
+def _read(files: list[str], folders: list[Path]) -> list[tuple[str, Any]]:
+    """(file, entry) of all jobs. Raises InputError with the problems of all broken files."""
+    for file in files:
+        if files.count(file) > 1:
+            what = "standard input" if file == "-" else file
+            raise UsageError(f"{what} is named twice", key="FILE", hint="name each file once")
+    read: list[tuple[str, Any]] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            read += [(file, entry) for entry in read_job_file(file, folders)]
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return read
 
 
 def _selected(entries: list[Any], wanted: list[str] | None) -> list[Any]:

@@ -7,33 +7,42 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.fit import answer, known_gpus
+from vramplan.answers.fit import answer, answered, known_gpus, solved_for
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
+from vramplan.cli.runs.jobs import any_job_of
 from vramplan.errors import UsageError
-from vramplan.job import build_any_job
 from vramplan.results import code_of
 
 
 def fit(
     given: dict[str, Any],
+    job: str | None,
+    largest: str | None,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
     quiet: bool,
     strict: bool,
     all_stages: bool,
+    details: bool,
 ) -> None:
     """Run `vramplan fit` with the values of its options."""
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
-    require(given)
-    job = build_any_job(as_job(given), profile_dirs=folders)
-    result = answer(job, lambda: known_gpus(folders))
+    if job is None:
+        require(given)
+        result = answered(as_job(given), folders, largest)
+    else:
+        resolved = any_job_of(given, folders, job)
+        if largest is None:
+            result = answer(resolved, lambda: known_gpus(folders))
+        else:
+            result = solved_for(resolved, largest, lambda: known_gpus(folders))
     code = code_of(result.verdict, strict=strict)
     if all_stages:
         if result.stages is None:
             raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")
         result = result._replace(lists_stages=True)
-    emit("fit", result, to, exit_code=code)
+    emit("fit", result, to, details=details or all_stages, exit_code=code)
     raise typer.Exit(code)

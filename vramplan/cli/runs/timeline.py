@@ -19,6 +19,7 @@ from vramplan.report.timeline_svg import svg_of
 
 def timeline(
     given: dict[str, Any],
+    job: str | None,
     svg: str | None,
     json_file: str | None,
     height: int | None,
@@ -32,8 +33,8 @@ def timeline(
     to = output(output_format, key, quiet)
     _check(svg, json_file, to)
     _check_drawn(svg, height, zoom, to)
-    job = job_of(given, [Path(folder) for folder in profiles or ()])
-    drawing = Drawing(timeline_of(decide(job)), height, zoom)
+    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job)
+    drawing = Drawing(timeline_of(decide(resolved)), height, zoom)
     if svg is not None:
         picture = svg_of(drawing)
         if svg == "-":

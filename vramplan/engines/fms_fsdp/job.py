@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import COMPILED, JobBehaviour
-from vramplan.job.fsdp import is_fsdp
-from vramplan.values.parallel import FSDP
+from vramplan.values.parallel import FSDP, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

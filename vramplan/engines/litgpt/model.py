@@ -263,6 +263,7 @@ class Block:
 class GPT:
     """GPT of litgpt/model.py, called as its training loops do."""
 
+    block_lists = ("h",)
     shards_by_blocks = True
     drops_out = False
     no_eager_attention = "LitGPT calls scaled_dot_product_attention alone"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import JobBehaviour
-from vramplan.job.fsdp import is_fsdp
 from vramplan.replay.techniques.float8 import SINCE, runs_float8
 from vramplan.values.machine import Gpu
 from vramplan.values.model import ModelShape
-from vramplan.values.parallel import FSDP
+from vramplan.values.parallel import FSDP, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

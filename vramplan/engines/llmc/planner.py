@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.planner.behaviour import PlannerBehaviour, Sharing
+from vramplan.planner.behaviour import PlannerBehaviour
+from vramplan.planner.candidate import Candidate
+from vramplan.results import NOTHING
 from vramplan.values.job import Job
 from vramplan.values.parallel import ZERO1
 
@@ -17,11 +19,10 @@ class LlmcPlanner(PlannerBehaviour):
         "vramplan fit answers with none, gelu and more",
     )
 
-    def shared_states(self, base: Job) -> Iterator[Sharing]:
+    def shared_states(self, base: Job) -> Iterator[Candidate]:
         """Its option `-z 1`."""
-        assert base.sharding is not None
-        job = base._replace(sharding=base.sharding._replace(kind=ZERO1))
-        yield {"parallel": {"sharding": ZERO1}}, "weights are gathered after each step", job
+        words = "none: weights are gathered after each step"
+        yield Candidate({"parallel": {"sharding": ZERO1}}, NOTHING, words)
 
 
 BEHAVIOUR = LlmcPlanner()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.planner.behaviour import PlannerBehaviour, Sharing
+from vramplan.planner.behaviour import PlannerBehaviour
+from vramplan.planner.candidate import Candidate
+from vramplan.results import NOTHING
 from vramplan.values.job import Job
 from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER
 
@@ -17,12 +19,10 @@ class MegatronPlanner(PlannerBehaviour):
         "vramplan fit answers with none, selective, full and every:K",
     )
 
-    def shared_states(self, base: Job) -> Iterator[Sharing]:
+    def shared_states(self, base: Job) -> Iterator[Candidate]:
         """The distributed optimizer."""
-        assert base.sharding is not None
-        cost = "fp32 copies and moments are shared, and gathered weights"
-        job = base._replace(sharding=base.sharding._replace(kind=DISTRIBUTED_OPTIMIZER))
-        yield {"parallel": {"sharding": DISTRIBUTED_OPTIMIZER}}, cost, job
+        words = "none: fp32 copies and moments are shared, and weights gathered after the step"
+        yield Candidate({"parallel": {"sharding": DISTRIBUTED_OPTIMIZER}}, NOTHING, words)
 
 
 BEHAVIOUR = MegatronPlanner()

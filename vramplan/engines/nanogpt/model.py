@@ -75,6 +75,7 @@ class Block:
 class GPT:
     """GPT: one dropout for all, and a head that is tied to the embedding."""
 
+    block_lists = ("h",)
     compiled_graphs = 1
     no_checkpointing = "nanoGPT checkpoints nothing"
     no_eager_attention = "nanoGPT calls scaled_dot_product_attention alone"

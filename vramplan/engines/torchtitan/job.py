@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import JobBehaviour
 from vramplan.job.cells import FSDP_FP8
-from vramplan.job.fsdp import is_fsdp
-from vramplan.values.parallel import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, Split
+from vramplan.values.parallel import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, Split, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

@@ -7,13 +7,12 @@ from vramplan.replay.models.modules import LABEL_SMOOTHER
 
 
 class TrainerPlanner(PlannerBehaviour):
-    """The Trainer smooths labels outside of the model, and accumulates without synchronisation under FSDP.
+    """The Trainer smooths labels outside of the model.
 
-    Source: transformers 5.23, trainer_pt_utils.py, LabelSmoother; accelerate, accelerator.py, no_sync.
+    Source: transformers 5.23, trainer_pt_utils.py, LabelSmoother.
     """
 
     smoothed_loss = LABEL_SMOOTHER
-    fsdp_without_sync = True
 
 
 BEHAVIOUR = TrainerPlanner()

@@ -309,6 +309,17 @@ def block_returns(name: str) -> int | None:
     return own
 
 
+def block_lists(shape: ModelShape) -> tuple[str, ...]:
+    """How the name of the list of blocks ends in the original, for each stack that has blocks: `block_lists`."""
+    names: tuple[str, ...] = getattr(family(shape.family), "block_lists", ("layers",))
+    return tuple(name for name, layers in zip(names, shape.stacks, strict=True) if layers)
+
+
+def tells_parts(name: str) -> bool:
+    """Whether modules inside of a block ask if it is checkpointed: `asks_for_checkpoints = True`."""
+    return getattr(family(name), "asks_for_checkpoints", False) is True
+
+
 def carried_between_blocks(name: str) -> tuple[tuple[int, int], ...]:
     """What the original hands from block to block beside the hidden state: (argument after it, value returned)."""
     own: tuple[tuple[int, int], ...] = getattr(family(name), "carried_between_blocks", ())

@@ -129,6 +129,7 @@ def look_for_infinities(hidden: Tensor) -> None:
 class Bart:
     """BartForConditionalGeneration, with its loss."""
 
+    block_lists = ("encoder.layers", "decoder.layers")
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

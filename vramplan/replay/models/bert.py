@@ -128,6 +128,7 @@ class Block:
 class Bert:
     """BertForMaskedLM or BertForSequenceClassification, with its loss."""
 
+    block_lists = ("layer",)
     selective = SELECTIVE
     compiled_graphs = 1
     float8 = True

@@ -115,6 +115,7 @@ class Block:
 class Bloom:
     """BloomForCausalLM, with its loss."""
 
+    block_lists = ("h",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns

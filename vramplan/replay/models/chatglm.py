@@ -141,6 +141,7 @@ class Block:
 class ChatGLM:
     """ChatGLMForConditionalGeneration, with its loss."""
 
+    block_returns = 2  # with its cache; source: THUDM/chatglm2-6b, modeling_chatglm.py, GLMTransformer.forward
     bounded_positions = True
     sequence_first = True
     no_head_losses = "its code copies the logits into another order before its own loss"

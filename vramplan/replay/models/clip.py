@@ -269,6 +269,7 @@ def norm(vector: Tensor) -> Tensor:
 class Clip:
     """CLIPModel, with its loss."""
 
+    block_lists = ("vision_model.encoder.layers", "text_model.encoder.layers")
     equal_blocks = False  # there are two stacks of them
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -178,6 +178,7 @@ class Block:
 class Falcon:
     """FalconForCausalLM, with its loss."""
 
+    block_lists = ("h",)
     selective = SELECTIVE_OP
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True

@@ -57,6 +57,7 @@ class Projector:
 class Llava:
     """LlavaForConditionalGeneration, with its loss."""
 
+    block_lists = ("vision_tower.encoder.layers", "vision_tower.encoder.layers", "language_model.layers")
     equal_blocks = False  # there are several stacks of them
     may_miss_adapter = True
 

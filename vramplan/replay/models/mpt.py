@@ -120,6 +120,7 @@ class Block:
 class MPT:
     """MptForCausalLM, with its loss."""
 
+    block_lists = ("blocks",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns

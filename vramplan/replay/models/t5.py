@@ -310,6 +310,8 @@ class T5:
     smooths = True
     evaluates = True
     generates = True
+    block_lists = ("encoder.block", "decoder.block")
+    asks_for_checkpoints = True  # T5Attention.forward: whether its bias of zeros needs a gradient
     block_returns = 3  # the position biases of both attentions too; source: modeling_t5.py, T5Block.forward
     carried_between_blocks = ((1, 1), (4, 2))  # source: modeling_t5.py, T5Stack.forward
     no_flash_attention = "its positions are a bias on the scores, which the flash kernels do not take"

@@ -26,6 +26,15 @@ class CheckRow:
     file: str | None = None  # where the job is written; None for standard input
     line: int | None = None
 
+    @property
+    def status(self) -> str:
+        """pass | tight: it passed, and its band crosses the usable memory | fail | error: it could not be computed."""
+        if self.result is None:
+            return "error"
+        if not self.passed:
+            return "fail"
+        return "tight" if self.result.verdict == TIGHT else "pass"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSummary:

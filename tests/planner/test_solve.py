@@ -1,0 +1,153 @@
+"""What is solved for fits, and the value after it does not; what is said of both is what typing them gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.draws import jobs
+from tests.cli.running import fit as command
+from tests.cli.running import run
+from vramplan import fit
+from vramplan.errors import InputError
+from vramplan.results import FitResult
+
+QLORA: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "gpu": "rtx-4090",
+    "adapter": {"kind": "lora"},
+    "quantization": "nf4",
+    "micro_batch_size": 1,
+}
+
+
+def with_value(keys: dict[str, Any], key: str, value: int) -> dict[str, Any]:
+    group, _, name = key.rpartition(".")
+    return {**keys, group: {**keys.get(group, {}), name: value}} if group else {**keys, name: value}
+
+
+def verify(keys: dict[str, Any], result: FitResult) -> None:
+    solved = result.solved
+    assert solved is not None
+    if solved.value is not None:
+        at = fit(**with_value(keys, solved.key, solved.value))
+        assert (at.verdict, at.peak) == (result.verdict, result.peak)
+        assert (at.verdict == "fits") if solved.certain else (at.verdict == "tight" and at.headroom_bytes >= 0)
+    if solved.next_value is None:
+        assert solved.bound
+        return
+    after = fit(**with_value(keys, solved.key, solved.next_value))
+    assert after.verdict == solved.next_verdict
+    assert after.peak.device_bytes == solved.next_device_bytes
+    assert after.usable_bytes == solved.next_usable_bytes
+    assert after.verdict != "fits" if solved.certain else after.headroom_bytes < 0 or after.verdict == "does-not-fit"
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("what", "keys"),
+    [
+        ("sequence", QLORA),
+        ("rank", QLORA),
+        ("micro-batch", {"model": "gpt2-xl", "gpu": "v100", "gradient_accumulation_steps": 4}),
+        ("micro-batch", {"model": "gpt2-xl", "gpu": "v100", "global_batch_size": 96}),
+        ("sequence", {"model": "gpt2-xl", "gpu": "v100", "micro_batch_size": 8}),
+        ("sequence", {"model": "llama-3.1-8b", "gpu": "rtx-4090", "precision": "amp-bf16", "weight_dtype": "fp32"}),
+    ],
+    ids=lambda given: given if isinstance(given, str) else str(given["model"]),
+)
+def test_the_value_fits_and_the_next_does_not(what: str, keys: dict[str, Any]) -> None:
+    verify(keys, fit(**keys, max=what))
+
+
+@pytest.mark.contract
+@settings(deadline=None, max_examples=12)
+@given(jobs(pin_micro=False), st.sampled_from(["sequence", "micro-batch"]), st.integers(30, 400))
+def test_so_it_is_of_random_jobs(raw: dict[str, Any], what: str, room: int) -> None:
+    keys = {**raw, "gpu": {**raw["gpu"], "memory": f"{614 + room * room // 100} MiB"}}
+    keys.pop("sequence_length")
+    keys["gradient_accumulation_steps"] = 2
+    keys.pop("global_batch_size", None)
+    try:
+        result = fit(**keys, max=what)
+    except InputError:
+        assume(False)
+    verify(keys, result)
+
+
+@pytest.mark.contract
+def test_learned_positions_bound_the_sequence_and_it_is_said() -> None:
+    result = fit(model="gpt2", gpu="h100-80gb", micro_batch_size=1, max="seq")
+    assert result.solved is not None
+    assert (result.solved.value, result.solved.next_value) == (1024, None)
+    assert "1024 positions" in str(result.solved.bound)
+
+
+@pytest.mark.contract
+def test_the_number_of_layers_is_that_of_a_described_model() -> None:
+    result = fit(model="gpt2-xl", gpu="v100", micro_batch_size=4, max="layers")
+    solved = result.solved
+    assert solved is not None
+    assert result.job["model"]["layers"] == solved.value
+    assert result.verdict == "fits"
+    for layers, fits in ((solved.value, True), (solved.next_value, False)):
+        model = {**result.job["model"], "layers": layers, "parameters": None}
+        assert (fit(model=model, gpu="v100", micro_batch_size=4).verdict == "fits") is fits
+
+
+@pytest.mark.contract
+def test_the_fewest_devices() -> None:
+    keys: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "a100-80gb", "sequence_length": 2048}
+    result = fit(**keys, gpus="auto", parallel={"sharding": "zero3"})
+    solved = result.solved
+    assert solved is not None
+    assert solved.value
+    assert solved.next_value == solved.value - 1
+    for count, fits in ((solved.value, True), (solved.next_value, False)):
+        again = fit(**keys, parallel={"sharding": "zero3", "data": count})
+        assert (again.verdict == "fits") is fits
+    assert again.peak.device_bytes == solved.next_device_bytes
+    free = fit(**keys, gpus="auto").solved
+    assert free is not None
+    assert free.value is not None
+    assert free.value <= solved.value
+    small = fit(model="gpt2", gpu="a100-80gb", gpus="auto").solved
+    assert small is not None
+    assert (small.value, small.next_value) == (1, None)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("words", [("--max", "sequence_length"), ("--max", "SEQ"), ("--seq", "max")])
+def test_people_may_write_it_as_they_say_it(words: tuple[str, ...]) -> None:
+    answer = command("-m", "gpt2", "-g", "h100-80gb", "--micro-batch", "1", *words)
+    assert answer["solved"]["value"] == 1024
+    shown = run("fit", "-m", "gpt2", "-g", "h100-80gb", "--micro-batch", "1", *words, "--print", "solved.value")
+    assert (shown.code, shown.out.strip()) == (0, "1024")
+
+
+@pytest.mark.contract
+def test_the_text_says_what_was_solved_for() -> None:
+    words = ("-m", "gpt2-xl", "-g", "v100", "--steps", "4", "--micro-batch", "max")
+    answer, text = command(*words), run("fit", *words).out
+    assert f"The largest micro-batch is {answer['solved']['value']}" in text
+    assert f"With {answer['solved']['next_value']} it needs" in text
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--max", "sequense"), "did you mean sequence"),
+        (("--max", "rank"), "rank belongs to an adapter"),
+        (("--max", "sequence", "--seq", "128"), "sequence_length is given and solved for"),
+        (("--max", "sequence", "--micro-batch", "max"), "one is solved for at a time"),
+        (("--gpus", "max"), "parallel.data: expected a whole number"),
+    ],
+)
+def test_what_cannot_be_solved_says_why(words: tuple[str, ...], message: str) -> None:
+    ran = run("fit", "-m", "gpt2", "-g", "t4", *words)
+    assert ran.code == 2
+    assert message in ran.err

@@ -1,0 +1,1 @@
+"""Real models of Transformers, traced without data; skipped where PyTorch and Transformers are not installed."""

@@ -1,0 +1,76 @@
+"""Small models of every type of Transformers whose blocks can be checkpointed: the `config.json` of each.
+
+Sizes differ between the parts of a model, so that a mix-up of two parts changes the figures.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+TEXT = {"vocab_size": 1003, "max_position_embeddings": 128, "hidden_size": 96, "num_attention_heads": 6}
+DEEP = {**TEXT, "num_hidden_layers": 5, "intermediate_size": 160}
+GROUPED = {**DEEP, "num_key_value_heads": 2, "tie_word_embeddings": False, "pad_token_id": 0}
+LATENT = {
+    **DEEP,
+    "num_key_value_heads": 6,
+    "tie_word_embeddings": False,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 48,
+}
+VISION = {"image_size": 64, "patch_size": 16, "num_channels": 3}
+TOWER = {**VISION, "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 144}
+
+EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3")
+"""The types with mixtures of experts."""
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "gpt2": {"vocab_size": 1003, "n_positions": 128, "n_embd": 96, "n_layer": 5, "n_head": 6},
+    "llama": GROUPED,
+    "mistral": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": {**GROUPED, "head_dim": 16},
+    "bert": {**DEEP, "pad_token_id": 0},
+    "roberta": {**DEEP, "pad_token_id": 1},
+    "xlm-roberta": {**DEEP, "pad_token_id": 1},
+    "gpt_neox": {**DEEP, "tie_word_embeddings": False},
+    "opt": {**TEXT, "num_hidden_layers": 5, "ffn_dim": 160, "word_embed_proj_dim": 96, "pad_token_id": 1},
+    "phi": {**DEEP, "tie_word_embeddings": False},
+    "phi3": {**GROUPED, "tie_word_embeddings": False},
+    "gemma": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True},
+    "gemma2": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True, "sliding_window": 16},
+    "gemma3_text": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True, "sliding_window": 16},
+    "bloom": {"vocab_size": 1003, "hidden_size": 96, "n_layer": 5, "n_head": 6},
+    "mpt": {"vocab_size": 1003, "d_model": 96, "n_layers": 5, "n_heads": 6, "max_seq_len": 128},
+    "falcon": {**TEXT, "num_hidden_layers": 5, "multi_query": False, "new_decoder_architecture": False},
+    "glm": {**GROUPED, "head_dim": 16},
+    "glm4": {**GROUPED, "head_dim": 16},
+    "mixtral": {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48},
+    "qwen3_moe": {**GROUPED, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48},
+    "deepseek_v2": {**LATENT, "first_k_dense_replace": 1, "topk_method": "greedy", "n_group": None, "topk_group": None},
+    "deepseek_v3": {**LATENT, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
+    "t5": {"vocab_size": 1003, "d_model": 96, "d_kv": 16, "d_ff": 160, "num_layers": 5, "num_decoder_layers": 4}
+    | {"num_heads": 6, "decoder_start_token_id": 0, "pad_token_id": 0},
+    "bart": {"vocab_size": 1003, "max_position_embeddings": 128, "d_model": 96, "pad_token_id": 1}
+    | {"encoder_layers": 5, "decoder_layers": 4, "encoder_attention_heads": 6, "decoder_attention_heads": 6}
+    | {"encoder_ffn_dim": 160, "decoder_ffn_dim": 160, "decoder_start_token_id": 2},
+    "vit": {**VISION, "hidden_size": 96, "num_hidden_layers": 5, "num_attention_heads": 6, "intermediate_size": 160},
+    "clip": {
+        "projection_dim": 32,
+        "text_config": {"model_type": "clip_text_model", **DEEP, "projection_dim": 32},
+        "vision_config": {"model_type": "clip_vision_model", **TOWER, "projection_dim": 32},
+    },
+    "llava": {
+        "image_token_index": 1002,
+        "text_config": {"model_type": "llama", **GROUPED},
+        "vision_config": {"model_type": "clip_vision_model", **TOWER, "projection_dim": 32},
+    },
+}
+"""The keys of `config.json` but for `model_type`, by model type."""

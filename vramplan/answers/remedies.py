@@ -1,0 +1,19 @@
+"""The remedies of a decision, on what was typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from vramplan.job.typed import Typed
+from vramplan.planner.decision import Decision
+from vramplan.planner.remedies import remedies_for
+from vramplan.results import Remedy
+from vramplan.values.machine import Gpu
+
+
+def remedies_of(
+    decision: Decision, known_gpus: Callable[[], Iterable[Gpu]], typed: Callable[[], Typed] | None
+) -> tuple[Remedy, ...]:
+    """Those of a decision; where nobody says how its job was typed, as if the echo of the answer had been."""
+    asked = Typed.of_job(decision.judged) if typed is None else typed()
+    return remedies_for(decision.judged, decision.choice.rung, decision.judge, asked, known_gpus)

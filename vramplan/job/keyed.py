@@ -1,0 +1,31 @@
+"""The keys of a job that came from options or from Python, as the tree that a file is read into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingABC
+from typing import Any
+
+from vramplan.catalog import document
+from vramplan.catalog.document import Mapping
+from vramplan.catalog.fields import Sink
+from vramplan.errors import InputError
+
+
+def root_of(raw: MappingABC[str, Any], sink: Sink) -> Mapping:
+    """The keys of a job as nodes without places; what no file could hold is a problem of `sink`."""
+    gpu = raw.get("gpu")
+    if isinstance(gpu, str) and is_size(gpu):
+        raw = {**raw, "gpu": {"name": gpu, "memory": gpu}}
+    root = Mapping()
+    for key, value in raw.items():
+        try:
+            root.entries[key] = document.Entry(document.Scalar(key), document.from_value(value))
+        except InputError as error:
+            sink.problems += [problem._replace(key=key) for problem in error.problems]
+    return root
+
+
+def is_size(text: str) -> bool:
+    """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100")."""
+    return re.fullmatch(r"\s*[\d.]+\s*([kKMGTP]i?B?|[kKMGTP]?B|\s[A-Za-z]+)\s*", text) is not None

@@ -1,0 +1,66 @@
+"""Changes after which the run computes the same: kernels, what is kept for nothing, states that devices share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramplan.planner.behaviour import is_replicated, planning_of
+from vramplan.planner.candidate import NUMBERS, Candidate
+from vramplan.results import NOTHING
+from vramplan.values.job import Job
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES
+
+OF_DDP = ("parallel.gradient_as_bucket_view",)
+OF_FSDP = ("parallel.no_sync", "parallel.fsdp_version", "parallel.reduce_dtype")
+CHUNKS = "chunked:8"  # as torchtune's recipes have it: torchtune/modules/loss, num_output_chunks = 8
+LOSSES = ("standard", "fp32-logits", "half-logits")  # that hold the logits of a micro-batch at once
+
+
+def same_run(base: Job) -> Iterator[Candidate]:
+    """Less memory, and neither more time nor other results."""
+    yield from _device(base)
+    yield from _kernels(base)
+    yield from _sharing(base)
+
+
+def _device(base: Job) -> Iterator[Candidate]:
+    if base.gpu_free_bytes is not None and base.gpu_free_bytes < base.gpu.capacity_bytes:
+        yield Candidate({"gpu_free": None}, NOTHING, "none, once nothing else runs on the card")
+    if base.allocator is not None and not base.allocator.expandable_segments:
+        words = "none: PYTORCH_ALLOC_CONF of the run, from PyTorch 2.1 on"
+        yield Candidate({"allocator": "expandable_segments:True"}, NOTHING, words)
+
+
+def _kernels(base: Job) -> Iterator[Candidate]:
+    if base.optimizer_implementation == "foreach" and base.optimizer in ("adamw", "adam"):
+        yield Candidate({"optimizer_implementation": "fused"}, NOTHING, "none: same arithmetic in one kernel")
+    if base.attention in ("eager", "math") and base.model.attention_heads:
+        words = "none: faster, no attention weights to look at"
+        for kernel in ("efficient", "flash", "sdpa"):
+            yield Candidate({"attention": kernel}, NOTHING, words, "attention")
+    if base.hold_outputs:
+        yield Candidate({"hold_outputs": False}, NOTHING, "none: drop the logits before backward")
+    if base.loss in LOSSES and base.model.task == "lm":
+        words = "none: the same loss in one kernel, which never holds all logits"
+        yield Candidate({"loss": "fused"}, NOTHING, words, "loss")
+        yield Candidate({"loss": CHUNKS}, NOTHING, "none: the same loss, of an eighth of the tokens at a time", "loss")
+
+
+def _sharing(base: Job) -> Iterator[Candidate]:
+    sharding = base.sharding
+    if sharding is None:
+        return
+    if sharding.kind in (FSDP, FSDP_GRAD_OP) and not base.precision.startswith("fsdp-"):
+        half = "fp16" if base.precision.endswith("fp16") else "bf16"
+        words = f"none: weights are gathered in {half}, as FSDP's mixed-precision policy does"
+        yield Candidate({"precision": f"fsdp-{half}"}, NOTHING, words, resets=NUMBERS)
+    if not is_replicated(base):
+        return
+    yield from planning_of(base).shared_states(base)
+    if not sharding.bucket_views:
+        words = "none: gradients are views of the buckets that are summed"
+        yield Candidate({"parallel": {"gradient_as_bucket_view": True}}, NOTHING, words)
+    if base.split is None:
+        words = "none: same communication, states are shared by DeepSpeed"
+        for stage in ZERO_STAGES[:2]:
+            yield Candidate({"parallel": {"sharding": stage}}, NOTHING, words, "zero", (*OF_DDP, *NUMBERS))

@@ -1,0 +1,70 @@
+"""Changes that train something else: other optimizers, element types and adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vramplan.planner.candidate import NUMBERS, Candidate
+from vramplan.results import OPTIMIZER, TIME, TRAINING
+from vramplan.values.job import Job, trains_all
+
+RANK = 16
+QUANTIZATION = "nf4"
+OF_THE_STEP = ("optimizer_implementation", "optimizer_state_dtype")
+
+
+def other_optimizer(base: Job) -> Iterator[Candidate]:
+    """Optimizers with fewer states, or with smaller ones."""
+    if base.optimizer == "adamw":
+        words = "states are paged to the host when memory runs out"
+        yield Candidate({"optimizer": "adamw-paged"}, TIME, words, resets=OF_THE_STEP)
+    if base.optimizer in ("adamw", "adam"):
+        words = "moments in 8 bits (bitsandbytes)"
+        yield Candidate({"optimizer": "adamw-8bit"}, OPTIMIZER, words, "optimizer", OF_THE_STEP)
+        words = "factored second moments, no momentum: other hyper-parameters"
+        yield Candidate({"optimizer": "adafactor"}, OPTIMIZER, words, "optimizer", OF_THE_STEP)
+    if base.optimizer in ("adamw", "adam", "rmsprop", "sgd-momentum"):
+        words = "no moments: trains transformers badly"
+        yield Candidate({"optimizer": "sgd"}, OPTIMIZER, words, "optimizer", OF_THE_STEP)
+
+
+def other_numbers(base: Job) -> Iterator[Candidate]:
+    """16 bits in place of 32."""
+    if base.precision.startswith("pure-") or base.half_weights:
+        return
+    able = base.gpu.bf16 is not False
+    half = "bf16" if base.precision.endswith("bf16") or base.precision == "fp8" else "fp16"
+    if base.precision == "fp32":
+        half = "bf16" if able else "fp16"
+        words = "16-bit matrix products; fp16 wants loss scaling"
+        yield Candidate({"precision": f"amp-{half}"}, TRAINING, words, "products", NUMBERS)
+    words = "weights and states in 16 bits: less accurate updates"
+    if base.precision.startswith(("amp-", "fsdp-")):
+        own = words if trains_all(base) else "the frozen weights in 16 bits"
+        yield Candidate({"weight_dtype": half}, TRAINING, own, "half", NUMBERS)
+    resets = (*NUMBERS, *OF_THE_STEP, "grad_scaler")
+    yield Candidate({"precision": f"pure-{half}"}, TRAINING, words, "half", resets)
+
+
+def lighter(base: Job) -> Iterator[Candidate]:
+    """An adapter beside a frozen model, and its weights in few bits."""
+    few = "the frozen weights in 4 bits: other results, and slower steps"
+    resets = (*NUMBERS, "precision", "grad_scaler", "optimizer_in_backward")
+    if not trains_all(base):
+        if base.adapter is not None and base.quantization is None:
+            change: dict[str, Any] = {"quantization": QUANTIZATION, **_own_reference(base)}
+            yield Candidate(change, TRAINING, few, "qlora", resets)
+        return
+    lora = {"adapter": {"kind": "lora", "rank": RANK, "targets": ["all-linear"]}, **_own_reference(base)}
+    words = "another training: small matrices beside a frozen model"
+    half = "fp16" if base.precision.endswith("fp16") or base.gpu.bf16 is False else "bf16"
+    for change, more in (({}, ""), ({"weight_dtype": half}, " in 16 bits")):
+        yield Candidate({**lora, **change}, TRAINING, words + more, "lora", resets)
+    change = {**lora, "quantization": QUANTIZATION}
+    yield Candidate(change, TRAINING, f"{words} in 4 bits: other results, and slower steps", "qlora", resets)
+
+
+def _own_reference(base: Job) -> dict[str, Any]:
+    """The reference of preference training: in place of a second model the one that trains, without its adapter."""
+    return {"dpo_reference": "adapter-off"} if base.dpo_reference == "model" else {}

@@ -1,0 +1,169 @@
+"""Trying a change: the job is typed again with it and judged as that job would be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from vramplan.errors import InputError
+from vramplan.planner.accumulation import Schedule
+from vramplan.planner.budget import Footprint
+from vramplan.planner.candidate import Candidate
+from vramplan.planner.checkpoints import OPTIMAL
+from vramplan.planner.choose import accumulation_of, strategies_of
+from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Rung
+from vramplan.planner.placements import fits
+from vramplan.planner.replays import Replays
+from vramplan.planner.verdict import verdict_of
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
+from vramplan.values.job import Job
+
+MOST_SIMULATED = 6  # changes whose runs go through the simulated allocator: each takes as long as an answer
+MOST_PLACED = 4  # changes for which checkpoints are placed by size: each is a search
+
+
+class Typed(Protocol):
+    """What was typed: the job that it describes with a change, None where that is refused; and the keys in it."""
+
+    given: frozenset[str]
+
+    def __call__(self, change: Mapping[str, Any]) -> Job | None: ...  # noqa: D102
+    def refusal(self, change: Mapping[str, Any]) -> str: ...  # noqa: D102
+
+
+class Tried(NamedTuple):
+    """What comes of a change."""
+
+    change: Mapping[str, Any]
+    device_bytes: int
+    usable_bytes: int
+    verdict: str
+    is_settled: bool  # False: its smallest iteration does not fit, and nothing else was looked at
+
+
+class Trials:
+    """The changes that were tried of one job. `rung`: the answer without a change."""
+
+    def __init__(self, typed: Typed, judge: Judge, rung: Rung) -> None:
+        self.typed, self.rung, self.replays = typed, rung, judge.replays
+        self.device_bytes, self.usable_bytes, self.verdict = rung.peak.device, judge.usable_bytes, rung.verdict
+        plain = typed({})
+        self._plain = None if plain is None else _identity(plain)
+        self._simulated = self._placed = 0
+        # what has to be within the usable memory for an answer to be better than this one
+        self._figure = "low" if self.verdict == DOES_NOT_FIT else "device"
+        if self.verdict != DOES_NOT_FIT and self.device_bytes <= self.usable_bytes:
+            self._figure = "high"
+
+    def of(self, candidate: Candidate, *, surely: bool = False) -> Tried | None:
+        """What a candidate comes to; None where it is refused, or makes the same job.
+
+        `surely`: only one that fits for certain is of use.
+        """
+        for change in self._spellings(candidate):
+            job = self.typed(change)
+            if job is not None:
+                return None if _identity(job) == self._plain else self._judged(change, job, surely=surely)
+        return None
+
+    def _spellings(self, candidate: Candidate) -> Iterator[Mapping[str, Any]]:
+        """The change itself, and with what was typed for what it replaces taken away."""
+        yield candidate.change
+        typed = [key for key in candidate.resets if key in self.typed.given and not _has(candidate.change, key)]
+        if typed:
+            yield _without(candidate.change, typed)
+
+    def smallest(self, job: Job) -> tuple[Footprint, Schedule, Judge]:
+        """`least_of` a job, with the strategy of the answer without a change where it is open."""
+        return least_of(job, self.replays, self.rung.strategy)
+
+    def _judged(self, change: Mapping[str, Any], job: Job, *, surely: bool) -> Tried | None:
+        try:
+            least, schedule, judge = self.smallest(job)
+            placed = job.activation_checkpointing == OPTIMAL
+            figure = "high" if surely else self._figure
+            hopeless = getattr(least, figure) > judge.usable_bytes
+            if hopeless and placed:
+                hopeless = not fits(judge, schedule, getattr(judge.limits, figure))
+            simulated = job.allocator is not None and job.runtime.caches
+            if not hopeless:
+                self._simulated += simulated
+                self._placed += placed
+                hopeless = self._simulated > MOST_SIMULATED or self._placed > MOST_PLACED
+            if hopeless:
+                return Tried(change, least.device, judge.usable_bytes, DOES_NOT_FIT, False)
+            peak, verdict, usable = verdict_of(job, self.replays)
+        except InputError:
+            return None
+        return Tried(change, peak.device, usable, verdict, True)
+
+    def helps(self, tried: Tried | None) -> bool:
+        """Whether it is better than the answer without a change."""
+        if tried is None or not tried.is_settled:
+            return False
+        if tried.verdict == FITS:
+            return self.verdict != FITS
+        if tried.verdict == TIGHT and self.verdict == DOES_NOT_FIT:
+            return True
+        return (
+            tried.verdict == TIGHT
+            and self.device_bytes > self.usable_bytes >= 0
+            and (tried.device_bytes <= tried.usable_bytes)
+        )
+
+
+def least_of(job: Job, replays: Replays, strategy: str | None = None) -> tuple[Footprint, Schedule, Judge]:
+    """The estimated peak of the iteration of a job that holds least, its schedule, and who judged it.
+
+    `strategy`: of its checkpoints, where the job leaves it open and has it; else the last of the ladder.
+    """
+    judge = Judge(job._replace(allocator=None), replays)
+    if job.activation_checkpointing is not None:
+        strategy = job.activation_checkpointing
+    elif strategy not in strategies_of(job):
+        strategy = strategies_of(job)[-1]
+    assert strategy is not None
+    schedule = accumulation_of(job).smallest()
+    if judge.waits_for_steps:
+        judge = judge.at_steps(schedule.gradient_accumulation_steps)
+    if strategy == OPTIMAL:
+        strategy = "full"  # only to see how far from fitting it is
+    return judge.footprint(strategy, schedule), schedule, judge
+
+
+def _identity(job: Job) -> Job:
+    """A job without what records how it came about."""
+    return job._replace(name="", assumptions=(), warnings=(), case={}, global_batch_given=True)
+
+
+def _has(change: Mapping[str, Any], key: str) -> bool:
+    group, _, name = key.rpartition(".")
+    inside = change.get(group) if group else change
+    return isinstance(inside, Mapping) and name in inside
+
+
+def _without(change: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
+    """A change that takes keys away too."""
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in change.items()}
+    for key in keys:
+        group, _, name = key.rpartition(".")
+        inside = result.setdefault(group, {}) if group else result
+        inside[name] = None
+    return result
+
+
+def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Two changes as one; None where they say different things of a key."""
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in one.items()}
+    for key, value in other.items():
+        if key not in result:
+            result[key] = dict(value) if isinstance(value, Mapping) else value
+        elif isinstance(value, Mapping) and isinstance(result[key], dict):
+            inside = together(result[key], value)
+            if inside is None:
+                return None
+            result[key] = inside
+        elif result[key] != value:
+            return None
+    return result
