@@ -6,7 +6,11 @@ from typing import Any
 
 from vramplan.cli.typed import HELP_ALL, shortcuts
 from vramplan.options import table
+from vramplan.options.option import Option
 from vramplan.options.shortcuts import OUTPUT
+
+MOST_WORDS = 7  # of a key in the everyday help
+SELDOM = ("profiles", "all_stages")  # options of a command that are not everyday
 
 ORDER = (*table.PANELS, OUTPUT)
 
@@ -15,7 +19,7 @@ def panels(command: Any, context: Any, *, everything: bool) -> dict[str, list[tu
     """Names and help of the options, by heading. Without `everything` those of the table that are everyday."""
     rows = table.parameters()
     declared = {name for parameter in command.params for name in parameter.opts}
-    of_job = "model" in rows and {"--model", "--gpu"} <= declared
+    of_job = {"--model", "--gpu"} <= declared
     shown: dict[str, list[tuple[str, str]]] = {}
     hidden = 0
     for parameter in command.get_params(context):
@@ -25,9 +29,11 @@ def panels(command: Any, context: Any, *, everything: bool) -> dict[str, list[tu
         row = rows.get(parameter.name)
         if row is not None and getattr(parameter, "rich_help_panel", None) == table.panel_of(row):
             if everything or row.everyday:
-                shown.setdefault(table.panel_of(row), []).append(_short(record))
+                shown.setdefault(table.panel_of(row), []).append(record if everything else (record[0], _short(row)))
             else:
                 hidden += 1
+        elif of_job and parameter.name in SELDOM and not everything:
+            hidden += 1
         else:
             shown.setdefault(OUTPUT if of_job else "Options", []).append(record)
     if of_job:
@@ -41,8 +47,11 @@ def panels(command: Any, context: Any, *, everything: bool) -> dict[str, list[tu
     return {heading: shown[heading] for heading in sorted(shown, key=_place)}
 
 
-def _short(record: tuple[str, str]) -> tuple[str, str]:
-    return record
+def _short(row: Option) -> str:
+    """The help of a row with its first words: the rest are in the whole help and at TAB."""
+    if len(row.words) <= MOST_WORDS:
+        return row.description
+    return row._replace(words=(*row.words[:MOST_WORDS], "...")).description.removesuffix(".").replace("....", "...")
 
 
 def _place(heading: str) -> int:

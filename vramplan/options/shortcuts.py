@@ -22,43 +22,33 @@ class Shortcut(NamedTuple):
     unless: str = ""  # the word behind it with which it says nothing
 
 
-SWITCH = {"value": "true|1|yes", "unless": "false|0|no"}  # as `--fp16 True` of the Trainer's scripts
 NODES = "--nodes"
+
+
+def _switch(flags: tuple[str, ...], means: tuple[str, ...], panel: str) -> Shortcut:
+    """One that may have a truth value behind it, as `--fp16 True` of the Trainer's scripts."""
+    help = f"Same as {' '.join(means)}."
+    return Shortcut(flags, means, help, panel, value="true|1|yes", unless="false|0|no")
+
 
 SHORTCUTS = (
     Shortcut(("--lora",), ("--adapter", "lora"), "LoRA: same as --adapter lora.", ADAPTERS, True),
     Shortcut(("--qlora",), ("--adapter", "qlora"), "QLoRA: same as --adapter lora --quantization nf4.", ADAPTERS, True),
     Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
-    Shortcut(
-        ("--4bit", "--load-in-4bit", "--4-bit"),
-        ("--quantization", "4bit"),
-        "Same as --quantization nf4.",
-        ADAPTERS,
-        **SWITCH,
-    ),
-    Shortcut(
-        ("--8bit", "--load-in-8bit", "--8-bit"),
-        ("--quantization", "8bit"),
-        "Same as --quantization int8.",
-        ADAPTERS,
-        **SWITCH,
-    ),
-    Shortcut(("--bf16",), ("--precision", "bf16"), "Same as --precision bf16.", PRECISION, **SWITCH),
-    Shortcut(("--fp16",), ("--precision", "fp16"), "Same as --precision fp16.", PRECISION, **SWITCH),
-    Shortcut(("--fp32",), ("--precision", "fp32"), "Same as --precision fp32.", PRECISION, **SWITCH),
-    Shortcut(
+    _switch(("--4bit", "--load-in-4bit", "--4-bit"), ("--quantization", "4bit"), ADAPTERS),
+    _switch(("--8bit", "--load-in-8bit", "--8-bit"), ("--quantization", "8bit"), ADAPTERS),
+    _switch(("--bf16",), ("--precision", "bf16"), PRECISION),
+    _switch(("--fp16",), ("--precision", "fp16"), PRECISION),
+    _switch(("--fp32",), ("--precision", "fp32"), PRECISION),
+    _switch(
         ("--gradient-checkpointing", "--grad-checkpointing", "--use-gradient-checkpointing", "--gc"),
         ("--checkpointing", "full"),
-        "Same as --checkpointing full.",
         CHECKPOINTING,
-        **SWITCH,
     ),
-    Shortcut(
+    _switch(
         ("--flash-attention", "--flash-attn", "--flash-attention-2", "--use-flash-attention", "--flash"),
         ("--attention", "flash"),
-        "Same as --attention flash.",
         MODEL,
-        **SWITCH,
     ),
     Shortcut(
         ("--fsdp",),
@@ -89,6 +79,6 @@ SHORTCUTS = (
         True,
         metavar="N",
     ),
-    Shortcut(("--json",), ("--format", "json"), "Same as --format json.", OUTPUT, True),
+    Shortcut(("--json",), ("--format", "json"), "Same as --format json.", OUTPUT),
     Shortcut(("--yaml",), ("--format", "yaml"), "Same as --format yaml.", OUTPUT),
 )

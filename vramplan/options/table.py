@@ -174,7 +174,6 @@ TABLE = (
         usual="the model's own, or 224 where it has none",
         also=("--img-size", "--resolution"),
         panel=MODEL,
-        everyday=True,
         section=SUBJECT,
     ),
     Option(
@@ -269,7 +268,6 @@ TABLE = (
         default=False,
         note="The weights are then fp32, unless `weight_dtype` or the precision says otherwise.",
         also=("--scratch",),
-        everyday=True,
         section=NUMBERS,
     ),
     _cell(
@@ -391,7 +389,6 @@ TABLE = (
         also=("--attn", "--attn-implementation", "--attention-implementation"),
         spellings=spellings.ATTENTIONS,
         panel=MODEL,
-        everyday=True,
         section=FORWARD,
     ),
     Option(
@@ -544,7 +541,6 @@ TABLE = (
         usual="PEFT's own for the model type",
         note="A list of the ends of their names.",
         also=("--target-modules", "--lora-target-modules", "--lora-target", "--lora-targets"),
-        everyday=True,
     ),
     _adapter(
         "feedforward_targets",
@@ -758,14 +754,12 @@ TABLE = (
         "Tensor parallelism: GPUs that share each matrix.",
         "Where the code of the runtime splits it.",
         also=("--tp", "--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
-        everyday=True,
     ),
     _devices(
         "pipeline",
         "Pipeline parallelism: stages.",
         "Where the code of the runtime splits it.",
         also=("--pp", "--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
-        everyday=True,
     ),
     _parallel(
         "schedule",
