@@ -68,7 +68,8 @@ def other_names(command: Any) -> dict[str, str]:
     for row in named("vramplan.options.table:parameters")().values():
         if getattr(declared.get(row.option), "name", None) == row.parameter:
             found |= dict.fromkeys(row.also, row.option)
-    return {name: option for name, option in found.items() if name not in declared}
+    taken = NOT_IN.get(command.name, ())
+    return {name: option for name, option in found.items() if name not in declared and name not in taken}
 
 
 def shortcuts(command: Any) -> dict[str, Any]:
@@ -83,7 +84,8 @@ def shortcuts(command: Any) -> dict[str, Any]:
     }
 
 
-OTHERS = {"measure": {"--num-steps": "--iterations"}}
+OTHERS = {"measure": {"--num-steps": "--iterations", "--max-steps": "--iterations"}}
+NOT_IN = {"measure": ("--steps",)}  # which would be read as measured steps, and is accumulation in every other command
 
 
 class _Reader:
