@@ -46,7 +46,7 @@ def cases(path: Path) -> list[Any]:
 
 def test_every_job_is_run_with_its_choices_made_and_written(tmp_path: Path, runner: Callable[..., Runner]) -> None:
     made, output = runner(), tmp_path / "measured.yaml"
-    ran = run("measure", "--grid", grid(tmp_path), "-o", output, "--steps", 7, "--format", "json")
+    ran = run("measure", "--grid", grid(tmp_path), "-o", output, "--iterations", 7, "--format", "json")
     assert ran.code == 0, ran
     answer = valid("measure", ran.document)
     assert [row["status"] for row in answer["results"]] == ["measured", "measured"]

@@ -73,7 +73,8 @@ def test_the_command_line_has_it() -> None:
     shown = next(one for one in commands.build("fit").params if one.name == KEY)
     assert (shown.opts, shown.metavar) == ([FLAG], "NAME")
     assert f"`{shown.help}`" in PAGE.read_text("utf-8")
-    assert run("timeline", "--help").out.count(FLAG) == 1
+    assert run("timeline", "--help-all").out.count(FLAG) == 1
+    assert FLAG not in run("timeline", "--help").out
     assert "bf17" in run("fit", "-m", "gpt2", "-g", "a100", FLAG, "bf17").err
 
 

@@ -133,6 +133,33 @@ def merged(base: Node, over: Node) -> Node:
     return result
 
 
+JSON_FAULTS = {
+    "Expecting ',' delimiter": "a comma or a closing bracket is missing before this place",
+    "Expecting ':' delimiter": "a colon is missing behind the key",
+    "Expecting value": "a value is missing or misspelt: text has quotes, and the words are null, true and false",
+    "Expecting property name enclosed in double quotes": 'a key in double quotes is missing, as in "model"; '
+    "no comma stands before a closing brace",
+    "Illegal trailing comma before end of object": "no comma stands before a closing brace",
+    "Illegal trailing comma before end of array": "no comma stands before a closing bracket",
+    "Unterminated string starting at": "the text that begins here has no closing quote",
+    "Extra data": "something follows the end of the document",
+}
+"""What the parser of the standard library finds, in plain words."""
+
+
+def _plain_json(text: str) -> tuple[str, int, int] | None:
+    """What is wrong with a JSON text, its line and its column; None if this parser finds nothing."""
+    import json  # only a broken file pays for it
+
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"not JSON: {JSON_FAULTS.get(error.msg, error.msg)}", error.lineno, error.colno
+    except RecursionError:
+        return None
+    return None
+
+
 def _without_surrogates(text: str) -> str:
     r"""JSON writes U+1F600 as a pair \ud83d\ude00, which YAML refuses; \U0001f600 is the same for both eyes."""
 
@@ -186,8 +213,12 @@ class _Composer:
             self._compose(loader(text), yaml)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            what = " ".join(part.strip() for part in (error.context, error.problem) if part) or "it cannot be parsed"
-            self.fail(f"not {language}: {what}", *((mark.line + 1, mark.column + 1) if mark else ()))
+            what = _plain_json(text) if self.json else None
+            if what is not None:
+                self.problems.clear()  # of a text that is cut up wrongly
+                self.fail(*what)
+            told = " ".join(part.strip() for part in (error.context, error.problem) if part) or "it cannot be parsed"
+            self.fail(f"not {language}: {told}", *((mark.line + 1, mark.column + 1) if mark else ()))
         except yaml.YAMLError as error:
             self.fail(f"not {language}: {' '.join(str(error).split())[:200]}")
         if self._root is None or (isinstance(self._root, Scalar) and self._root.is_null):

@@ -261,8 +261,10 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     by_name = files(kind, dirs)
     names = list(by_name)
     label = _LABELS[kind]
-    hint = None
-    if len(name) <= 60:
+    from vramplan.catalog.scope import out_of  # only a name that is not found pays for it
+
+    hint = out_of(kind, name)
+    if hint is None and len(name) <= 60:
         word, aliases = slug(name), _aliases(by_name.values())
         hint = _sizes(word, names) or _begun(word, [*names, *aliases])
         hint = hint or near_matches(word, names) or near_matches(word, aliases)

@@ -106,12 +106,17 @@ def sizes_taken(values: dict[str, Any], shape: ModelShape) -> tuple[Assumption, 
 
 def _cached(name: str, unknown: InputError) -> tuple[ModelShape, tuple[Assumption, ...]]:
     """The shape of a repository in the local Hugging Face cache, which is told; `unknown` where it cannot be one."""
-    from vramplan.catalog import hub  # only names with a slash that no profile has pay for it
+    from vramplan.catalog import hub, scope  # only names with a slash that no profile has pay for it
 
     if unknown.problems[0].file is not None or not hub.is_repository(name):
         raise unknown
     hint = unknown.problems[0].hint or ""
-    path, commit = hub.cached_config(name, hint if hint.startswith("did you mean") else None)
+    try:
+        path, commit = hub.cached_config(name, hint if hint.startswith("did you mean") else None)
+    except InputError:
+        if scope.out_of("models", name) is None:
+            raise
+        raise unknown from None
     shape, taken = hf_config.read_hf_config(path)
     repository = name.partition("@")[0]
     told = Assumption("model", repository, f"config.json of revision {commit[:12]} in the local Hugging Face cache")

@@ -10,6 +10,7 @@ from typer.main import get_command_from_info, get_group
 from typer.models import CommandInfo
 
 from vramplan.cli import named
+from vramplan.cli.typed import HELP_ALL, own_words
 from vramplan.errors import near_matches
 
 
@@ -43,6 +44,9 @@ COMMANDS = {
     "schema": Entry("vramplan.cli.schema", "schema", "The JSON Schema of job files and of answers."),
 }
 
+OTHER_NAMES = {"textbook": "walkthrough", "recompute": "checkpoints", "accuracy": "validate"}
+"""Names that a command has beside its own."""
+
 
 class Commands(TyperGroup):
     """The commands of the table, in its order, each built when it is asked for."""
@@ -57,6 +61,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None if there is none."""
+        cmd_name = OTHER_NAMES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in self.commands:
@@ -65,8 +70,10 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As click does; an unknown name is compared with all names."""
+        if args:
+            args = [OTHER_NAMES.get(args[0], args[0]), *args[1:]]
         if args and args[0] not in COMMANDS:
-            hint = near_matches(args[0], COMMANDS)
+            hint = named("vramplan.cli.meant:command")(args[0]) or near_matches(args[0], [*COMMANDS, *OTHER_NAMES])
             ctx.fail(f"No such command {args[0]!r}." + (f" {hint[0].upper()}{hint[1:]}" if hint else ""))
         return super().resolve_command(ctx, args)
 
@@ -77,16 +84,21 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """One command, whose help has its options under their headings."""
+    """One command: what is typed is read in its options, and its help has them under their headings."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As click does, after other names and shortcuts have become options of the command."""
+        if not ctx.resilient_parsing:
+            args = own_words(self, ctx, args)
+        if HELP_ALL in args:
+            args = [HELP[0] if word == HELP_ALL else word for word in args]
+            ctx.meta[HELP_ALL] = True
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """As click does, heading by heading: an option says its own in `rich_help_panel`."""
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                panels.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
-        for heading, records in panels.items():
+        """As click does, heading by heading: everyday options, or all with `--help-all`."""
+        shown = named("vramplan.cli.panels:panels")(self, ctx, everything=bool(ctx.meta.get(HELP_ALL)))
+        for heading, records in shown.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
 

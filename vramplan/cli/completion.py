@@ -16,6 +16,7 @@ from typing import Any
 
 from vramplan.cli.commands import COMMANDS, HELP
 from vramplan.cli.completion_values import Line, Word, values
+from vramplan.cli.typed import other_names, shortcuts
 
 BREAKS = frozenset("=:")  # bash takes a word apart at these, and wants only what stands behind the last
 
@@ -58,7 +59,10 @@ def complete(root: Any, words: Sequence[str]) -> list[Word]:
         index = min(given, len(arguments) - 1)
         if given <= index or arguments[index].nargs == -1:
             return list(values(line, arguments[index], current))
-    return list(_options(line, current)) if not current else []
+    if not current:
+        return list(_options(line, current))
+    model = _option(line.command, "--model")  # which needs no option
+    return [] if arguments or model is None or "model" in line.options else list(values(line, model, current))
 
 
 # What stands there
@@ -131,6 +135,9 @@ def _option(command: Any, name: str) -> Any | None:
     for parameter in command.params:
         if parameter.param_type_name == "option" and name in (*parameter.opts, *parameter.secondary_opts):
             return parameter
+    if name.startswith("--") and not _is_group(command):
+        other = other_names(command).get(name.replace("_", "-"))
+        return None if other is None else _option(command, other)
     return None
 
 
@@ -164,6 +171,11 @@ def _options(line: Line, current: str) -> Iterator[Word]:
         for name in names:
             if name.startswith(current):
                 yield Word(name, " ".join((parameter.help or "").split()))
+    if current not in ("", "--") and not _is_group(line.command):
+        names = {**other_names(line.command), **{name: one.help for name, one in shortcuts(line.command).items()}}
+        for name, told in names.items():
+            if name.startswith(current):
+                yield Word(name, f"The same as {told}." if told.startswith("--") else told)
     for name in HELP if current not in ("", "--") else HELP[:1]:
         if name.startswith(current):
             yield Word(name, "Show what the command does, and its options.")

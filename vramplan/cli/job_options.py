@@ -18,12 +18,12 @@ def _parameter(option: Option) -> inspect.Parameter:
     if option.kind == FLAG:
         kind: Any = bool | None
         shown = typer.Option(
-            f"{option.option}/{option.negation}", help=option.description, rich_help_panel=option.section
+            f"{option.option}/{option.negation}", help=option.description, rich_help_panel=table.panel_of(option)
         )
     else:
         kind = str | None  # which the reader of job files takes as it takes a value in YAML
         shown = typer.Option(
-            *option.options, metavar=option.shown, help=option.description, rich_help_panel=option.section
+            *option.options, metavar=option.shown, help=option.description, rich_help_panel=table.panel_of(option)
         )
     return inspect.Parameter(
         option.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, shown]
@@ -87,7 +87,7 @@ def as_job(given: dict[str, Any]) -> dict[str, Any]:
         if value == "null":  # which no default of a runtime replaces
             value = None
         elif option.kind == TEXTS:
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = [part.strip() for part in value.split(",") if part.strip()] or ""  # which is refused
         place = job.setdefault(option.group, {}) if option.group else job
         place[option.name] = value
     return job

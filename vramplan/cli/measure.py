@@ -25,7 +25,10 @@ def measure(
         bool, typer.Option("--trace", help="Without a GPU: one step on tensors without data, storages counted.")
     ] = False,
     steps: Annotated[
-        int, typer.Option("--steps", metavar="N", min=1, max=MOST_STEPS, help="Measured steps, after a first one.")
+        int,
+        typer.Option(
+            "--iterations", metavar="N", min=1, max=MOST_STEPS, help="Measured optimizer steps, after a first one."
+        ),
     ] = 3,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="The job file to which measured cases are appended.")
@@ -44,7 +47,7 @@ def measure(
     \b
     Examples:
       vramplan measure --model gpt2 --micro-batch 4
-      vramplan measure -m llama-3.2-1b --seq 2048 --precision pure-bf16 --steps 10
+      vramplan measure -m llama-3.2-1b --seq 2048 --precision pure-bf16 --iterations 10
       vramplan measure -m gpt2 -g v100 --trace --print results.0.relative_error
       vramplan measure --grid training.yaml -o measured.yaml
 

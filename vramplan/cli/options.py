@@ -19,7 +19,9 @@ GateFormat = Annotated[
 ]
 Print = Annotated[
     str | None,
-    typer.Option("--print", metavar="KEY", help="Print one value of the JSON answer, e.g. peak.device_bytes."),
+    typer.Option(
+        "--print", metavar="KEY", help="Print values of the JSON answer, one a line, e.g. verdict,peak.device_bytes."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing; report through the exit code.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A tight verdict fails (exit 4).")]

@@ -91,7 +91,8 @@ def emit(kind: str, answer: Any, to: Output, *, details: bool = False, **extra: 
         if to.key is None:
             write(dumps(document, to.format))
         else:
-            write(named("vramplan.report.select:select")(document, to.key) + "\n")
+            select = named("vramplan.report.select:select")
+            write("".join(select(document, key.strip()) + "\n" for key in to.key.split(",")))
         return
     if to.format in _RENDERERS:
         if own is not None:

@@ -14,6 +14,7 @@ from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.hf_config import read_value
 from vramplan.job.counts import parameter_count
+from vramplan.job.spelled import spelled_out
 from vramplan.options import table, words
 from vramplan.options.draft import Values
 from vramplan.options.read import read
@@ -43,6 +44,7 @@ class RawJob(Values):
         self.given: dict[str, Any] = {}  # the value of each key that is there, as it was read
         self.cells: dict[str, str] = {}
         self.case: dict[str, Any] = {}
+        self.spelled: list[tuple[str, Any, str]] = []  # values whose spelling leaves something open, and how it is read
 
     def copy(self) -> RawJob:
         """The same values, to be filled in apart from these; the fields, and what is wrong with them, are shared."""
@@ -59,7 +61,9 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     """
     known = table.inside()
     fields.reject_unknown((*known, *words.CASE_KEYS) if in_file else known)
+    spelled = spelled_out(fields)
     raw = RawJob(fields)
+    raw.spelled = spelled
     if in_file and not fields.given("name"):
         fields.problem("name", "required key is missing: it names the job in reports")
     values = _take(raw, fields, "")

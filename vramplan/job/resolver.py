@@ -27,7 +27,7 @@ class Resolver:
 
     def __init__(self, raw: RawJob, catalog: Catalog) -> None:
         self.raw, self.fields, self.catalog = raw, raw.fields, catalog
-        self.assumptions: list[Assumption] = []
+        self.assumptions = [Assumption(*one) for one in raw.spelled]
         self.warnings: list[str] = []
         self.model_shape: ModelShape | None = None  # these once they are known
         self.runtime: Runtime | None = None

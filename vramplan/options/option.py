@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from vramplan.options.spellings import Meaning
 
 # Kinds of values.
 TEXT = "text"
@@ -14,6 +18,8 @@ SIZE = "size"  # bytes, written with a unit
 TEXTS = "texts"  # a list; on the command line separated by commas
 PARAMETERS = "parameters"  # a whole number that may be written as 2.8B
 MAPPING = "mapping"  # a text or a mapping of keys of its own
+
+NONE: Mapping[str, Meaning] = MappingProxyType({})
 
 MAX_COUNT = 2**40  # of batches, steps, devices: beyond it something was pasted wrongly
 
@@ -90,7 +96,22 @@ class Option(NamedTuple):
     """The one runtime that the key belongs to."""
 
     section: str = ""
-    """Heading of the reference page and of the help."""
+    """Heading of the reference page."""
+
+    panel: str = ""
+    """Heading of the help. Empty: that of the section."""
+
+    everyday: bool = False
+    """Whether `--help` shows it; `--help-all` shows the rest."""
+
+    also: tuple[str, ...] = ()
+    """Names of other programs for the option. They are taken, completed and documented, and no help lists them."""
+
+    spellings: Mapping[str, Meaning] = NONE
+    """Other spellings of `words`, by what each means."""
+
+    thousands: int | None = None
+    """What the k of `8k` stands for, where the key is written so."""
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol
 
 from vramplan.options.option import COUNT, FLAG, MAX_COUNT, NUMBER, SIZE, TEXTS, WORD, Option
+from vramplan.options.spellings import OPEN, bare, meaning
 from vramplan.options.words import GALORE, pattern_of
 
 
@@ -52,7 +53,14 @@ def _text(option: Option, fields: Fields, name: str) -> str | None:
 def _word(option: Option, fields: Fields, name: str) -> str | None:
     if any(":" in word for word in option.words):
         return _pattern(option, fields, name)
-    return fields.word(name, option.words, any_case=option.any_case)
+    text = fields.text(name)
+    found = None if text is None else meaning(text, option.words, option.spellings)
+    if found is not None:  # in a job it is in our words already; a runtime profile comes as it is
+        return found.word
+    if text is not None and text not in option.words:
+        fields.unknown_word(name, text, option.words, OPEN.get(bare(text)) if option.spellings else None)
+        return None
+    return text
 
 
 def _flag(option: Option, fields: Fields, name: str) -> bool | None:
@@ -85,6 +93,9 @@ def _size(option: Option, fields: Fields, name: str) -> int | None:
 
 def _texts(option: Option, fields: Fields, name: str) -> tuple[str, ...] | None:
     texts = fields.texts(name) if fields.given(name) else None
+    if texts and not any(text.strip() for text in texts):  # [] is how an answer writes "none"
+        fields.problem(name, "is an empty list", hint="leave it out, or write null")
+        return None
     if texts is None or not option.words:
         return None if texts is None else tuple(texts)
     for text in texts:
@@ -116,8 +127,9 @@ def _pattern(option: Option, fields: Fields, name: str) -> str | None:
         message = f"{text[:60]!r} is not of the form {word}, with a number from 1"
         fields.problem(name, message, hint=f"for example {_example(word)}")
         return None
-    bare = [one for one in known if one.partition(":")[0] == text and "[" not in one]
-    fields.unknown_word(name, text, known, f"{bare[0]}, for example {_example(bare[0])}" if bare else None)
+    heads = [one for one in known if one.partition(":")[0] == text and "[" not in one]
+    hint = f"{heads[0]}, for example {_example(heads[0])}" if heads else OPEN.get(bare(text))
+    fields.unknown_word(name, text, known, hint)
     return None
 
 

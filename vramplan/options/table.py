@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from vramplan.options import words
+from vramplan.options import spellings, words
 from vramplan.options.option import COUNT, FLAG, MAPPING, MAX_COUNT, NUMBER, PARAMETERS, SIZE, TEXT, TEXTS, WORD, Option
 
 MAX_RATE = 1e6  # of learning rates and gradient norms: beyond it something was pasted wrongly
@@ -25,6 +25,27 @@ TEXTBOOK = "Textbook keys"
 ADVICE = "Batch advice"
 SECTIONS = (SUBJECT, BATCH, NUMBERS, FORWARD, BETWEEN, TRAINED, PARALLELISM, GATES, TEXTBOOK, ADVICE)
 
+MODEL = "Model and data"
+PRECISION = "Precision and optimizer"
+ADAPTERS = "Adapters and quantization"
+CHECKPOINTING = "Checkpointing"
+DEVICES = "Devices"
+TUNING = "FSDP and ZeRO tuning"
+EVALUATION = "Evaluation and generation"
+EQUATIONS = "Textbook and batch advice"
+PANELS = {
+    MODEL: (SUBJECT, FORWARD),
+    BATCH: (BATCH,),
+    PRECISION: (NUMBERS,),
+    ADAPTERS: (TRAINED,),
+    CHECKPOINTING: (),
+    DEVICES: (PARALLELISM,),
+    TUNING: (),
+    EVALUATION: (BETWEEN,),
+    EQUATIONS: (TEXTBOOK, ADVICE, GATES),
+}
+"""Headings of the help in their order, each with the sections whose keys stand there if their rows name no other."""
+
 FSDP = ("fsdp", "fsdp-grad-op", "hsdp:N")
 ZERO = ("zero1", "zero2", "zero3")
 ZERO3 = ("zero3",)
@@ -43,11 +64,21 @@ def _devices(name: str, help: str, note: str, **more: Any) -> Option:
 
 
 def _zero(name: str, kind: str, help: str, **more: Any) -> Option:
-    return _parallel(name, kind, help, slot="", **{"sharding": ZERO3, **more})
+    return _parallel(name, kind, help, slot="", panel=TUNING, **{"sharding": ZERO3, **more})
 
 
 def _cell(name: str, help: str, **more: Any) -> Option:
-    return Option(name, WORD, help, words=words.CELL_WORDS, slot="", textbook=True, section=NUMBERS, **more)
+    return Option(
+        name,
+        WORD,
+        help,
+        words=words.CELL_WORDS,
+        spellings=spellings.DTYPES,
+        slot="",
+        textbook=True,
+        section=NUMBERS,
+        **more,
+    )
 
 
 TABLE = (
@@ -71,6 +102,9 @@ TABLE = (
         flags=("--model", "-m"),
         metavar="MODEL",
         textbook=True,
+        also=("--model-name", "--model-name-or-path", "--model-id", "--pretrained-model-name-or-path"),
+        panel=MODEL,
+        everyday=True,
         section=SUBJECT,
     ),
     Option(
@@ -83,6 +117,9 @@ TABLE = (
         flags=("--gpu", "-g"),
         metavar="GPU",
         textbook=True,
+        also=("--gpu-name", "--gpu-type", "--card"),
+        panel=DEVICES,
+        everyday=True,
         section=SUBJECT,
     ),
     Option(
@@ -95,6 +132,26 @@ TABLE = (
         flags=("--seq", "--sequence-length"),
         profile=("sequence_length",),
         textbook=True,
+        also=(
+            "--seq-len",
+            "--seq-length",
+            "--sequence-len",
+            "--max-length",
+            "--max-len",
+            "--max-seq-length",
+            "--max-seq-len",
+            "--max-sequence-length",
+            "--context-length",
+            "--context-len",
+            "--ctx-len",
+            "--ctx",
+            "--block-size",
+            "--cutoff-len",
+            "--model-max-length",
+        ),
+        thousands=1024,
+        panel=MODEL,
+        everyday=True,
         section=SUBJECT,
     ),
     Option(
@@ -104,6 +161,9 @@ TABLE = (
         maximum=MAX_COUNT,
         usual="as `sequence_length`",
         note="Modelled for t5 and bart.",
+        also=("--max-target-length", "--decoder-length"),
+        thousands=1024,
+        panel=MODEL,
         section=SUBJECT,
     ),
     Option(
@@ -112,6 +172,8 @@ TABLE = (
         "Pixels of an edge, for models that take images.",
         maximum=MAX_PIXELS,
         usual="the model's own, or 224 where it has none",
+        also=("--img-size", "--resolution"),
+        panel=MODEL,
         section=SUBJECT,
     ),
     Option(
@@ -123,6 +185,19 @@ TABLE = (
         flags=("--micro-batch", "--micro-batch-size"),
         profile=("micro_batch_size",),
         textbook=True,
+        also=(
+            "--batch-size",
+            "--batch",
+            "--bs",
+            "--mbs",
+            "--per-device-train-batch-size",
+            "--per-device-batch-size",
+            "--device-batch-size",
+            "--train-batch-size",
+            "--local-batch-size",
+            "--train-micro-batch-size-per-gpu",
+        ),
+        everyday=True,
         section=BATCH,
     ),
     Option(
@@ -134,6 +209,8 @@ TABLE = (
         flags=("--global-batch", "--global-batch-size"),
         profile=("global_batch_size",),
         textbook=True,
+        also=("--total-batch-size", "--effective-batch-size", "--gbs"),
+        everyday=True,
         section=BATCH,
     ),
     Option(
@@ -142,8 +219,19 @@ TABLE = (
         "Gradient accumulation: micro-batches per optimizer step.",
         maximum=MAX_COUNT,
         usual="follows; 1 where no batch is given",
-        flags=("--gradient-accumulation-steps", "--steps"),
+        flags=("--gradient-accumulation-steps",),
         textbook=True,
+        also=(
+            "--steps",
+            "--gas",
+            "--grad-accum",
+            "--grad-accum-steps",
+            "--grad-accumulation-steps",
+            "--gradient-accumulation",
+            "--accumulation-steps",
+            "--accumulate-grad-batches",
+        ),
+        everyday=True,
         section=BATCH,
     ),
     Option(
@@ -155,6 +243,9 @@ TABLE = (
         note="See [Precision](#precision).",
         profile=("precision", "sharded_precision", "quantized_precision"),
         textbook=True,
+        also=("--dtype", "--mixed-precision"),
+        spellings=spellings.PRECISIONS,
+        everyday=True,
         section=NUMBERS,
     ),
     _cell(
@@ -167,6 +258,8 @@ TABLE = (
         "`null` is the precision's.",
         profile=("weight_dtype",),
         profile_words=("checkpoint", "autocast"),
+        also=("--torch-dtype", "--model-dtype", "--param-dtype"),
+        everyday=True,
     ),
     Option(
         "from_scratch",
@@ -174,6 +267,7 @@ TABLE = (
         "The model is built from its configuration, so no checkpoint gives its weights their element type.",
         default=False,
         note="The weights are then fp32, unless `weight_dtype` or the precision says otherwise.",
+        also=("--scratch",),
         section=NUMBERS,
     ),
     _cell(
@@ -210,6 +304,9 @@ TABLE = (
         note="See [Optimizers](#optimizers).",
         profile=("optimizer", "quantized_optimizer"),
         textbook=words.TEXTBOOK_OPTIMIZERS,
+        also=("--optim", "--opt"),
+        spellings=spellings.OPTIMIZERS,
+        everyday=True,
         section=NUMBERS,
     ),
     Option(
@@ -239,6 +336,7 @@ TABLE = (
         note="[How](#around-the-step); `0` or `null` for no clipping.",
         nullable=True,
         profile=("max_gradient_norm",),
+        also=("--max-grad-norm", "--grad-clip", "--clip-grad-norm", "--gradient-clipping", "--gradient-clip-val"),
         section=NUMBERS,
     ),
     Option(
@@ -266,6 +364,10 @@ TABLE = (
         note="See [Activation checkpointing](#activation-checkpointing); `gelu` and `gelu-norms` belong to `llm.c`.",
         flags=("--checkpointing", "--activation-checkpointing"),
         textbook=words.TEXTBOOK_CHECKPOINTINGS,
+        also=("--recompute", "--recomputation", "--ac"),
+        spellings=spellings.CHECKPOINTINGS,
+        panel=CHECKPOINTING,
+        everyday=True,
         section=FORWARD,
     ),
     Option(
@@ -273,6 +375,7 @@ TABLE = (
         FLAG,
         "With selective-op: keep only the first, third, ... product of a block's linear layers.",
         default=False,
+        panel=CHECKPOINTING,
         section=FORWARD,
     ),
     Option(
@@ -283,6 +386,9 @@ TABLE = (
         default="sdpa",
         note="See [Attention](#attention).",
         profile=("attention",),
+        also=("--attn", "--attn-implementation", "--attention-implementation"),
+        spellings=spellings.ATTENTIONS,
+        panel=MODEL,
         section=FORWARD,
     ),
     Option(
@@ -324,6 +430,8 @@ TABLE = (
         default=False,
         note="[Modelled](checkpointing.md#reentrant-checkpoints), not for bloom and mpt.",
         profile=("checkpoint_reentrant",),
+        also=("--use-reentrant",),
+        panel=CHECKPOINTING,
         section=FORWARD,
     ),
     Option(
@@ -334,6 +442,9 @@ TABLE = (
         default="standard",
         note="See [Loss](#loss).",
         profile=("head_loss",),
+        spellings=spellings.LOSSES,
+        panel=MODEL,
+        everyday=True,
         section=FORWARD,
     ),
     Option(
@@ -379,6 +490,8 @@ TABLE = (
         default=False,
         note="[Modelled](compile.md) by stated rules for most text models.",
         profile=("compile",),
+        also=("--torch-compile",),
+        panel=MODEL,
         section=FORWARD,
     ),
     Option(
@@ -417,6 +530,9 @@ TABLE = (
         usual="required in an adapter",
         flags=("--adapter",),
         metavar="KIND",
+        also=("--peft",),
+        spellings=spellings.ADAPTERS,
+        everyday=True,
     ),
     _adapter(
         "targets",
@@ -424,6 +540,7 @@ TABLE = (
         "Linear layers with an adapter: q_proj,v_proj or all-linear.",
         usual="PEFT's own for the model type",
         note="A list of the ends of their names.",
+        also=("--target-modules", "--lora-target-modules", "--lora-target", "--lora-targets"),
     ),
     _adapter(
         "feedforward_targets",
@@ -438,6 +555,8 @@ TABLE = (
         maximum=2**20,
         default=8,
         note="Of `lora` and `dora`.",
+        also=("--lora-r", "--lora-rank", "--r"),
+        everyday=True,
     ),
     _adapter(
         "alpha",
@@ -446,6 +565,7 @@ TABLE = (
         minimum=0,
         usual="none",
         note="Of `lora` and `dora`; over experts it costs one product where it is not the rank.",
+        also=("--lora-alpha",),
     ),
     _adapter(
         "dropout",
@@ -459,12 +579,14 @@ TABLE = (
         note="Of `lora` and `dora`.",
         nullable=True,
         profile=("adapter_dropout",),
+        also=("--lora-dropout",),
     ),
     _adapter(
         "modules_to_save",
         TEXTS,
         "Modules of which a copy is trained in full.",
         usual="none; the head of a classification",
+        also=("--lora-modules-to-save",),
     ),
     _adapter(
         "dtype",
@@ -474,6 +596,8 @@ TABLE = (
         usual="`fp32`; with `mixed-*` and `pure-*` that of the model's",
         flags=("--adapter-dtype",),
         note="`fp32`, or that of the model's weights.",
+        also=("--lora-dtype",),
+        spellings=spellings.DTYPES,
     ),
     Option(
         "quantization",
@@ -483,6 +607,9 @@ TABLE = (
         usual="`null`",
         note="Modelled under an adapter; `gptq-int4` under `lora`, for [some models](adapters.md#gptq-checkpoints), "
         "with 16 bits.",
+        also=("--quant", "--quantize"),
+        spellings=spellings.QUANTIZATIONS,
+        everyday=True,
         section=TRAINED,
     ),
     Option(
@@ -503,6 +630,7 @@ TABLE = (
         default=(),
         absent=(),
         note="Or a module such as `q_proj`; beside LoRA `lora_A` or `lora_B`.",
+        also=("--freeze",),
         section=TRAINED,
     ),
     Option(
@@ -530,6 +658,7 @@ TABLE = (
         maximum=MAX_COUNT,
         usual="`null`",
         note="Belongs to `generation_batch_size`.",
+        thousands=1024,
         section=BETWEEN,
     ),
     Option(
@@ -542,6 +671,8 @@ TABLE = (
         note="[Activations](checkpointing.md#activations-on-the-host); [optimizer and gradients](zero.md#offloading) "
         "with `zero1` and `zero2`, parameters too [with `zero3`](zero.md#zero-infinity); all three states together "
         "[with FSDP2](devices.md#states-on-the-host).",
+        panel=DEVICES,
+        everyday=True,
         section=TRAINED,
     ),
     Option(
@@ -604,16 +735,31 @@ TABLE = (
         slot="data_parallel_size",
         absent=1,
         textbook=True,
+        also=(
+            "--num-gpus",
+            "--n-gpus",
+            "--ngpus",
+            "--n-gpu",
+            "--num-devices",
+            "--devices",
+            "--world-size",
+            "--data-parallel",
+            "--data-parallel-size",
+            "--dp",
+        ),
+        everyday=True,
     ),
     _devices(
         "tensor",
         "Tensor parallelism: GPUs that share each matrix.",
         "Where the code of the runtime splits it.",
+        also=("--tp", "--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
     ),
     _devices(
         "pipeline",
         "Pipeline parallelism: stages.",
         "Where the code of the runtime splits it.",
+        also=("--pp", "--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
     ),
     _parallel(
         "schedule",
@@ -627,11 +773,13 @@ TABLE = (
         "context",
         "Context parallelism: GPUs that share each sequence.",
         "Where the code of the runtime splits it.",
+        also=("--cp", "--context-parallel", "--context-parallel-size"),
     ),
     _devices(
         "expert",
         "Expert parallelism: data-parallel GPUs that share the experts.",
         "Where the code of the runtime splits them.",
+        also=("--ep", "--expert-parallel", "--expert-parallel-size", "--expert-model-parallel-size"),
     ),
     _parallel(
         "sequence_parallel",
@@ -670,6 +818,9 @@ TABLE = (
         "[`distributed-optimizer`](megatron.md#states) under `megatron`.",
         profile=("sharding",),
         textbook=words.TEXTBOOK_SHARDINGS,
+        also=("--strategy", "--sharding-strategy"),
+        spellings=spellings.SHARDINGS,
+        everyday=True,
     ),
     _parallel(
         "shards",
@@ -680,6 +831,7 @@ TABLE = (
         note="With FSDP and by the `textbook` any divisor of the data-parallel devices; under `torchtitan` "
         "[of `data` x `context`](torchtitan.md#groups-of-replicas).",
         textbook=True,
+        panel=TUNING,
     ),
     _parallel(
         "no_sync",
@@ -690,6 +842,7 @@ TABLE = (
         off="--sync",
         sharding=FSDP,
         profile=("no_sync",),
+        panel=TUNING,
     ),
     _parallel(
         "gradient_as_bucket_view",
@@ -699,6 +852,7 @@ TABLE = (
         note="[How](devices.md#ddp).",
         sharding=("ddp",),
         profile=("gradient_as_bucket_view",),
+        panel=TUNING,
     ),
     _parallel(
         "fsdp_version",
@@ -710,6 +864,7 @@ TABLE = (
         note="[What differs](devices.md#fsdp1).",
         sharding=FSDP,
         profile=("fsdp_version",),
+        panel=TUNING,
     ),
     _parallel(
         "reduce_dtype",
@@ -722,6 +877,8 @@ TABLE = (
         sharding=FSDP,
         profile=("reduce_dtype",),
         profile_words=(words.AS_GATHERED,),
+        spellings=spellings.DTYPES,
+        panel=TUNING,
     ),
     _zero(
         "reduce_bucket_size",
@@ -848,6 +1005,7 @@ TABLE = (
         maximum=MAX_DEVICES,
         usual="all, but at most 8",
         note="What is [offloaded](zero.md#offloading) lives there.",
+        also=("--gpus-per-node", "--nproc-per-node"),
     ),
     Option(
         "runtime",
@@ -857,6 +1015,10 @@ TABLE = (
         usual="`transformers`",
         note="See [Runtimes](#runtimes).",
         textbook=True,
+        also=("--framework", "--engine", "--program"),
+        spellings=spellings.RUNTIMES,
+        panel=MODEL,
+        everyday=True,
         section=SUBJECT,
     ),
     Option(
@@ -868,6 +1030,7 @@ TABLE = (
         note="With `offload`: what a node needs is [compared with it](zero.md#offloading); without it a warning says "
         "what that is.",
         slot="host_memory_bytes",
+        panel=DEVICES,
         section=TRAINED,
     ),
     Option(
@@ -878,6 +1041,8 @@ TABLE = (
         usual="all of it",
         note="`now` is what [`--gpu local`](local-gpu.md) reports.",
         slot="gpu_free_bytes",
+        also=("--free",),
+        panel=DEVICES,
         section=SUBJECT,
     ),
     Option(
@@ -887,6 +1052,8 @@ TABLE = (
         usual="`null`: today's, with the context of the runtime's profile",
         note="[What a release changes](versions.md); modelled for NVIDIA cards.",
         metavar="X.Y",
+        also=("--torch-version", "--pytorch"),
+        panel=DEVICES,
         section=SUBJECT,
     ),
     Option(
@@ -898,6 +1065,7 @@ TABLE = (
         usual="that of the version: `lazy` since 1.13",
         note="Modelled for NVIDIA cards.",
         metavar="HOW",
+        panel=DEVICES,
         section=SUBJECT,
     ),
     Option(
@@ -909,6 +1077,7 @@ TABLE = (
         note="[Simulated](allocator.md) block by block.",
         metavar="SETTINGS",
         profile=("allocator", "allocator_of_several_nodes"),
+        panel=DEVICES,
         section=TRAINED,
     ),
     Option(
@@ -919,6 +1088,7 @@ TABLE = (
         default=0,
         slot="reserve_bytes",
         absent=0,
+        panel=DEVICES,
         section=SUBJECT,
     ),
     Option(
@@ -982,6 +1152,11 @@ def find(key: str) -> Option:
 def inside(group: str = "") -> dict[str, Option]:
     """The rows of a mapping by their names in it: of `parallel`, of `adapter`, or of the job itself."""
     return {option.name: option for option in TABLE if option.group == group}
+
+
+def panel_of(option: Option) -> str:
+    """The heading of the help under which an option stands."""
+    return option.panel or next(panel for panel, sections in PANELS.items() if option.section in sections)
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramplan.errors import UsageError, near_matches
@@ -29,10 +29,33 @@ def _step(value: Any, step: str, walked: list[str]) -> Any:
         keys = [str(key) for key in value]
         known = f"known here: {', '.join(keys)}" if keys else "there are no keys here"
         place = f" under {where}" if where else ""
-        raise UsageError(f"no key {step!r}{place}", key="--print", hint=near_matches(step, keys) or known)
+        below = _below(value, step) if not walked else None
+        raise UsageError(f"no key {step!r}{place}", key="--print", hint=below or near_matches(step, keys) or known)
     if isinstance(value, list):
         if step.isascii() and step.isdigit() and int(step) < len(value):
             return value[int(step)]
         hint = f"it has the items 0 to {len(value) - 1}" if value else "it is empty"
         raise UsageError(f"no item {step!r} in the list {where}", key="--print", hint=hint)
     raise UsageError(f"{where} is a single value and has no {step!r}", key="--print", hint=f"print {where}")
+
+
+def _below(document: Mapping[str, Any], name: str) -> str | None:
+    """A hint with the paths that end in a name, or in one near to it; None if none do."""
+    paths = list(_paths(document, ""))
+    ends = [path.rpartition(".")[2] for path in paths]
+    exact = [path for path, end in zip(paths, ends, strict=True) if end == name]
+    if not exact:
+        near = near_matches(name, dict.fromkeys(ends))
+        if near is None or any(key in near for key in document):
+            return None
+        wanted = near.removeprefix("did you mean ").removesuffix("?").split(" or ")[0]
+        exact = [path for path, end in zip(paths, ends, strict=True) if end == wanted]
+    return f"did you mean {' or '.join(exact[:3])}?"
+
+
+def _paths(value: Mapping[str, Any], before: str) -> Iterator[str]:
+    for key, inner in value.items():
+        if before:
+            yield f"{before}{key}"
+        if isinstance(inner, Mapping):
+            yield from _paths(inner, f"{before}{key}.")

@@ -1,0 +1,91 @@
+"""Names of models and devices that vramplan does not model, and what to do instead: only a name that is not found reads
+this."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Scope(NamedTuple):
+    """Names that mean one kind of thing, which is not modelled."""
+
+    pattern: str  # of a name in small letters, with - between its parts
+    hint: str
+
+
+DIFFUSION = (
+    "diffusion models are not modelled; for these try the memory guides of diffusers, or kohya's sd-scripts and "
+    "SimpleTuner, which list the memory of their presets"
+)
+SPEECH = (
+    "speech models are not modelled; models of text and images are, also from a config.json: "
+    "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
+)
+RECURRENT = (
+    "state-space and recurrent models are not modelled; transformers are, also from a config.json: "
+    "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
+)
+VISION_LANGUAGE = (
+    "models that take images and text together are not modelled; give the config.json of the text part, "
+    "or the text model of the same size"
+)
+GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
+CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"
+
+MODELS = (
+    Scope(r".*\.gguf|.*-gguf(-.*)?|.*\bq[2-8]-(k|0|1)(-[sml])?", GGUF),
+    Scope(
+        r"(.*/)?(sd(xl|3|-?1|-?2|-turbo)?([-.\d].*)?|.*stable-?(video-)?diffusion.*|flux([-.\d].*)?|pixart.*|kandinsky.*"
+        r"|sana-.*|wan-?2.*|hunyuan-?(video|dit).*|cogvideo.*|ltx-.*|qwen-image.*|auraflow.*|wuerstchen.*|.*controlnet.*"
+        r"|.*diffusion.*|z-image.*)",
+        DIFFUSION,
+    ),
+    Scope(
+        r"(.*/)?(.*whisper.*|wav2vec.*|hubert.*|seamless.*|.*-tts.*|parakeet.*|canary.*|bark.*|musicgen.*|xtts.*)",
+        SPEECH,
+    ),
+    Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
+    Scope(
+        r"(.*/)?(.*llava.*|.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
+        r"|.*-omni.*|florence.*|molmo.*)",
+        VISION_LANGUAGE,
+    ),
+    Scope(r"(.*/)?(gpt-?(3\.5|4|5).*|chatgpt.*|o[134](-.*)?|claude.*|gemini.*|grok-?[34].*)", CLOSED),
+)
+
+APPLE = "Apple's GPUs are not modelled: PyTorch's MPS allocator and the kernels of MLX differ from CUDA's"
+TPU = "TPUs are not modelled: XLA plans memory for the whole program, and no caching allocator serves it"
+GAUDI = "Gaudi is not modelled: its graph compiler plans memory, and no CUDA allocator serves it"
+INTEL = "Intel's GPUs are not modelled: the allocator and the context of PyTorch's XPU backend are not known here"
+RADEON = (
+    "Radeon cards are not modelled, AMD's Instinct MI100 to MI355X are; a size such as '24 GiB' gives an estimate "
+    "with the context of an NVIDIA card"
+)
+TRAINIUM = "Trainium and Inferentia are not modelled: the Neuron compiler plans their memory"
+
+GPUS = (
+    Scope(r"(google-?)?colab(-?(free|t4))?", "Colab's free GPU is a T4 with 16 GB: --gpu t4; paid ones: l4, a100-40gb"),
+    Scope(r"colab-?(pro|plus).*", "Colab's paid GPUs: --gpu l4, --gpu a100-40gb or --gpu t4"),
+    Scope(r"kaggle.*", "Kaggle has two T4 or one P100: --gpu 2xt4 or --gpu p100"),
+    Scope(r"(apple.*|mps|mlx|m[1-5](-?(pro|max|ultra))?([- ].*)?|mac.*)", APPLE),
+    Scope(r"(google-?)?(cloud-?)?(tpu.*|v[2-6][ep]?-\d+|trillium.*|ironwood.*)", TPU),
+    Scope(r"(intel-?)?(habana.*|gaudi.*|hpu.*)", GAUDI),
+    Scope(r"(intel.*|arc-?[ab]\d+.*|arc|xpu|max-?1[15]\d\d.*|ponte-?vecchio.*|flex-?1[47]0.*|b5[78]0|a7[57]0)", INTEL),
+    Scope(r"(amd-?)?(radeon.*|rx-?[5-9]\d\d\d.*|w[67][689]00.*|rdna.*|vega.*|strix.*)", RADEON),
+    Scope(r"(aws-?)?(trn\d.*|inf\d.*|trainium.*|inferentia.*)", TRAINIUM),
+    Scope(r"cpu", "training on a CPU is not modelled; states that live on the host are: --offload optimizer"),
+    Scope(r"(g4dn|p3)([-.].*)?", "an AWS instance: g4dn has --gpu t4, p3 has --gpu v100-16gb"),
+    Scope(
+        r"(g5|g6e?|p4de?|p5e?n?)([-.].*)?",
+        "an AWS instance: g5 has --gpu a10g, g6 l4, g6e l40s, p4d a100-40gb, p4de a100-80gb, p5 h100, p5e h200",
+    ),
+)
+
+KINDS = {"models": MODELS, "gpus": GPUS}
+
+
+def out_of(kind: str, name: str) -> str | None:
+    """Why a name is not modelled, and what to do; None where nothing is known of it."""
+    word = re.sub(r"[\s_]+", "-", name.strip().lower())[:200]
+    return next((one.hint for one in KINDS.get(kind, ()) if re.fullmatch(one.pattern, word)), None)

@@ -1,0 +1,74 @@
+"""What somebody means by an option or a command that there is not: only a mistake reads this."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SERVING = (
+    "vramplan plans training only; for serving try gguf-parser, `accelerate estimate-memory`, or vLLM itself, "
+    "which prints the memory that it profiles at start"
+)
+SPEED = "it does not change memory, and vramplan computes no time"
+FILES = "vramplan reads job files of its own; see `vramplan check --help`"
+
+OPTIONS = {
+    SERVING: (
+        *("inference", "infer", "serve", "serving", "generate", "kv-cache", "kv-cache-dtype", "kvcache", "kv"),
+        *("max-model-len", "gpu-memory-utilization", "max-num-seqs", "gguf", "llama-cpp", "ollama", "vllm", "chat"),
+    ),
+    SPEED: ("lr", "learning-rate", "epochs", "num-epochs", "num-train-epochs", "max-steps", "warmup-steps"),
+    "for a model that is trained from scratch give --weight-dtype fp32": ("scratch",),
+    FILES: ("config", "config-file", "job-file", "file", "yaml-file"),
+    "vramplan reads no DeepSpeed file; give --zero 3, and --offload optimizer or --offload parameters,optimizer": (
+        *("deepspeed", "ds-config", "deepspeed-config"),
+    ),
+    "--offload optimizer,gradients or --offload parameters,gradients,optimizer": (
+        *("cpu-offload", "offload-to-cpu", "offload-optimizer", "offload-param", "offload-params", "cpu"),
+    ),
+    "--offload activations": ("activation-offloading", "offload-activations"),
+    "a size stands for a GPU, as in --gpu '24 GiB'": ("vram", "memory", "gpu-memory", "gpu-mem", "mem"),
+    "the number of layers belongs to the model: give a config.json, or a job file with model: {...}": (
+        *("layers", "num-layers", "n-layer", "hidden-size", "heads"),
+    ),
+    "the measured steps are --iterations; accumulation is --gradient-accumulation-steps": ("steps",),
+    "give the model as --model NAME": ("name", "checkpoint-name"),
+    "--precision tf32": ("tf32",),
+    "--optimizer adamw-8bit": ("8bit-adam", "adam8bit", "8bit-optimizer", "bnb"),
+    "--loss fused, the loss of Liger": ("liger", "use-liger", "use-liger-kernel", "liger-kernel"),
+    "`vramplan measure` runs real steps of a job": ("measure", "benchmark", "profile"),
+    "--details shows every table": ("verbose", "v", "full", "all"),
+}
+"""What to do, and the options without their dashes that ask for it."""
+
+COMMANDS = {
+    SERVING: ("infer", "inference", "serve", "serving", "generate", "chat", "estimate-inference", "kv-cache"),
+    "fit": ("estimate", "plan", "predict", "run", "train", "finetune", "fine-tune", "calc", "calculate", "can-i-run"),
+    "gpus": ("gpu", "devices", "cards", "hardware", "list-gpus"),
+    "models": ("model", "list", "ls", "list-models"),
+    "runtimes": ("runtime", "frameworks", "engines"),
+    "measure": ("benchmark", "bench", "trace"),
+    "timeline": ("plot", "draw", "chart", "graph"),
+    "explain": ("why", "breakdown", "detail", "details"),
+    "check": ("gate", "ci", "verify", "lint"),
+}
+
+
+def option(name: str, command: Any) -> str | None:
+    """What to do instead of an option that the command does not have; None where nothing better is known."""
+    word = name.lstrip("-")
+    declared = {one for parameter in command.params for one in parameter.opts}
+    for meant, words in OPTIONS.items():
+        if word in words:
+            first = meant.partition(" ")[0]
+            if not first.startswith("--") or first in declared:
+                return meant
+    return None
+
+
+def command(name: str) -> str | None:
+    """What to do instead of a command that there is not."""
+    word = name.lower().replace("_", "-")
+    for meant, words in COMMANDS.items():
+        if word in words:
+            return meant if " " in meant else f"did you mean {meant}?"
+    return None

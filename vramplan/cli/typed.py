@@ -1,0 +1,318 @@
+"""What was typed, in the options that a command has.
+
+Options have other names than ours in other programs, some stand for several of ours, and a model may be named without
+`--model`. All that is settled here, word by word, before the command line is parsed; an option that is given twice,
+under one name or two, is an error unless it takes several values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from vramplan.cli import named
+from vramplan.errors import UsageError, near_matches
+
+HELP_ALL = "--help-all"
+TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class Typed(NamedTuple):
+    """One option as it was typed, or a word beside the options."""
+
+    parameter: Any | None  # None: a word, or nothing that the command knows
+    spelling: str
+    value: str | None
+    name: str = ""  # of the option in the command, where the spelling is another
+    is_shortcut: bool = False
+
+    @property
+    def shown(self) -> str:
+        """As it was typed."""
+        return self.spelling if self.value is None or self.is_shortcut else f"{self.spelling} {self.value}"
+
+
+def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
+    """The words with the names of the command's own options, each option once. Raises UsageError."""
+    found = _Reader(command, context, words).read()
+    found = _nodes(found, command)
+    found = _once(found)
+    result, rest = [], []
+    for one in found:
+        if one.parameter is None and not one.name:
+            rest.append(one.spelling)
+        elif one.value is None:
+            result.append(one.name or one.spelling)
+        elif (one.name or one.spelling).startswith("--"):
+            result.append(f"{one.name or one.spelling}={one.value}")
+        else:
+            result += [one.spelling, one.value]
+    return [*result, *(("--", *rest) if any(word.startswith("-") and word != "-" for word in rest) else rest)]
+
+
+def names_of(command: Any) -> dict[str, Any]:
+    """Every name of an option that the command declares."""
+    return {
+        name: one
+        for one in command.params
+        if one.param_type_name == "option"
+        for name in (*one.opts, *one.secondary_opts)
+    }
+
+
+def other_names(command: Any) -> dict[str, str]:
+    """Names of other programs for options of the command, and the name that the command has."""
+    declared = names_of(command)
+    found = dict(OTHERS.get(command.name, {}))
+    for row in named("vramplan.options.table:parameters")().values():
+        if getattr(declared.get(row.option), "name", None) == row.parameter:
+            found |= dict.fromkeys(row.also, row.option)
+    taken = NOT_IN.get(command.name, ())
+    return {name: option for name, option in found.items() if name not in declared and name not in taken}
+
+
+def shortcuts(command: Any) -> dict[str, Any]:
+    """The options that stand for others of the command, by their names."""
+    declared = names_of(command)
+    return {
+        name: one
+        for one in named("vramplan.options.shortcuts:SHORTCUTS")
+        if all(word in declared for word in one.means if word.startswith("--")) and (one.means or "--gpus" in declared)
+        for name in one.flags
+        if name not in declared
+    }
+
+
+OTHERS = {"measure": {"--num-steps": "--iterations", "--max-steps": "--iterations"}}
+NOT_IN = {"measure": ("--steps",)}  # which would be read as measured steps, and is accumulation in every other command
+
+
+class _Reader:
+    def __init__(self, command: Any, context: Any, words: Sequence[str]) -> None:
+        self.command, self.context, self.words = command, context, list(words)
+        self.declared = names_of(command)
+        self.takes_model = "--model" in self.declared and not any(
+            one.param_type_name == "argument" for one in command.params
+        )
+
+    def read(self) -> list[Typed]:
+        found: list[Typed] = []
+        while self.words:
+            word = self.words.pop(0)
+            if word == "--":
+                found += [Typed(None, rest, None) for rest in self.words]
+                break
+            if word.startswith("-") and word != "-":
+                found += self._option(word)
+            elif self.takes_model:
+                if any(one.parameter is not None and one.parameter.name == "model" for one in found):
+                    raise UsageError(f"what is {word!r}?", hint=self._meant(word))
+                found.append(Typed(self.declared["--model"], "--model", word))
+            else:
+                found.append(Typed(None, word, None))
+        return found
+
+    def _meant(self, word: str) -> str:
+        """The option that a word without one may belong to."""
+        return f"the model is named already; a GPU is given as --gpu {word}"
+
+    def _option(self, word: str) -> list[Typed]:
+        spelling, equals, value = word.partition("=")
+        given = value if equals else None
+        if spelling in (*HELPS, HELP_ALL):
+            return [Typed(None, spelling, None, spelling)]
+        parameter = self.declared.get(spelling)
+        if parameter is not None:
+            return [self._of(parameter, spelling, spelling, given)]
+        if not word.startswith("--"):
+            parameter = self.declared.get(word[:2])
+            if parameter is not None and not parameter.is_flag:
+                return [Typed(parameter, word[:2], word[2:])]
+            if parameter is not None and all(f"-{letter}" in self.declared for letter in word[1:]):
+                return [piece for letter in word[1:] for piece in self._option(f"-{letter}")]
+            if re.fullmatch(r"-[a-z]\w+", word) is None:
+                self._unknown(spelling)
+            return self._option(f"-{word}")  # -batch-size, as programs with one dash have it
+        plain = spelling.lower().replace("_", "-")
+        if plain in self.declared and plain != spelling:
+            return [self._of(self.declared[plain], spelling, plain, given)]
+        other = other_names(self.command).get(plain)
+        if other is not None:
+            if plain in LEFT_OPEN and not {"-q", "--quiet"} & set(self.words):
+                named("vramplan.cli.output:say")(f"note: {spelling} is read as {other}, {LEFT_OPEN[plain]}")
+            return [self._of(self.declared[other], spelling, other, given)]
+        shortcut = shortcuts(self.command).get(plain)
+        if shortcut is not None:
+            return self._shortcut(shortcut, spelling, given)
+        self._unknown(spelling)
+        raise AssertionError
+
+    def _of(self, parameter: Any, spelling: str, name: str, given: str | None) -> Typed:
+        if not parameter.is_flag:
+            if given is None:
+                if not self.words:
+                    self.context.fail(f"Option {spelling!r} requires an argument.")
+                given = self.words.pop(0)
+            return Typed(parameter, spelling, given, name)
+        said = given if given is not None else (self.words[0] if self.words else "")
+        truth = TRUTH.get(said.lower()) if given is not None or said.lower() in ("true", "false") else None
+        if given is not None and (truth is None or (not truth and not parameter.secondary_opts)):
+            self.context.fail(f"Option {spelling!r} does not take a value.")
+        if truth is None:
+            return Typed(parameter, spelling, None, name)
+        if given is None:
+            self.words.pop(0)
+        if not truth:
+            name = (parameter.opts if name in parameter.secondary_opts else parameter.secondary_opts or [name])[0]
+        return Typed(parameter, spelling, None, name)
+
+    def _shortcut(self, shortcut: Any, spelling: str, given: str | None) -> list[Typed]:
+        value = given
+        if shortcut.metavar and value is None:
+            if not self.words:
+                self.context.fail(f"Option {spelling!r} requires an argument.")
+            value = self.words.pop(0)
+        elif value is None and self.words and shortcut.value:
+            both = f"{shortcut.value}|{shortcut.unless}" if shortcut.unless else shortcut.value
+            if re.fullmatch(both, self.words[0].partition(" ")[0].lower()) and self.words[0] not in ("0", "1"):
+                value = self.words.pop(0)
+        if value is not None and not shortcut.metavar:
+            said = value.partition(" ")[0].lower()  # `full_shard auto_wrap`
+            if shortcut.unless and re.fullmatch(shortcut.unless, said):
+                return []
+            if not shortcut.value or re.fullmatch(shortcut.value, said) is None:
+                self.context.fail(f"Option {spelling!r} does not take the value {value!r}.")
+            value = said
+        if not shortcut.means:
+            return [Typed(_Nodes, spelling, value)]
+        pieces = []
+        for option, meaning in zip(shortcut.means[::2], shortcut.means[1::2], strict=True):
+            parameter = self.declared[option]
+            text = meaning.replace("{}", (value or spelling.lstrip("-")).lower())
+            pieces.append(Typed(parameter, spelling, text, option, is_shortcut=True))
+        return pieces
+
+    def _unknown(self, name: str) -> None:
+        hint = self._hint(name)
+        self.context.fail(f"No such option: {name}" + (f" ({hint})" if hint else ""))
+
+    def _hint(self, name: str) -> str | None:
+        plain = name.lower().replace("_", "-")
+        meant = named("vramplan.cli.meant:option")(plain, self.command)
+        if meant is not None:
+            return str(meant)
+        others = {**other_names(self.command), **{name: name for name in shortcuts(self.command)}}
+        known = [*self.declared, HELP_ALL, *others]
+        close = near_matches(plain, known)
+        if close is None:
+            return None
+        names = [others.get(one, one) for one in close.removeprefix("did you mean ").removesuffix("?").split(" or ")]
+        return f"did you mean {' or '.join(dict.fromkeys(names))}?"
+
+
+HELPS = ("--help", "-h")
+
+LEFT_OPEN = {
+    **dict.fromkeys(("--batch-size", "--batch", "--bs", "--train-batch-size"), "the batch of one GPU and forward pass"),
+    "--dtype": "which leaves the weights in the type that the program loads; that is --weight-dtype",
+}
+"""Names that mean other things in other programs, and how they are read."""
+
+
+class _Nodes:
+    """Stands for the option --nodes, which no command declares: it multiplies --gpus."""
+
+    name, multiple, is_flag = "nodes", False, False
+    opts: tuple[str, ...] = ("--nodes",)
+    secondary_opts: tuple[str, ...] = ()
+
+
+def _nodes(found: list[Typed], command: Any) -> list[Typed]:
+    """The devices of all nodes for those of one, where nodes are counted."""
+    counted = [one for one in found if one.parameter is _Nodes]
+    if not counted:
+        return found
+    declared = names_of(command)
+    nodes = _whole(counted[0].value, counted[0].spelling)
+    if len(counted) > 1:
+        _twice(counted)
+    by_name = {one.parameter.name: one for one in found if one.parameter is not None}
+    gpu, gpus, per_node = by_name.get("gpu"), by_name.get("data"), by_name.get("devices_per_node")
+    if gpus is None:
+        gpus = by_name.get("gpus")
+    of_gpu = None
+    if gpu is not None:
+        of_gpu = named("vramplan.job.spelled:counted")(gpu.value)
+    if gpus is None and per_node is None and of_gpu is None:
+        raise UsageError("how many GPUs has a node?", key="--nodes", hint=f"--nodes {nodes} --gpus 8")
+    counts = [(one, _whole(one.value, one.spelling)) for one in (gpus, per_node) if one is not None]
+    if of_gpu is not None and gpu is not None:
+        counts.append((gpu, of_gpu[0]))
+    if len({count for _, count in counts}) > 1:
+        both = " and ".join(one.shown for one, _ in counts)
+        raise UsageError(f"{both} differ, and with --nodes each is the GPUs of one node", key="--nodes")
+    each = counts[0][1]
+    split = 1
+    for name in ("tensor", "pipeline", "context"):
+        one = by_name.get(name)
+        if one is not None and one.parameter is declared.get(f"--{name}"):
+            split *= _whole(one.value, one.spelling)
+    if nodes * each % split:
+        raise UsageError(f"{nodes * each} GPUs are no multiple of the {split} of a replica", key="--nodes")
+    rest = [one for one in found if one is not gpus and one is not per_node and one.parameter is not _Nodes]
+    if of_gpu is not None and gpu is not None:
+        rest = [one._replace(value=of_gpu[1]) if one is gpu else one for one in rest]
+    option = declared["--gpus"]
+    rest.append(Typed(option, "--nodes", str(nodes * each // split), "--gpus"))
+    rest.append(Typed(declared["--devices-per-node"], "--nodes", str(each), "--devices-per-node"))
+    return rest
+
+
+def _whole(text: str | None, option: str) -> int:
+    if text is None or re.fullmatch(r"[1-9]\d{0,8}", text) is None:
+        raise UsageError(f"expected a whole number, not {text!r}", key=option)
+    return int(text)
+
+
+def _once(found: list[Typed]) -> list[Typed]:
+    """Each option once: several values of a list are joined, and anything else twice is refused."""
+    given: dict[str, list[Typed]] = {}
+    for one in found:
+        if one.parameter is not None and not one.parameter.multiple:
+            given.setdefault(one.parameter.name, []).append(one)
+    joined: dict[str, Typed] = {}
+    for name, several in given.items():
+        if len(several) == 1:
+            continue
+        if name in _lists():
+            joined[name] = several[0]._replace(value=",".join(one.value or "" for one in several))
+        else:
+            _twice(several)
+    if not joined:
+        return found
+    result = []
+    for one in found:
+        name = "" if one.parameter is None or one.parameter.multiple else one.parameter.name
+        if name not in joined:
+            result.append(one)
+        elif one is given[name][0]:
+            result.append(joined[name])
+    return result
+
+
+def _lists() -> set[str]:
+    """Names of the parameters that take several values, separated by commas."""
+    rows = named("vramplan.options.table:parameters")()
+    kind = named("vramplan.options.option:TEXTS")
+    return {"key", *(name for name, row in rows.items() if row.kind == kind)}
+
+
+def _twice(several: list[Typed]) -> None:
+    first, second = several[0], several[1]
+    option = first.name or first.spelling
+    if first.spelling == second.spelling:
+        message = f"is given twice: {first.shown} and {second.shown}"
+    else:
+        message = f"is given twice, as {first.shown} and as {second.shown}"
+    raise UsageError(message, key=option, hint="keep one of them")

@@ -1,0 +1,172 @@
+"""A job in the words of the job format, whatever spelling its values have in a file, in options or in the API.
+
+Nothing is checked here: a text that is no known spelling stays, and its reader says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from vramplan.catalog.document import Entry, Mapping, Node, Scalar, Sequence
+from vramplan.catalog.fields import Fields, shown
+from vramplan.job.keyed import is_size
+from vramplan.options import table
+from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
+from vramplan.options.spellings import Meaning, meaning
+
+_COUNTED = re.compile(r"\s*([1-9]\d{0,6})\s*(?:[xX*\u00d7])\s*(\S.*?)\s*|\s*(\S.*?)\s+[xX*\u00d7]\s*([1-9]\d{0,6})\s*")
+_DECIMALS = r"(\d+(?:\.\d+)?)\s*[kK]"
+_GROUPED = r"\d{1,3}(?:[_,]\d{3})+"
+
+
+def spelled_out(fields: Fields) -> list[tuple[str, Any, str]]:
+    """Put known words in the place of spellings. What a spelling leaves open: key, value and how it is read.
+
+    The nodes themselves stay: jobs of a file share those of its defaults.
+    """
+    told: list[tuple[str, Any, str]] = []
+    also: list[tuple[str, str, str]] = []
+    root = fields.node
+    changed = _in(root, "", told, also)
+    for group in ("parallel", "adapter"):
+        entry = changed.get(group) or root.entries.get(group)
+        if entry is None:
+            continue
+        if isinstance(entry.value, Mapping):
+            inside = _in(entry.value, group, told, also)
+            if inside:
+                changed[group] = Entry(entry.key, _with(entry.value, inside))
+    if changed:
+        fields.node = root = _with(root, changed)
+    for key, word, spelling in also:
+        _set(fields, key, word, spelling)
+    _devices(fields)
+    return told
+
+
+def counted(text: str | None) -> tuple[int, str] | None:
+    """The devices and the rest of `8xA100-80GB`, `8 x a100-80gb`, `8*h100` or `h100 x8`; None if none are counted."""
+    found = None if text is None else _COUNTED.fullmatch(text)
+    if found is None:
+        return None
+    count, gpu, other, behind = found.groups()
+    return (int(count), gpu) if count else (int(behind), other)
+
+
+def _with(node: Mapping, changed: dict[str, Entry]) -> Mapping:
+    copy = Mapping(node.line, node.column)
+    copy.entries = {**node.entries, **changed}
+    return copy
+
+
+def _in(
+    node: Mapping, group: str, told: list[tuple[str, Any, str]], also: list[tuple[str, str, str]]
+) -> dict[str, Entry]:
+    """The entries of a mapping that have other spellings, in our words."""
+    changed: dict[str, Entry] = {}
+    known = table.inside(group)
+    for name, entry in node.entries.items():
+        option = known.get(name)
+        if option is None or not (option.words or option.kind in (COUNT, PARAMETERS)):
+            continue
+        value = entry.value
+        new: Node | None = None
+        if isinstance(value, Scalar):
+            new = _scalar(option, value, told, also)
+        elif isinstance(value, Sequence) and option.kind == TEXTS:
+            items = [_scalar(option, one, told, also) or one if isinstance(one, Scalar) else one for one in value.items]
+            if any(one is not old for one, old in zip(items, value.items, strict=True)):
+                new = Sequence(value.line, value.column)
+                new.items = items
+        if new is not None:
+            changed[name] = Entry(entry.key, new)
+    return changed
+
+
+def _scalar(
+    option: Option, value: Scalar, told: list[tuple[str, Any, str]], also: list[tuple[str, str, str]]
+) -> Scalar | None:
+    """The value in our words; None where it has them already, or none is known."""
+    text = value.text
+    if option.kind == COUNT and not text.isdigit():
+        return _count(option, value, told)
+    if option.kind not in (WORD, TEXTS) or value.is_null or len(text) > 60:
+        return None
+    found: Meaning | None = meaning(text, option.words, option.spellings)
+    if found is None:
+        return None
+    also += [(key, word, text) for key, word in found.also]
+    if found.note:
+        told.append((option.key, found.word, f"{text}: {found.note}"))
+    return Scalar(found.word, value.style, value.line, value.column)
+
+
+def _count(option: Option, value: Scalar, told: list[tuple[str, Any, str]]) -> Scalar | None:
+    """`8k` of a length, and `1_000`."""
+    text = value.text.strip()
+    if option.thousands is not None:
+        found = re.fullmatch(_DECIMALS, text, re.ASCII)
+        number = float(found[1]) * option.thousands if found is not None and len(text) < 20 else 0.5
+        if number.is_integer():
+            told.append((option.key, int(number), f"{text}: k is {option.thousands} tokens"))
+            return Scalar(str(int(number)), "plain", value.line, value.column)
+    if value.style != "quoted" and re.fullmatch(_GROUPED, text, re.ASCII):
+        return Scalar(re.sub("[_,]", "", text), value.style, value.line, value.column)
+    return None
+
+
+def _set(fields: Fields, key: str, word: str, spelling: str) -> None:
+    """Give a key the value that a spelling of another one has in it, unless the job says it itself."""
+    group, _, name = key.rpartition(".")
+    root = fields.node
+    entry = root.entries.get(group) if group else None
+    inside = root if not group else (entry.value if entry is not None else Mapping(root.line, root.column))
+    if not isinstance(inside, Mapping):
+        return
+    given = inside.entries.get(name)
+    if given is not None and isinstance(given.value, Scalar) and not given.value.is_null:
+        text = given.value.text
+        if text != word and not text.startswith(f"{word}-"):  # nf4-double is an nf4
+            at = given.value
+            message = f"{shown(text)} contradicts {shown(spelling)}, which is {word}"
+            fields.refuse(key, message, hint="leave one of them out", at=at)
+        return
+    copy = _with(inside, {name: Entry(Scalar(name), Scalar(word, "plain", inside.line, inside.column))})
+    fields.node = copy if not group else _with(root, {group: Entry(Scalar(group), copy)})
+
+
+def _devices(fields: Fields) -> None:
+    """`8xA100-80GB`: the GPU, and how many devices there are in all."""
+    node = fields.node_of("gpu")
+    found = counted(node.text) if isinstance(node, Scalar) and not node.is_null else None
+    if found is None or not isinstance(node, Scalar):
+        return
+    count, name = found
+    inside = fields.node_of("parallel")
+    parallel = inside if isinstance(inside, Mapping) else Mapping(node.line, node.column)
+    split = 1
+    for key in ("tensor", "pipeline", "context"):
+        split *= _whole(parallel, key) or 1
+    data = _whole(parallel, "data")
+    if count % split:
+        fields.refuse("gpu", f"{count} GPUs are no multiple of the {split} of a replica")
+    elif data is not None and data * split != count:
+        way = f"leave one of the two out: {table.find('parallel.data').option}, or the number before the GPU"
+        fields.refuse("gpu", f"{shown(node.text)} is {count} GPUs, and the job says {data * split}", hint=way)
+    gpu: Node = Scalar(name, node.style, node.line, node.column)
+    if is_size(name):
+        size = gpu
+        gpu = Mapping(node.line, node.column)
+        gpu.entries = {key: Entry(Scalar(key), size) for key in ("name", "memory")}
+    changed = {"gpu": Entry(Scalar("gpu"), gpu)}
+    if data is None and count % split == 0 and (inside is None or isinstance(inside, Mapping)):
+        given = Entry(Scalar("data"), Scalar(str(count // split), "plain", node.line, node.column))
+        changed["parallel"] = Entry(Scalar("parallel"), _with(parallel, {"data": given}))
+    fields.node = _with(fields.node, changed)
+
+
+def _whole(parallel: Mapping, key: str) -> int | None:
+    entry = parallel.entries.get(key)
+    text = entry.value.text if entry is not None and isinstance(entry.value, Scalar) else ""
+    return int(text) if re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII) else None

@@ -1,0 +1,84 @@
+"""Options that stand for others: what people type for a technique, and the options of the table that it means."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.options.table import ADAPTERS, CHECKPOINTING, DEVICES, MODEL, PRECISION, TUNING
+
+OUTPUT = "Output"
+
+
+class Shortcut(NamedTuple):
+    """One of them."""
+
+    flags: tuple[str, ...]  # the first is shown
+    means: tuple[str, ...]  # the words that stand in its place; {} is its value
+    help: str
+    panel: str
+    everyday: bool = False
+    metavar: str = ""  # of its value; empty where it has none
+    value: str = ""  # of a value that may stand behind it: a pattern
+    unless: str = ""  # the word behind it with which it says nothing
+
+
+NODES = "--nodes"
+
+
+def _switch(flags: tuple[str, ...], means: tuple[str, ...], panel: str) -> Shortcut:
+    """One that may have a truth value behind it, as `--fp16 True` of the Trainer's scripts."""
+    help = f"Same as {' '.join(means)}."
+    return Shortcut(flags, means, help, panel, value="true|1|yes", unless="false|0|no")
+
+
+SHORTCUTS = (
+    Shortcut(("--lora",), ("--adapter", "lora"), "LoRA: same as --adapter lora.", ADAPTERS, True),
+    Shortcut(("--qlora",), ("--adapter", "qlora"), "QLoRA: same as --adapter lora --quantization nf4.", ADAPTERS, True),
+    Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
+    _switch(("--4bit", "--load-in-4bit", "--4-bit"), ("--quantization", "4bit"), ADAPTERS),
+    _switch(("--8bit", "--load-in-8bit", "--8-bit"), ("--quantization", "8bit"), ADAPTERS),
+    _switch(("--bf16",), ("--precision", "bf16"), PRECISION),
+    _switch(("--fp16",), ("--precision", "fp16"), PRECISION),
+    _switch(("--fp32",), ("--precision", "fp32"), PRECISION),
+    _switch(
+        ("--gradient-checkpointing", "--grad-checkpointing", "--use-gradient-checkpointing", "--gc"),
+        ("--checkpointing", "full"),
+        CHECKPOINTING,
+    ),
+    _switch(
+        ("--flash-attention", "--flash-attn", "--flash-attention-2", "--use-flash-attention", "--flash"),
+        ("--attention", "flash"),
+        MODEL,
+    ),
+    Shortcut(
+        ("--fsdp",),
+        ("--sharding", "{}"),
+        "FSDP: same as --sharding fsdp.",
+        DEVICES,
+        True,
+        value=r"fsdp[12]?|full[_-]shard|shard[_-]grad[_-]op|no[_-]shard|hybrid[_-]shard",
+    ),
+    Shortcut(("--ddp",), ("--sharding", "ddp"), "Same as --sharding ddp.", DEVICES),
+    Shortcut(
+        ("--zero", "--zero-stage", "--deepspeed-stage"),
+        ("--sharding", "zero{}"),
+        "ZeRO stage 1, 2 or 3: same as --sharding zero3.",
+        DEVICES,
+        True,
+        metavar="STAGE",
+    ),
+    *(
+        Shortcut((f"--zero{stage}", f"--zero-{stage}"), ("--sharding", f"zero{stage}"), f"As --zero {stage}.", TUNING)
+        for stage in (1, 2, 3)
+    ),
+    Shortcut(
+        (NODES, "--num-nodes", "--nnodes"),
+        (),
+        "Nodes; --gpus are then those of one node. --nodes 2 --gpus 8 is 16 GPUs.",
+        DEVICES,
+        True,
+        metavar="N",
+    ),
+    Shortcut(("--json",), ("--format", "json"), "Same as --format json.", OUTPUT),
+    Shortcut(("--yaml",), ("--format", "yaml"), "Same as --format yaml.", OUTPUT),
+)

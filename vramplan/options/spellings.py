@@ -1,0 +1,160 @@
+"""What people type for a word of a key: the names that other programs have for it, each with what it means here.
+
+Case does not matter, and `_`, a space and `-` are the same. What a name does not settle is in its note, which an answer
+lists under its assumptions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Meaning(NamedTuple):
+    """What a spelling stands for."""
+
+    word: str
+    also: tuple[tuple[str, str], ...] = ()
+    """Other keys that it sets, where the job does not give them."""
+
+    note: str = ""
+    """What the spelling leaves open, and how it is read."""
+
+
+def _all(word: str, *spellings: str) -> dict[str, Meaning]:
+    return dict.fromkeys(spellings, Meaning(word))
+
+
+DTYPES = {
+    **_all("fp32", "float32", "float", "torch.float32", "torch.float", "f32", "32"),
+    **_all("bf16", "bfloat16", "torch.bfloat16", "bf-16"),
+    **_all("fp16", "float16", "half", "torch.float16", "torch.half", "f16", "16"),
+    **_all("fp8", "float8"),
+}
+
+PRECISIONS = {
+    **DTYPES,
+    **_all("fp32", "no", "full", "32-true"),
+    **_all("bf16", "bf16-mixed"),
+    **_all("fp16", "16-mixed", "fp16-mixed"),
+    **_all("pure-bf16", "bf16-true"),
+    **_all("pure-fp16", "16-true", "fp16-true"),
+}
+"""Of torch, of accelerate's `mixed_precision`, and of Lightning's `precision`."""
+
+FUSED = (("optimizer_implementation", "fused"),)
+FOREACH = (("optimizer_implementation", "foreach"),)
+OPTIMIZERS = {
+    "adamw-torch": Meaning("adamw", FOREACH),  # the Trainer asks torch.optim for nothing then: foreach on a GPU
+    "adamw-torch-fused": Meaning("adamw", FUSED),
+    "adamw-fused": Meaning("adamw", FUSED),
+    "fused-adamw": Meaning("adamw", FUSED),
+    "fused-adam": Meaning("adam", FUSED),
+    **_all("adamw-8bit", "adamw-bnb-8bit", "adamw8bit", "8bit-adamw", "bnb-adamw-8bit"),
+    **_all("adamw-8bit-paged", "paged-adamw-8bit", "pagedadamw8bit", "adamw-paged-8bit"),
+    **_all("adamw-paged", "paged-adamw", "paged-adamw-32bit", "pagedadamw", "pagedadamw32bit"),
+    **_all("lion", "lion-32bit"),
+    **_all("sgd-momentum", "momentum"),
+}
+"""Names of `optim` in Hugging Face's TrainingArguments, and of the classes of bitsandbytes."""
+
+ATTENTIONS = {
+    **_all("flash", "flash-attention", "flash-attention-2", "flash-attn", "flash-attn-2", "fa2"),
+    **_all("efficient", "mem-efficient", "memory-efficient", "efficient-attention", "xformers"),
+}
+
+CHECKPOINTINGS = {
+    **_all("full", "true", "yes", "on", "all"),
+    **_all("none", "false", "no", "off"),
+}
+"""`gradient_checkpointing: true` is a checkpoint around every block."""
+
+LOSSES = {
+    **_all("standard", "cross-entropy", "ce"),
+    "liger": Meaning("fused"),
+    "fused-linear-cross-entropy": Meaning("fused"),
+}
+
+QUANTIZATIONS = {
+    **dict.fromkeys(
+        ("4bit", "4-bit", "bnb-4bit", "load-in-4bit"),
+        Meaning("nf4", note="4 bits without double quantization; bitsandbytes' fp4 takes the same memory"),
+    ),
+    **_all("nf4-double", "nf4-dq", "nf4-double-quant", "double-quant"),
+    "8bit": Meaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
+    "8-bit": Meaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
+    **_all("int8", "llm.int8", "llm-int8", "bnb-8bit", "load-in-8bit"),
+    **_all("gptq-int4", "gptq", "gptq-4bit"),
+}
+
+ADAPTERS = {
+    "qlora": Meaning("lora", (("quantization", "nf4"),), "QLoRA: LoRA over nf4; with double quantization: nf4-double"),
+}
+
+SHARDINGS = {
+    **{
+        spelling: Meaning(f"zero{stage}")
+        for stage in (1, 2, 3)
+        for spelling in (
+            *(f"zero-{stage}", f"stage{stage}", f"stage-{stage}", f"zero-stage-{stage}", f"deepspeed-{stage}"),
+            *(f"deepspeed-zero{stage}", f"deepspeed-zero-{stage}", f"deepspeed-stage-{stage}"),
+        )
+    },
+    "fsdp1": Meaning("fsdp", (("parallel.fsdp_version", "1"),)),
+    "fsdp2": Meaning("fsdp", (("parallel.fsdp_version", "2"),)),
+    "fully-shard": Meaning("fsdp", (("parallel.fsdp_version", "2"),)),
+    **_all("fsdp", "full-shard", "full", "fsdp-full-shard"),
+    **_all("fsdp-grad-op", "shard-grad-op", "grad-op"),
+    **_all("ddp", "no-shard", "zero0", "zero-0", "stage0", "distributed-data-parallel"),
+}
+"""Stages of DeepSpeed, and strategies of FSDP as torch and accelerate name them."""
+
+OPEN = {
+    "hybrid-shard": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
+    "hsdp": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
+    "fsdp-hybrid-shard": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
+    "hybrid": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
+    "galore-adamw": "galore-adamw:RANK, for example galore-adamw:128",
+    "lion-8bit": "lion, which has its states in fp32; 8-bit Lion is not modelled",
+    "paged-lion-8bit": "lion, which has its states in fp32; 8-bit and paged Lion are not modelled",
+    "paged-lion-32bit": "lion, which has its states in fp32; paged Lion is not modelled",
+    "fp4": "nf4, which takes the same memory",
+    "int4": "nf4 of bitsandbytes or gptq-int4",
+    "awq": "training over AWQ checkpoints is not modelled; nf4 of bitsandbytes or gptq-int4",
+    "offload": "--offload parameters,optimizer",
+}
+"""Spellings that need one more word, and what is to be written."""
+
+RUNTIMES = {
+    **_all("transformers", "hf", "huggingface", "hugging-face", "trainer", "hf-trainer", "trl", "accelerate"),
+    **_all("pytorch", "torch"),
+    **_all("megatron", "megatron-lm", "megatron-core"),
+    **_all("llm.c", "llmc", "llm-c"),
+    **_all("torchtitan", "titan"),
+    **_all("torchtune", "tune"),
+}
+
+
+def bare(text: str) -> str:
+    """A spelling as the tables have it: small letters, and `-` between its parts."""
+    return re.sub(r"[\s_]+", "-", text.strip().lower())
+
+
+def meaning(text: str, words: tuple[str, ...], spellings: Mapping[str, Meaning]) -> Meaning | None:
+    """What a text means among the words and the spellings of a key; None if it is none of them.
+
+    `Every:4` is `every:4`: the number behind the colon is kept.
+    """
+    if text in words:
+        return None
+    small = bare(text)
+    if small in words:
+        return Meaning(small)
+    head, colon, rest = text.partition(":")
+    if not colon:
+        return spellings.get(small)
+    known = bare(head)
+    if head != known and any(word.startswith(f"{known}:") for word in words):
+        return Meaning(f"{known}:{rest}")
+    return None
