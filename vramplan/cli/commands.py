@@ -74,7 +74,7 @@ class Commands(TyperGroup):
             args = [OTHER_NAMES.get(args[0], args[0]), *args[1:]]
         if args and args[0] not in COMMANDS:
             hint = named("vramplan.cli.meant:command")(args[0]) or near_matches(args[0], [*COMMANDS, *OTHER_NAMES])
-            ctx.fail(f"No such command {args[0]!r}." + (f" {hint[0].upper()}{hint[1:]}" if hint else ""))
+            ctx.fail(f"no such command {args[0]!r}" + (f" ({hint})" if hint else ""))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
