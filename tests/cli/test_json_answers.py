@@ -199,7 +199,10 @@ def test_the_famous_no_offers_what_would_do() -> None:
 
 def test_the_text_says_what_the_json_says() -> None:
     words = ("-m", "gpt2-xl", "-g", "v100")
-    answer, text = fit(*words), run("fit", *words).out
+    answer, text = fit(*words), run("fit", *words, "--details").out
+    for setting in answer["settings"]:
+        assert f"{setting['name']} {setting['value']}" in text
+        assert f"{setting['name']} {setting['value']}" in run("fit", *words).out
     assert answer["recommended"]["flags"] in text
     assert f"{answer['parameters']['total']:,}" in text
     for part in answer["components"] + answer["assumptions"]:

@@ -51,8 +51,31 @@ def test_the_accumulation_of_the_texts() -> None:
     assert parts(last)["activations"] / GB == pytest.approx(8.125 / 2, rel=1e-6)
 
 
+@pytest.mark.closed_form
+def test_without_options_it_is_what_texts_print() -> None:
+    plain, quoted = walk(), walk("--micro-batch", 32, *QUOTED)
+    assert plain["steps"] == quoted["steps"]
+    totals = [round(step["textbook"]["total_bytes"] / GB, 1) for step in plain["steps"]]
+    assert totals[:3] == [89.0, 56.5, 32.1]
+    own = walk("-m", "gpt2-xl")  # a model that is named is counted, and its activations follow from an equation
+    assert (own["activation_bytes"], own["activation_model"]) == (None, "korthikanti")
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("words", [(), QUOTED, ("-m", "llama-3.2-1b", "-g", "a100-40gb", "--micro-batch", 8)])
+def test_it_is_one_screen_and_the_texts_come_first(words: tuple[object, ...]) -> None:
+    lines = run("walkthrough", *words).out.splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    titles = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
+    assert titles[1] in {"What texts print", "By the textbook"}
+    assert titles[2] == "What a step allocates"
+    if not words:
+        assert [line.split()[-2] for line in lines[4:7]] == ["89.0", "-37%", "-43%"]
+
+
 def test_the_text_has_the_figures_of_the_texts() -> None:
-    text = run("walkthrough", *QUOTED).out
+    text = run("walkthrough", *QUOTED, "--details").out
     for figure in ("89.0", "56.5", "-37%", "32.1", "1,557,611,200", "1,500,000,000"):
         assert figure in text
 

@@ -173,6 +173,18 @@ def test_the_readme_shows_a_yes_a_no_a_single_value_and_a_gate() -> None:
     assert len(sessions(ROOT / "README.md")) >= 4
 
 
+@pytest.mark.contract
+def test_the_readme_is_short_and_its_yes_too() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 150
+    assert text.count("![") == 1
+    assert len([line for line in text.splitlines() if line.startswith("- **")]) == 4
+    (yes,) = (
+        one for one in sessions(ROOT / "README.md") if one.commands == ["vramplan fit --model gpt2-xl --gpu v100"]
+    )
+    assert yes.body.count("\n") <= 13  # with the command itself
+
+
 def test_the_readme_has_two_set_up_commands_of_one_line() -> None:
     """CI runs them as they stand there, and people paste them."""
     text = (ROOT / "README.md").read_text("utf-8")

@@ -49,7 +49,7 @@ def test_kept_results_are_said_to_be_kept() -> None:
     assert "keeps kept = block.1.attn.c_attn.addmm" in ran.out
     assert "kept by its checkpoint, nothing new" in ran.out
     assert "results of matrix products and of fused attention are kept" in run(
-        "fit", "-m", "gpt2", "-g", "a100", "--checkpointing", "selective-op"
+        "fit", "-m", "gpt2", "-g", "a100", "--checkpointing", "selective-op", "--details"
     ).out.replace("\n               ", " ")
 
 

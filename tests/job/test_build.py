@@ -77,7 +77,7 @@ def test_an_unknown_gpu_counts_as_able_and_this_is_told() -> None:
     one = job(gpu=LABEL)
     assert (one.precision, one.attention, one.gpu.capacity_basis) == ("amp-bf16", "flash", "given")
     whys = " ".join(assumption.why for assumption in one.assumptions)
-    assert whys.count("unknown, which counts as able") == 2
+    assert whys.count("unknown; assumed yes") == 2
     explicit = told(job(gpu=LABEL, precision="pure-bf16", attention="flash"))
     assert (explicit["gpu.bf16"], explicit["gpu.flash_attention"]) == (True, True)
 

@@ -28,8 +28,8 @@ INTRODUCTION = (
     "*allocated* is compared with `max_memory_allocated()`, *reserved* with `max_memory_reserved()`, *device* with "
     "nvidia-smi; of *unspecified* peaks it is only said whether they are inside, between allocated and device.\n"
     "The [caching allocator is simulated](allocator.md), as `validate` does.\n"
-    "[How good they are](accuracy.md#published-runs) together, and why some are not met, is on the page about "
-    "accuracy.\n"
+    "[How good they are](accuracy-published.md#published-runs) together, and why some are not met, is on a page "
+    "of its own.\n"
     "Some figures were chosen in sight of these runs: `fitted_from` of a profile and `FITTED_FROM` in the code name "
     "the runs, which the page about accuracy does not count towards the errors of those figures; `*` marks them here.\n"
     "Which mechanisms to look for was learned from these runs, so their errors are not those of runs never seen.\n\n"
@@ -63,8 +63,54 @@ def page() -> str:
 
 
 def accuracy() -> str:
-    """What docs/accuracy.md says of published runs."""
+    """What docs/accuracy-published.md says of published runs."""
     return "\n".join([*_errors(), *_estimates(), *_bands(), *_margins(), *_labels(), TOOLS, *_misses()])
+
+
+METRICS = {
+    "allocated": "what PyTorch allocates",
+    "reserved": "what its allocator reserves",
+    "device": "what nvidia-smi shows",
+}
+
+
+def headline(traced: int, exact: int) -> Iterator[str]:
+    """The table of docs/accuracy.md. `traced`: all rows of traces, `exact`: those without an error in any figure."""
+    found = [row for row in all_rows() if row.names_metric]
+    groups = {"all published runs": found}
+    groups |= {f"on {word}": [row for row in found if str(row.devices) == key] for key, word in DEVICES.items()}
+    groups |= {words: [row for row in found if row.metric == name] for name, words in METRICS.items()}
+    groups |= {str(name): [row for row in found if row.runtime == name] for name in dict.fromkeys(map(runtime, found))}
+    groups["compiled"] = [row for row in found if row.result and row.result.job["compile"]]
+    yield "| Runs | Count | Median | 90th percentile | Worst | Bias |"
+    yield "|---|---|---|---|---|---|"
+    for name, group in groups.items():
+        count_, _, *errors = _figures(group)
+        if count_ != "0":
+            yield _row(name, count_, *errors)
+    died = [row.result.verdict for row in rows(DIED) if row.result is not None]
+    warned = sum(verdict != FITS for verdict in died)
+    yield _row("that ran out of memory", str(len(died)), f"{warned} are not said to fit", "", "", "")
+    yield _row("traces of the real code", str(traced), f"{exact} are exact to the byte", "", "", "")
+    yield ""
+
+
+def in_one_line() -> str:
+    """The errors of the runs that no figure was chosen from, for README.md."""
+    found = [row for row in all_rows() if row.names_metric]
+    count_, _, middle, most, worst, _ = _figures(found)
+    return (
+        f"On {count_} published runs from which no figure was chosen, the error of the peak is {middle} in the median, "
+        f"below {most} for 90 % of them, and {worst} at worst"
+    )
+
+
+DEVICES = {"one": "one GPU", "several": "several GPUs"}
+
+
+def runtime(row: ValidateRow) -> str:
+    """The training program of a run."""
+    return str(row.runtime)
 
 
 def technique(row: ValidateRow) -> str:
@@ -141,7 +187,7 @@ def _estimates() -> Iterator[str]:
     yield ""
     below, within, above = bounded()
     yield (
-        f"The simulated figure lies within the band of the estimate in {within} of the {below + within + above} runs, "
+        f"The simulated figure lies within the range of the estimate in {within} of the {below + within + above} runs, "
         f"above it in {above} and below it in {below}.\n"
     )
 
@@ -160,18 +206,18 @@ def bounded() -> tuple[int, int, int]:
 
 
 def _bands() -> Iterator[str]:
-    yield "### Bands\n"
+    yield "### Ranges\n"
     for simulated, word in ((True, "simulated"), (False, "estimated")):
         every = all_rows(simulated=simulated)
         unseen = counted_bands(every, simulated=simulated)
         widths = ValidateSummary.of(every).bands
         assert widths is not None
         held = (
-            f"{sum(bool(row.in_band) for row in unseen)} of {len(unseen)} peaks lie in bands that were not chosen in "
+            f"{sum(bool(row.in_band) for row in unseen)} of {len(unseen)} peaks lie in ranges that were not chosen in "
         )
         held += f"their sight; {len(every) - len(unseen)} are left out"
         if not unseen:
-            held = f"the margins were chosen in sight of all {len(every)} peaks, so none of them says what bands hold"
+            held = f"the margins were chosen in sight of all {len(every)} peaks, so none of them says what ranges hold"
         yield f"With the allocator {word}, {held}. The median width is {_percent(widths.median_width)} of the figure."
     yield ""
     yield from _left_out()
@@ -186,7 +232,7 @@ def _left_out() -> Iterator[str]:
     yield (
         "Where it is simulated, one rule makes the margins: one pair for all runs, in whole percent, the narrowest "
         f"that holds {100 * margins.COVERED:.0f} % of them. Each source was also left out once, and judged by the "
-        f"margin that the rule makes of all others: **{held} of {count} peaks lie in bands that have not seen their "
+        f"margin that the rule makes of all others: **{held} of {count} peaks lie in ranges that have not seen their "
         f"source**, and the median width is {_percent(width)}.\n"
     )
     yield "| Left out | Margin of the others | Held |"
@@ -201,8 +247,8 @@ def _left_out() -> Iterator[str]:
     held, count = margins.rest()
     yield (
         f"Where it is estimated, one device has the margin of the [job format](job-format.md#the-verdict), and the "
-        f"others have the most that one ladder of runs needs: `{margins.LADDERS['shared']}` for shared states, "
-        f"`{margins.LADDERS['split']}` for split models. Of the other runs {held} of {count} lie in their bands. "
+        f"others have the most that one series of runs needs: `{margins.LADDERS['shared']}` for shared states, "
+        f"`{margins.LADDERS['split']}` for split models. Of the other runs {held} of {count} lie in their ranges. "
         "Which ladders, and that the lower end has more of NCCL where a model is split, was settled with all of them "
         "in sight."
     )

@@ -174,5 +174,5 @@ def test_the_page_is_current() -> None:
 
 @pytest.mark.snapshot
 def test_the_page_about_accuracy_is_current() -> None:
-    text = PAGE.with_name("accuracy.md").read_text("utf-8")
+    text = PAGE.with_name("accuracy-published.md").read_text("utf-8")
     assert accuracy() in text, "stale: run python -m tests.oracle.accuracy --published"

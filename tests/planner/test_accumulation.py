@@ -82,7 +82,7 @@ def test_an_unreachable_global_batch_is_refused_in_words() -> None:
     with pytest.raises(InputError, match="global batch size 100 cannot be reached") as caught:
         run(global_batch_size=100, micro_batch_size=8)
     assert reachable(str(caught.value)) == [96, 104]
-    with pytest.raises(InputError, match="3 data-parallel ranks") as caught:
+    with pytest.raises(InputError, match="3 data-parallel GPUs") as caught:
         run(global_batch_size=512, parallel={"data": 3})
     assert reachable(str(caught.value)) == [510, 513]
     with pytest.raises(InputError, match="7 accumulation steps") as caught:

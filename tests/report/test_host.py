@@ -14,7 +14,7 @@ def test_offloaded_activations_are_said() -> None:
     assert found["node_bytes"] == found["pinned_bytes"]
     assert found["to_host_bytes"] == found["to_device_bytes"] > found["saved_bytes"]  # once in each micro-step
     assert 0 < found["saved_bytes"] <= found["pinned_bytes"] < 2 * found["saved_bytes"]
-    assert "GiB of pinned memory" in " ".join(run(*away).out.split())
+    assert "GiB of pinned memory" in " ".join(run(*away, "--details").out.split())
     assert "GiB of pinned memory" in run(*away, "--format", "markdown").out
     assert run(*away, "--print", "host.pinned_bytes").out == f"{found['pinned_bytes']}\n"
 

@@ -66,4 +66,4 @@ def test_a_step_that_is_smaller_than_its_rounding_is_not_judged(tmp_path: Any) -
     assert [step["judged"] for step in ladders["steps"]] == [False]
     assert ladders["count"] == 0
     text = run("validate", file).out
-    assert "0 of 0 steps go the right way; 1 too small to say" in text
+    assert "0 of 0 pairs go the right way; 1 too small to say" in text

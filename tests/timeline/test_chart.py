@@ -75,10 +75,10 @@ def test_the_line_of_the_limit_is_where_it_is_and_what_is_left_out_is_said() -> 
     def said(name: str) -> str:
         return " ".join(to_plain(chart(EXAMPLES[name], 100)).split())
 
-    assert "-- 18.00 GiB allocated still fit" in said("fits")
-    assert "900.00 GiB allocated still fit: far above this picture" in said("limit far above")
+    assert "-- budget 18.00 GiB allocated" in said("fits")
+    assert "budget 900.00 GiB allocated: far above this picture" in said("limit far above")
     below = said("limit far below")
-    assert "1.00 GiB allocated still fit: below this picture; the axis begins at 7.81 GiB" in below
+    assert "budget 1.00 GiB allocated: below this picture; the axis begins at 7.81 GiB" in below
     lines = to_plain(chart(Drawing(small(scale=2), 40, False), 80)).splitlines()
     peak = small(scale=2).fit.peak.allocated_bytes
     limit = 40 - LIMIT * 40 // peak  # the row, counted from the top

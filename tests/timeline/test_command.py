@@ -121,7 +121,7 @@ def test_the_json_of_80_blocks_is_a_few_megabytes_and_its_picture_is_small(tmp_p
 
 @pytest.mark.parametrize("words", [GPT2_XL, NO], ids=["fits", "does not fit"])
 def test_text_begins_as_fit_does(words: tuple[str, ...]) -> None:
-    mine, judged = run("timeline", *words), run("fit", *words)
+    mine, judged = run("timeline", *words), run("fit", *words, "--details")
     assert mine.code == 0
     assert mine.out.splitlines()[:4] == judged.out.splitlines()[:4]
     assert max(map(len, mine.out.splitlines())) <= 80

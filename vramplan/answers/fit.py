@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters
 from vramplan.answers.remarks import assumed, remarks
+from vramplan.answers.settings import settings_of
 from vramplan.engines import imported
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 from vramplan.job import build_any_job
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
@@ -19,6 +20,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
+from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
     CODE,
@@ -45,6 +47,13 @@ if TYPE_CHECKING:
 
 
 MAX, AUTO = "max", "auto"  # values that ask for the largest one, or for the fewest devices
+SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+class Cards(list[Gpu]):
+    """Known GPUs, and the files of profiles that are left out as they are broken."""
+
+    broken: tuple[str, ...] = ()
 
 
 def no_gpus() -> Iterable[Gpu]:
@@ -54,12 +63,15 @@ def no_gpus() -> Iterable[Gpu]:
 
 def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
     """The GPUs that a remedy may name, without those whose profile is broken (`vramplan profiles lint` says why)."""
-    from vramplan.catalog.gpus import list_sound  # only a no pays for it
+    from vramplan.catalog.gpus import list_gpus  # only a no pays for it
 
+    cards, problems = Cards(), list[Problem]()
     try:
-        return [profile.gpu() for profile in list_sound(profile_dirs)]
-    except InputError:
-        return []
+        cards += [profile.gpu() for profile in list_gpus(profile_dirs, problems)]
+    except InputError as error:
+        problems += error.problems
+    cards.broken = tuple(dict.fromkeys(problem.file for problem in problems if problem.file is not None))
+    return cards
 
 
 def typed_keys(keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> Callable[[], Typed]:
@@ -120,7 +132,9 @@ def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
 
     decision = textbook.decide(job)
     rung = decision.rung
-    result = textbook.describe(decision, job_to_dict(decision.judged), _flags(rung.schedule, rung.strategy))
+    echo = job_to_dict(decision.judged)
+    result = textbook.describe(decision, echo, _flags(rung.schedule, rung.strategy))
+    result = result._replace(weight_dtype=echo["weight_dtype"])
     if job.replay is not None:
         replayed = Judge(job.replay, replays).footprint(rung.strategy, rung.schedule).allocated
         distance = textbook.distance(decision, job.replay.attention, replayed)
@@ -145,13 +159,19 @@ def describe(
         shape = job.model._replace(family=job.model.published_family or job.model.family, engine=None)
         total = trainable = parameters_of(shape)
     remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
+    left_out: tuple[str, ...] = ()
     if rung.verdict != FITS and with_remedies:
-        remedies = _remedies(decision, larger_gpus, typed)
+        cards = larger_gpus()
+        left_out = getattr(cards, "broken", ())
+        remedies = _remedies(decision, lambda: cards, typed)
     added = None
     if has_room(rung, judge.usable_bytes) and with_remedies:
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
+    checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
+    micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
+    settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
     result = FitResult(
         name=job.name,
         verdict=rung.verdict,
@@ -166,18 +186,34 @@ def describe(
         components=beside_whole(components_of(record, judged, rung, total, decision.setup.stage), judge, rung),
         overheads=overheads_of(rung.peak, judge),
         recommended=_recommended(rung, job, added),
-        checkpoints=checkpoint_ranges_in(rung.placement, judge.stacks),
+        checkpoints=checkpoints,
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=assumed(job, choice),
-        warnings=remarks(decision, host, own_parameters(job, record)),
+        warnings=(*remarks(decision, host, own_parameters(job, record)), *map(_left_out, left_out)),
         active_parameters=_active(job, total),
         stages=_stages(decision),
         host=host,
         allocator=_allocator(decision),
         advice=_advice(job, rung.schedule, job.model),
+        settings=settings,
+        settings_need_code=rung.is_code,
+        weight_dtype=_weight_dtype(judged),
     )
     return _sealed(result)
+
+
+def _weight_dtype(job: Job) -> str:
+    """The element type of most weights on the GPU: of what is frozen where an adapter is trained beside it."""
+    if job.quantization is not None:
+        return job.quantization
+    precision = precision_of(job.precision, half_weights=job.half_weights)
+    frozen = precision.frozen if job.adapter is not None else None
+    return SHORT[(frozen or precision.stored or precision.weights).name]
+
+
+def _left_out(file: str) -> str:
+    return f"{file} is broken, so its GPU is not among the larger cards; vramplan profiles lint says why"
 
 
 def _stages(decision: Decision) -> tuple[StageRow, ...] | None:

@@ -12,6 +12,8 @@ from vramplan.replay.record import Record
 from vramplan.results import FITS, TIGHT, Host
 from vramplan.values.job import Assumption, Job
 
+WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
+
 
 def assumed(job: Job, choice: Choice) -> tuple[Assumption, ...]:
     """The defaults that were taken and the choices that were made, each with its reason."""
@@ -111,7 +113,7 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
         )
     if rung.verdict == TIGHT and rung.peak.device > usable_bytes:
         said.append(
-            "tight: the estimate exceeds the usable memory, and only the low end of its band fits: more likely not"
+            "tight: the estimate exceeds the usable memory, and only the low end of its range fits: more likely not"
         )
     return said
 
@@ -122,10 +124,10 @@ def _has_a_part(job: Job) -> bool:
 
 
 def _narrower(judge: Judge, rung: Rung) -> list[str]:
-    """Of a tight verdict what would say more."""
-    if rung.verdict != TIGHT:
+    """Of a tight verdict, or of a wide range, what would say more."""
+    if rung.verdict != TIGHT and rung.peak.high - rung.peak.low < WIDE * rung.peak.device:
         return []
-    from vramplan.planner.narrowing import narrower  # only tight ones pay for it
+    from vramplan.planner.narrowing import narrower  # only these pay for it
 
     said = narrower(judge, rung.peak)
     return [] if said is None else [said]

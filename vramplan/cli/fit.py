@@ -6,7 +6,7 @@ from typing import Any
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import AllStages, Format, JobOfFile, Max, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import AllStages, Details, Format, JobOfFile, Max, Print, Profiles, Quiet, Strict
 
 
 @with_job
@@ -21,10 +21,12 @@ def fit(
     quiet: Quiet = False,
     strict: Strict = False,
     all_stages: AllStages = False,
+    details: Details = False,
 ) -> None:
     """Says whether a training run fits, what fills the memory at the worst moment, and how to run it.
 
     What is left open (micro-batch, accumulation, checkpointing) is chosen for you; what is given is judged as given.
+    The answer is one screen, in the settings of the training program; --details prints every table.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ Print = Annotated[
     str | None,
     typer.Option("--print", metavar="KEY", help="Print one value of the JSON answer, e.g. peak.device_bytes."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on stdout; only the exit code speaks.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing; report through the exit code.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A tight verdict fails (exit 4).")]
 Max = Annotated[
     str | None,
@@ -35,6 +35,9 @@ Remedies = Annotated[
     bool, typer.Option("--remedies", help="Say of each job that is tight or does not fit what would make it fit.")
 ]
 AllStages = Annotated[bool, typer.Option("--all-stages", help="List every stage of a pipeline, not the fullest alone.")]
+Details = Annotated[
+    bool, typer.Option("--details", help="Print every table and every assumption, not the short answer.")
+]
 Profiles = Annotated[
     list[str] | None,
     typer.Option("--profiles", metavar="DIR", help="Folder with gpus/ and models/ that adds to the shipped ones."),

@@ -40,7 +40,8 @@ def output(format: str, key: str | None, quiet: bool, formats: Sequence[str] = F
 
 # what makes the JSON document of an answer, and what makes its text: imported when asked for
 _TEXTS = {
-    "fit": "vramplan.report.text:render_fit",
+    "fit": "vramplan.report.summary:render_summary",
+    "fit-details": "vramplan.report.text:render_fit",
     "check": "vramplan.report.lists:render_check",
     "validate": "vramplan.report.validated:render_validate",
     "gpus": "vramplan.report.lists:render_gpus",
@@ -74,8 +75,11 @@ _RENDERERS = {
 }
 
 
-def emit(kind: str, answer: Any, to: Output, **extra: Any) -> None:
-    """Write an answer of a kind: one value, or in the format. `extra` goes to the maker of the document."""
+def emit(kind: str, answer: Any, to: Output, *, details: bool = False, **extra: Any) -> None:
+    """Write an answer of a kind: one value, or in the format. `extra` goes to the maker of the document.
+
+    `details` asks for the long text, of kinds that have a short one; the other formats always say everything.
+    """
     if to.quiet:
         return
     own = named(_OWN[kind]) if kind in _OWN else None
@@ -95,7 +99,10 @@ def emit(kind: str, answer: Any, to: Output, **extra: Any) -> None:
         else:
             write(named(f"{_RENDERERS[to.format]}:render_{kind}")(answer))
         return
-    render = own.text if own is not None else named(_TEXTS[kind])
+    if own is not None:
+        render = own.details if details else own.text
+    else:
+        render = named(_TEXTS[f"{kind}-details" if details else kind])
     if is_fancy():
         named("vramplan.report.lines:print_rich")(render(answer, width=terminal_width()))
     else:
@@ -121,7 +128,13 @@ def say(text: str) -> None:
     if not text.isprintable():
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     encoding = sys.stderr.encoding or "utf-8"
-    sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    try:
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:  # a full disk: the exit code says it, and what is buffered must not fail once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def is_fancy() -> bool:

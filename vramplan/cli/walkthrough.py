@@ -8,7 +8,7 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet
+from vramplan.cli.options import Details, Format, Print, Profiles, Quiet
 
 
 @with_job
@@ -25,15 +25,17 @@ def walkthrough(
     output_format: Format = "text",
     key: Print = None,
     quiet: Quiet = False,
+    details: Details = False,
 ) -> None:
     """Tells how texts fit a model on a GPU in four steps, with what a replay of each step says beside it.
 
     fp32, then mixed precision, then checkpointing, then accumulation; and why the two sides differ.
-    Without options it is the run of the texts: gpt2-xl on a v100 with micro-batch 32.
+    Without options it is the run of the texts with the figures that they print: gpt2-xl on a v100, micro-batch 32.
 
     \b
     Examples:
       vramplan walkthrough
+      vramplan walkthrough --details
       vramplan walkthrough --parameters 1.5B --activation-bytes '65 GB' --checkpoint-factor 4
       vramplan walkthrough -m llama-3.2-1b -g a100-40gb --micro-batch 8 --seq 2048
       vramplan walkthrough --gpus 8 --steps 4 --format json

@@ -64,11 +64,11 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
         if obstacle is not None:
             resolver.fields.refuse("attention", f"flash cannot run: {obstacle}", hint="use efficient")
         elif gpu is not None and gpu.flash_attention is None:
-            resolver.assume("gpu.flash_attention", True, f"unknown for {gpu.name}, which counts as able")
+            resolver.assume("gpu.flash_attention", True, f"unknown for {gpu.name}; assumed yes")
         return "flash"
     why = obstacle or "the GPU and the precision can run it"
     if obstacle is None and gpu is not None and gpu.flash_attention is None:
-        why = f"whether {gpu.name} runs it is unknown, which counts as able"
+        why = f"whether {gpu.name} runs it is unknown; assumed yes"
     chosen = "flash" if obstacle is None else "efficient"
     if obstacle is not None and model is not None and has_own_core(model.family):
         chosen = "eager"  # its own core is the other one that it has

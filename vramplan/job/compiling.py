@@ -37,7 +37,7 @@ def check_compile(
         fields.refuse(key, message, hint="attention sdpa, flash or efficient")
     if loss != "standard":
         fields.refuse(key, f"true is not modelled with the loss {loss}", hint="loss standard")
-    assumptions = [Assumption(key, True, "Inductor's graphs by stated rules; the band is wider")]
+    assumptions = [Assumption(key, True, "Inductor's graphs by stated rules; the range is wider")]
     checkpointing = raw.activation_checkpointing
     if adapter is not None and checkpointing is None:
         raw.activation_checkpointing = "none"

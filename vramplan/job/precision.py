@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
-from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, FSDP_PRECISION, Cells, compose
+from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, FSDP_PRECISION, Cells, compose, own_cells
 from vramplan.options import words
 from vramplan.values.machine import Gpu
 from vramplan.values.parallel import ZERO_STAGES, is_fsdp
@@ -35,7 +35,7 @@ def precision_of(resolver: Resolver, gpu: Gpu | None) -> str:
             instead = precision.replace("bf16", "fp16")
             resolver.fields.refuse("precision", f"{gpu.name} has no bf16, which {given} needs", hint=f"use {instead}")
         elif gpu.bf16 is None:
-            resolver.assume("gpu.bf16", True, f"unknown for {gpu.name}, which counts as able")
+            resolver.assume("gpu.bf16", True, f"unknown for {gpu.name}; assumed yes")
     return precision
 
 
@@ -48,7 +48,7 @@ def _default_precision(resolver: Resolver, gpu: Gpu | None) -> str:
         resolver.assume("precision", *own)
         return own[0]
     if gpu is not None and gpu.bf16 is None:
-        why = f"whether {gpu.name} has bf16 is unknown, which counts as able"
+        why = f"whether {gpu.name} has bf16 is unknown; assumed yes"
     name = "mixed" if under(resolver.runtime).keeps_master_copy or raw.sharding in ZERO_STAGES else "amp"
     precision = f"{name}-bf16" if able else f"{name}-fp16"
     resolver.assume("precision", precision, why)
@@ -137,7 +137,21 @@ def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:
     own = engine.cells_of(resolver, precision)
     if own is not None:
         return own
-    cells = compose(resolver.fields, resolver.raw.cells, precision, resolver.raw.optimizer, gpu)
+    raw = resolver.raw
+    cells = compose(resolver.fields, raw.cells, precision, raw.optimizer, gpu)
+    if raw.optimizer in words.STATELESS and "optimizer_state_dtype" in raw.cells:
+        resolver.assume("optimizer_state_dtype", "none", f"{raw.optimizer} keeps no states")
     if cells.precision != precision:
         resolver.assume("precision", cells.precision, "what the element types amount to")
+        _tell_of_override(resolver, precision, cells)
     return cells
+
+
+def _tell_of_override(resolver: Resolver, precision: str, cells: Cells) -> None:
+    """Warn where the job names a precision, and element types beside it that make it another one."""
+    raw = resolver.raw
+    if raw.precision in (None, words.AUTO) or words.PRECISIONS.get(raw.precision) != precision:
+        return
+    own = own_cells(precision)
+    different = ", ".join(f"{key} {word}" for key, word in raw.cells.items() if own.get(key) != word)
+    resolver.warnings.append(f"precision {raw.precision} beside {different} is answered as {cells.precision}")

@@ -117,7 +117,7 @@ TABLE = (
     Option(
         "micro_batch_size",
         COUNT,
-        "Sequences or images per device and forward pass; recommended if left out.",
+        "Batch size per GPU and forward pass (default: the largest that fits).",
         maximum=MAX_COUNT,
         usual="recommended",
         flags=("--micro-batch", "--micro-batch-size"),
@@ -128,7 +128,7 @@ TABLE = (
     Option(
         "global_batch_size",
         COUNT,
-        "Sequences or images per optimizer step over all devices.",
+        "Total batch size per optimizer step over all GPUs.",
         maximum=MAX_COUNT,
         usual="follows; the published batch of a model whose profile has one",
         flags=("--global-batch", "--global-batch-size"),
@@ -139,7 +139,7 @@ TABLE = (
     Option(
         "gradient_accumulation_steps",
         COUNT,
-        "Micro-batches per optimizer step.",
+        "Gradient accumulation: micro-batches per optimizer step.",
         maximum=MAX_COUNT,
         usual="follows; 1 where no batch is given",
         flags=("--gradient-accumulation-steps", "--steps"),
@@ -204,7 +204,7 @@ TABLE = (
     Option(
         "optimizer",
         WORD,
-        "What steps the weights.",
+        "Optimizer.",
         words=words.OPTIMIZERS,
         usual="`adamw`",
         note="See [Optimizers](#optimizers).",
@@ -224,7 +224,7 @@ TABLE = (
     Option(
         "optimizer_in_backward",
         FLAG,
-        "Each weight is stepped in backward, and its gradient goes.",
+        "Run the optimizer step inside backward and free each gradient at once.",
         default=False,
         note="[How](#around-the-step).",
         section=NUMBERS,
@@ -232,7 +232,7 @@ TABLE = (
     Option(
         "max_gradient_norm",
         NUMBER,
-        "Gradients are clipped to this total norm; 0 for no clipping.",
+        "Clip gradients to this total norm; 0 turns clipping off.",
         minimum=0,
         maximum=MAX_RATE,
         usual="the runtime's: 1 in the Trainer, none in a plain loop",
@@ -244,7 +244,7 @@ TABLE = (
     Option(
         "grad_scaler",
         FLAG,
-        "With amp-fp16: the loss is scaled, and gradients are divided by the scale before the step.",
+        "With amp-fp16: scale the loss, and unscale the gradients before the optimizer step (GradScaler).",
         default=False,
         note="[How](precision.md#a-scaled-loss).",
         section=NUMBERS,
@@ -252,7 +252,7 @@ TABLE = (
     Option(
         "ema",
         FLAG,
-        "A moving average of the weights beside them.",
+        "Keep an exponential moving average of the weights.",
         default=False,
         note="[How](#around-the-step).",
         section=NUMBERS,
@@ -260,7 +260,7 @@ TABLE = (
     Option(
         "activation_checkpointing",
         WORD,
-        "Which activations are kept, and which are recomputed in backward.",
+        "Activation (gradient) checkpointing: what is recomputed in backward.",
         words=words.CHECKPOINTINGS,
         usual="recommended",
         note="See [Activation checkpointing](#activation-checkpointing); `gelu` and `gelu-norms` belong to `llm.c`.",
@@ -384,7 +384,7 @@ TABLE = (
     Option(
         "dropout",
         NUMBER,
-        "Overrides every dropout of the model.",
+        "Override every dropout of the model.",
         minimum=0,
         below=1,
         usual="the model's own",
@@ -396,7 +396,7 @@ TABLE = (
     Option(
         "hold_outputs",
         FLAG,
-        "The training loop keeps the logits through backward.",
+        "Keep the logits until backward has ended, as some training loops do.",
         default=False,
         profile=("hold_outputs",),
         section=FORWARD,
@@ -412,7 +412,7 @@ TABLE = (
     _adapter(
         "kind",
         WORD,
-        "Small weights beside a frozen model.",
+        "Adapter that is trained beside a frozen model.",
         words=words.ADAPTERS,
         usual="required in an adapter",
         flags=("--adapter",),
@@ -442,7 +442,7 @@ TABLE = (
     _adapter(
         "alpha",
         NUMBER,
-        "The adapter's scale, which costs nothing.",
+        "Scale of the adapter; does not change memory.",
         minimum=0,
         usual="none",
         note="Of `lora` and `dora`; over experts it costs one product where it is not the rank.",
@@ -478,7 +478,7 @@ TABLE = (
     Option(
         "quantization",
         WORD,
-        "Frozen weights of linear layers in few bits.",
+        "Quantize the frozen weights of linear layers.",
         words=("nf4", "nf4-double", "int8", "gptq-int4"),
         usual="`null`",
         note="Modelled under an adapter; `gptq-int4` under `lora`, for [some models](adapters.md#gptq-checkpoints), "
@@ -498,7 +498,7 @@ TABLE = (
     Option(
         "frozen",
         TEXTS,
-        "Parts of the model without gradients.",
+        "Parts of the model that are not trained.",
         examples=("embeddings", "layers.0-11", "norms", "head", "attention", "mlp"),
         default=(),
         absent=(),
@@ -535,7 +535,7 @@ TABLE = (
     Option(
         "offload",
         TEXTS,
-        "What lives in the memory of the host.",
+        "What is offloaded to CPU memory.",
         words=words.OFFLOADS,
         default=(),
         absent=(),
@@ -607,12 +607,12 @@ TABLE = (
     ),
     _devices(
         "tensor",
-        "Devices that share each matrix (tensor parallelism).",
+        "Tensor parallelism: GPUs that share each matrix.",
         "Where the code of the runtime splits it.",
     ),
     _devices(
         "pipeline",
-        "Devices with blocks of their own (pipeline stages).",
+        "Pipeline parallelism: stages.",
         "Where the code of the runtime splits it.",
     ),
     _parallel(
@@ -625,18 +625,18 @@ TABLE = (
     ),
     _devices(
         "context",
-        "Devices that share each sequence (context parallelism).",
+        "Context parallelism: GPUs that share each sequence.",
         "Where the code of the runtime splits it.",
     ),
     _devices(
         "expert",
-        "Data-parallel devices that share the experts.",
+        "Expert parallelism: data-parallel GPUs that share the experts.",
         "Where the code of the runtime splits them.",
     ),
     _parallel(
         "sequence_parallel",
         FLAG,
-        "With --tensor: norms and dropout share the sequence.",
+        "Sequence parallelism: with --tensor, norms and dropout share the sequence too.",
         default=False,
         slot="",
     ),
@@ -663,7 +663,7 @@ TABLE = (
     _parallel(
         "sharding",
         WORD,
-        "How data-parallel devices share weights, gradients and states.",
+        "How data-parallel GPUs share weights, gradients and optimizer states.",
         words=words.SHARDINGS,
         usual="`ddp` with several devices, else `none`",
         note="[Modelled](devices.md); [ZeRO](zero.md) with a `mixed-*` precision; "
@@ -684,7 +684,7 @@ TABLE = (
     _parallel(
         "no_sync",
         FLAG,
-        "With FSDP: whole gradients until the last micro-step.",
+        "With FSDP: accumulate under no_sync, with whole gradients on each GPU.",
         usual="`true` under `transformers`, else `false`",
         note="[How](devices.md#fsdp).",
         off="--sync",
@@ -737,7 +737,7 @@ TABLE = (
     _zero(
         "allgather_bucket_size",
         COUNT,
-        "ZeRO: read, and of no effect on what is allocated.",
+        "ZeRO: accepted, but does not change memory.",
         minimum=0,
         maximum=MAX_ELEMENTS,
         usual="-",
@@ -747,7 +747,7 @@ TABLE = (
     _zero(
         "sub_group_size",
         COUNT,
-        "ZeRO-3: elements of a device's part that are stepped at a time.",
+        "ZeRO-3: elements that the optimizer updates at a time.",
         minimum=0,
         maximum=MAX_ELEMENTS,
         usual="1000000000",
@@ -756,7 +756,7 @@ TABLE = (
     _zero(
         "stage3_max_live_parameters",
         COUNT,
-        "ZeRO-3: elements that are whole at a time, before no more are gathered ahead.",
+        "ZeRO-3: most elements that are gathered at a time.",
         minimum=0,
         maximum=MAX_ELEMENTS,
         usual="1000000000",
@@ -773,7 +773,7 @@ TABLE = (
     _zero(
         "stage3_param_persistence_threshold",
         COUNT,
-        "ZeRO-3: parameters of so many elements at most stay whole.",
+        "ZeRO-3: parameters up to this many elements are never sharded.",
         minimum=0,
         maximum=MAX_ELEMENTS,
         usual="100000; under `transformers` 10 times the hidden size",
@@ -844,7 +844,7 @@ TABLE = (
     _parallel(
         "devices_per_node",
         COUNT,
-        "Devices that share the memory of a host.",
+        "GPUs per node, which share the host memory.",
         maximum=MAX_DEVICES,
         usual="all, but at most 8",
         note="What is [offloaded](zero.md#offloading) lives there.",
@@ -852,7 +852,7 @@ TABLE = (
     Option(
         "runtime",
         WORD,
-        "Program that trains; vramplan runtimes says what each does.",
+        "Training program; `vramplan runtimes` lists them.",
         words=words.RUNTIMES,
         usual="`transformers`",
         note="See [Runtimes](#runtimes).",
@@ -862,7 +862,7 @@ TABLE = (
     Option(
         "host_memory",
         SIZE,
-        "Memory of a node, as in '512 GiB': checked where something offloads.",
+        "Host memory of a node, e.g. '512 GiB'; checked when something is offloaded.",
         rounding="down",
         usual="not checked",
         note="With `offload`: what a node needs is [compared with it](zero.md#offloading); without it a warning says "
@@ -883,7 +883,7 @@ TABLE = (
     Option(
         "pytorch_version",
         TEXT,
-        "Release of PyTorch, as in 2.1: its CUDA context is taken.",
+        "PyTorch version (sets the CUDA context size), e.g. 2.1.",
         usual="`null`: today's, with the context of the runtime's profile",
         note="[What a release changes](versions.md); modelled for NVIDIA cards.",
         metavar="X.Y",
@@ -914,7 +914,7 @@ TABLE = (
     Option(
         "reserve",
         SIZE,
-        "Held back for others on the device, as in '1 GiB'.",
+        "GPU memory to keep free, e.g. '1 GiB'.",
         minimum=0,
         default=0,
         slot="reserve_bytes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import isqrt
 from typing import NamedTuple
 
@@ -74,7 +75,7 @@ class Accumulation:
         elif self.multiple > 1:
             parts.append(f"accumulation steps in multiples of the {self.multiple} stages")
         if self.data > 1:
-            parts.append(f"{self.data} data-parallel ranks")
+            parts.append(f"{self.data} data-parallel GPUs")
         return "with " + " and ".join(parts)
 
     def schedules(self) -> Iterator[Schedule]:
@@ -104,6 +105,7 @@ class Accumulation:
         return self.global_batch is None
 
 
+@lru_cache(4)
 def divisors(number: int) -> list[int]:
     """All divisors, the largest first."""
     small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]

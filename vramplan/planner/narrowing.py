@@ -1,4 +1,4 @@
-"""What would make the band of a tight verdict narrower."""
+"""What would make the range of an estimate narrower."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from vramplan.planner.budget import Footprint
 from vramplan.planner.judge import Judge
 from vramplan.values.allocator import DEFAULT
 
-CONTEXT_SHARE = 0.1  # of the band that the doubt about the context has to be, to be worth a word
+CONTEXT_SHARE = 0.1  # of the range that the doubt about the context has to be, to be worth a word
 GIB = 2**30
 
 
@@ -17,16 +17,18 @@ def _is_narrower(judge: Judge) -> bool:
 
 
 def narrower(judge: Judge, peak: Footprint) -> str | None:
-    """One sentence that names what is in doubt and the option that says more; None if nothing is known to help."""
+    """One sentence that says why the range is wide, and which option makes it narrower; None if none is known to."""
     job, width = judge.job, peak.high - peak.low
-    ways = []
+    why, ways = "", []
     if not judge.simulates and job.runtime.caches and _is_narrower(judge):
-        ways.append("--allocator simulate, as what is reserved is a factor so far")
+        why = ", as reserved memory is taken as a fixed factor"
+        ways.append("--allocator simulate is tighter")
     if job.compile:
-        ways.append("--no-compile, as compiled steps are modelled by rules")
+        why = why or ", as compiled steps are modelled by rules"
+        ways.append("--no-compile is tighter")
     doubt = judge.context_bytes / 2
     if job.pytorch_version is None and doubt >= CONTEXT_SHARE * width:
-        ways.append(f"--pytorch-version, as {doubt / GIB:.2f} GiB of it are doubt about the CUDA context")
+        ways.append(f"--pytorch-version pins the CUDA context ({doubt / GIB:.1f} GiB of it)")
     if not ways:
-        ways.append("`vramplan measure` on such a card, as nothing more is known of this job")
-    return f"the band is {width / GIB:.2f} GiB wide; narrower with {'; or '.join(ways)}"
+        return None
+    return f"the estimate is uncertain by {width / GIB:.1f} GiB{why}: {', or '.join(ways)}"

@@ -11,9 +11,9 @@ TITLE = "Batch advice"
 def advice_rows(advice: Advice) -> list[tuple[str, str]]:
     """What to change, in the order in which a training script is written."""
     steps, data = advice.gradient_accumulation_steps, advice.data_parallel_size
-    made_of = f"micro-batch {advice.micro_batch_size} × {steps} {'step' if steps == 1 else 'steps'}"
+    made_of = f"micro-batch {advice.micro_batch_size} × {steps} accumulation {'step' if steps == 1 else 'steps'}"
     if data > 1:
-        made_of += f" × {data} ranks"
+        made_of += f" × {data} GPUs"
     rates = {"linear": advice.linear_learning_rate, "square-root": advice.square_root_learning_rate}
     other = "linear" if advice.rule == "square-root" else "square-root"
     least, most = advice.warm_up_least_steps, advice.warm_up_most_steps
@@ -31,7 +31,7 @@ def advice_rows(advice: Advice) -> list[tuple[str, str]]:
         rows.append(("optimizer", f"at this batch texts change to {advice.layerwise_optimizer.upper()}"))
     rows += [("loss", advice.loss), ("clipping", advice.clipping), ("schedule", advice.schedule)]
     if advice.synchronisation:
-        rows.append(("ranks", advice.synchronisation))
+        rows.append(("GPUs", advice.synchronisation))
     if advice.communication_saved:
         rows.append(("saved", f"{advice.communication_saved:.1%} of the all-reduces, 1 - 1/{steps}"))
     if steps > 1:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from vramplan.report.headline import name_of, run_words, sample_words, value_text
 from vramplan.report.json import SCHEMA_VERSION
 from vramplan.report.lines import Cell, Column, Line, Span, stacked, table, wrap
 from vramplan.report.markdown import page
 from vramplan.report.markdown import table as grid
 from vramplan.report.markdown import text as markup
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent_up, text_of
-from vramplan.report.text import name_of, paste, run_words, sample_words, value_text
+from vramplan.report.text import paste
 from vramplan.results import DOES_NOT_FIT
 from vramplan.results.placement import PlacementResult, Strategy
 from vramplan.version import __version__

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vramplan.report.headline import NARROWEST, WIDEST, headline
 from vramplan.report.lines import Line, Span, cells, elide, wrap
 from vramplan.report.memory import Figures
-from vramplan.report.text import NARROWEST, WIDEST, headline
 from vramplan.results.explain import Blocks, Explanation, Life, Made, Operator, Saved, Section, State
 
 FOLLOW = "a name here can be followed: --tensor NAME"

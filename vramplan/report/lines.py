@@ -7,7 +7,7 @@ so that what a person sees and what `cut` sees are the same columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, NamedTuple
 
 
@@ -57,6 +57,30 @@ STYLES = {
     "overhead": "color(245)",
     "overhead2": "color(241)",
 }
+
+# What stands for them on a terminal of sixteen colours, where the hues above would fall together.
+OF_SIXTEEN = {
+    "weights": "bright_blue",
+    "master": "blue",
+    "optimizer": "bright_cyan",
+    "ema": "blue",
+    "reference": "blue",
+    "gradients": "bright_green",
+    "activations": "bright_yellow",
+    "weight_casts": "bright_magenta",
+    "gathered": "cyan",
+    "in_flight": "yellow",
+    "communication": "magenta",
+    "temporaries": "bright_red",
+    "workspace": "magenta",
+    "buffers": "green",
+    "inputs": "green",
+    "other": "bright_white",
+    "overhead": "white",
+    "overhead2": "bright_black",
+}
+BLOCK = "█"
+BLOCKS = frozenset("▁▂▃▄▅▆▇█")  # of drawings, each part in a colour of its own; their plain text is letters
 
 # Signs that a terminal may get, and what a pipe gets in the same width.
 _ASCII = str.maketrans("×–—±·→≤≥“”’█┃", "x--~->" + "<>" + '""\'' + "#+")
@@ -283,11 +307,11 @@ def to_plain(lines: Iterable[Line]) -> str:
     return "".join(row.rstrip(" ") + "\n" for row in rows)
 
 
-def _rich_style(name: str) -> str:
-    """A style of `STYLES`; `weights/optimizer` is the colour of the one on a ground of the other."""
+def _rich_style(name: str, styles: Mapping[str, str]) -> str:
+    """A style; `weights/optimizer` is the colour of the one on a ground of the other."""
     colour, _, ground = name.partition("/")
-    style = STYLES.get(colour, "")
-    return f"{style} on {STYLES[ground]}".strip() if ground else style
+    style = styles.get(colour, "")
+    return f"{style} on {styles[ground]}".strip() if ground else style
 
 
 def print_rich(lines: Iterable[Line], file: IO[str] | None = None) -> None:
@@ -297,9 +321,14 @@ def print_rich(lines: Iterable[Line], file: IO[str] | None = None) -> None:
 
     console = Console(file=file, highlight=False, markup=False, emoji=False)
     unicode = console.encoding.lower().replace("-", "").startswith("utf")
+    few = console.color_system in ("standard", "windows")  # then letters tell the parts apart, and colours help
+    styles = STYLES | OF_SIXTEEN if few else STYLES
     for line in lines:
         text = Text(no_wrap=True, overflow="ignore", end="")
         for span in line:
-            shown = span.text if unicode else ascii_of(span.text if span.plain is None else span.plain)
-            text.append(shown, _rich_style(span.style))
+            drawn = span.plain is not None and not BLOCKS.isdisjoint(span.text)
+            shown = span.text
+            if not unicode or (few and drawn):
+                shown = ascii_of(span.text if span.plain is None else span.plain)
+            text.append(shown, _rich_style(span.style, styles))
         console.print(text, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)

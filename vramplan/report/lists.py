@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vramplan.errors import Problem
+from vramplan.report.headline import value_text
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import count, gib_against, gib_down, percent_up, text_of
-from vramplan.report.text import value_text
 from vramplan.results import TIGHT
 from vramplan.results.listings import (
     CheckRow,
@@ -30,7 +30,7 @@ _BESIDE_ALIASES = 46  # columns of a line of `gpus` beside the name and the othe
 def render_check(
     rows: Iterable[CheckRow], summary: CheckSummary | None = None, *, width: int | None = None
 ) -> list[Line]:
-    """One line per job and the count at the end. TIGHT is a pass whose band crosses the capacity."""
+    """One line per job and the count at the end. TIGHT is a pass whose range reaches above the usable memory."""
     rows = tuple(rows)
     summary = summary or CheckSummary.of(rows)
     several = len({row.file for row in rows}) > 1
@@ -58,7 +58,7 @@ def render_check(
     columns = [
         Column("status"),
         Column("job", most=40),
-        Column("device GiB", right=True),
+        Column("GPU GiB", right=True),
         Column("usable GiB", right=True, drop=2),
         Column("used", right=True, drop=1),
         Column("reason", fluid=True),

@@ -11,13 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from vramplan.options.flags import flags_of
 from vramplan.report.advice import TITLE, advice_rows
 from vramplan.report.allocator import allocator_facts
+from vramplan.report.headline import (
+    changes_title,
+    judged_words,
+    margin_words,
+    notes,
+    strategy,
+    subject,
+    value_text,
+    verdict_words,
+)
 from vramplan.report.host import host_facts
 from vramplan.report.lines import clean
 from vramplan.report.lists import problems_text, yes
 from vramplan.report.memory import MOST_REMEDIES, Figures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.solved import solved_words
-from vramplan.report.text import judged_words, margin_words, notes, strategy, subject, value_text, verdict_words
 from vramplan.report.validated import error_text, named_metrics, unspecified_text
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
 from vramplan.results.listings import (
@@ -88,7 +97,7 @@ def render_check(rows: Iterable[CheckRow]) -> str:
         state = "**FAIL**" if not row.passed else "TIGHT" if row.result.verdict == TIGHT else "PASS"
         sizes = [text_of(gib_against(device, usable)), text_of(gib_down(usable)), percent_up(device, usable)]
         cells.append([state, text(row.name), *sizes, text("; ".join(row.reasons))])
-    columns = ("status", "job", "device GiB:", "usable GiB:", "used:", "reason")
+    columns = ("status", "job", "GPU GiB:", "usable GiB:", "used:", "reason")
     return page([[heading], table(columns, cells)])
 
 
@@ -185,7 +194,7 @@ _PROFILE = ("field", "value", "where it is from")
 
 
 def headline(result: FitResult, figures: Figures) -> list[str]:
-    """The verdict as a heading, the device figure against the usable memory, and the notes."""
+    """The verdict as a heading, the likely figure against the usable memory, and the notes."""
     margin = f"{text_of(figures.headroom)} GiB headroom"
     if figures.headroom < 0:
         margin = f"{text_of(-figures.headroom)} GiB too much"
@@ -201,11 +210,18 @@ def headline(result: FitResult, figures: Figures) -> list[str]:
 def _run(result: FitResult) -> list[str]:
     words = judged_words(result).replace("×", "x")
     lines = [f"{text(words)}, checkpointing {text(strategy(result))}"]
+    if result.settings:
+        title = "Settings for the training script" if result.recommended.flags else "Settings that were judged"
+        lines += ["", f"{title}:", ""]
+        lines += [f"- {text(f'{setting.name} {setting.value}'.rstrip())}" for setting in result.settings]
+        if result.settings_need_code:
+            strategy_ = text(strategy(result))
+            lines.append(f"- checkpointing {strategy_} is code, not a switch: `vramplan checkpoints ... --emit python`")
     if result.recommended.flags:
         flags = clean(result.recommended.flags)
         longest = max((len(run) for run in re.findall("`+", flags)), default=0)
         fence = "`" * max(3, longest + 1)
-        lines += ["", f"{fence}sh", flags, fence]
+        lines += ["", "To repeat this answer:", "", f"{fence}sh", flags, fence]
     return lines
 
 
@@ -243,14 +259,14 @@ def _ladder(result: FitResult) -> list[str]:
                 share_text(row.recomputed_fraction, signed=True) if row.recomputed_fraction else "0%",
             ]
         )
-    columns = ("checkpointing", "verdict", "micro-batch:", "steps:", "device GiB:", "largest:", "extra compute:")
-    return ["### Ladder", "", *table(columns, cells)]
+    columns = ("checkpointing", "verdict", "micro-batch:", "accumulation:", "GPU GiB:", "largest:", "extra compute:")
+    return ["### Checkpointing compared", "", *table(columns, cells)]
 
 
 def _remedies(result: FitResult, figures: Figures) -> list[str]:
     if not result.remedies:
         return (
-            ["### Remedies", "", "No single change makes it fit."]
+            ["### What would make it fit", "", "No single change makes it fit."]
             if result.verdict == DOES_NOT_FIT and result.remedies is not None
             else []
         )
@@ -259,8 +275,8 @@ def _remedies(result: FitResult, figures: Figures) -> list[str]:
         after = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
         sizes = [text_of(after), text_of(figures.device - after)]
         cells.append([text(flags_of(remedy.change)), text(remedy.verdict), *sizes, text(remedy.cost)])
-    columns = ("one of these is enough", "verdict", "device GiB:", "saves GiB:", "cost")
-    return ["### Remedies", "", *table(columns, cells)]
+    columns = ("change", "verdict", "GPU GiB:", "saves GiB:", "cost")
+    return [f"### {changes_title(result)}", "", *table(columns, cells)]
 
 
 def _advice(result: FitResult) -> list[str]:

@@ -68,7 +68,7 @@ def csv(answer: Measurement) -> str:
 
 def markdown(answer: Measurement) -> str:
     """One row per job, and the count."""
-    head = ("status", "job", "predicted GiB", "measured GiB", "error", "reserved GiB", "device GiB", "step s")
+    head = ("status", "job", "predicted GiB", "measured GiB", "error", "reserved GiB", "GPU GiB", "step s")
     cells = [[literal(cell) for cell in _cells(row)] for row in answer.rows]
     failed = [f"- {literal(row.name)}: {literal(problems_text(row.problems))}" for row in answer.rows if row.problems]
     sections = [markdown_table(head, cells) if cells else [], failed, [literal(_summary(answer))]]
@@ -120,7 +120,7 @@ def _several(rows: tuple[MeasuredRow, ...], width: int | None) -> list[Line]:
         Column("measured GiB", right=True),
         Column("error", right=True),
         Column("reserved GiB", right=True, drop=2),
-        Column("device GiB", right=True, drop=3),
+        Column("GPU GiB", right=True, drop=3),
         Column("step s", right=True, drop=1),
     ]
     cells: list[list[Cell]] = [[Span(row.status, STYLES.get(row.status, "")), *_cells(row)[1:]] for row in rows]

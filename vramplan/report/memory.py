@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from vramplan.report.lines import STYLES, Cell, Column, Line, Span, table, wrap
+from vramplan.report.lines import BLOCK, STYLES, Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import apportion, gb_near, gib_against, gib_down, gib_near, gib_up, percent, text_of
 from vramplan.results import TEXTBOOK_PHASE, Component, FitResult
 
@@ -25,10 +25,12 @@ _LETTERS = {
     "workspace": "K",
     "buffers": "B",
     "inputs": "I",
+    "other": "X",
+    "overhead": "V",
 }
 OF_RUNTIMES = {"llm.c": "all that cudaMalloc is asked for"}  # what is allocated, where it is not PyTorch that says so
 MOST_REMEDIES = 8  # that people are shown; the document has all
-BLOCK, FREE = "█", "░"
+FREE = "░"
 
 
 class Figures:
@@ -200,28 +202,44 @@ def keys_of(components: Iterable[Component], overheads: Iterable[Component]) -> 
     return keys
 
 
-def _bar(result: FitResult, figures: Figures, keys: Mapping[tuple[str, bool], Span], width: int) -> list[Line]:
-    """The parts against the usable memory, which is between the brackets; what comes out of them does not fit."""
+def drawing(result: FitResult, parts: Iterable[tuple[int, Span]], inside: int) -> Line:
+    """Bytes and their marks against the usable memory, which is between brackets; what comes out does not fit.
+
+    The brackets are in the `inside` + 2 columns of the line.
+    """
     usable, capacity = result.usable_bytes, result.capacity_bytes
     scale = max(capacity, result.peak.high_bytes, 1)
-    inside = width - 6  # without the indent, the brackets and a free margin
 
     def at(size: int) -> int:
         return min((2 * size * inside + scale) // (2 * scale), inside)
 
     drawn: list[Span] = []
     so_far = 0
-    parts = [(part, keys[part.name, False]) for part in result.components]
-    parts += [(part, keys[part.name, True]) for part in result.overheads]
-    for part, key in parts:
+    for size, key in parts:
         before = at(so_far)
-        so_far += part.bytes
+        so_far += size
         drawn += [key] * (at(so_far) - before)
     end = max(at(usable), 1)
     drawn += [Span(FREE, "free", ".")] * (end - len(drawn))
     drawn += [Span("-", "muted")] * (at(capacity) - len(drawn))
-    spans = [Span("  "), Span("[", "strong"), *drawn[:end], Span("]", "strong"), *drawn[end:]]
+    return squeeze([Span("[", "strong"), *drawn[:end], Span("]", "strong"), *drawn[end:]])
 
+
+def _bar(result: FitResult, figures: Figures, keys: Mapping[tuple[str, bool], Span], width: int) -> list[Line]:
+    """The drawing, and under it the range around the likely figure."""
+    usable = result.usable_bytes
+    scale = max(result.capacity_bytes, result.peak.high_bytes, 1)
+    inside = width - 6  # without the indent, the brackets and a free margin
+
+    def at(size: int) -> int:
+        return min((2 * size * inside + scale) // (2 * scale), inside)
+
+    parts = [(part.bytes, keys[part.name, False]) for part in result.components]
+    parts += [(part.bytes, keys[part.name, True]) for part in result.overheads]
+    bar = (Span("  "), *drawing(result, parts, inside))
+    if by_textbook(result):
+        return [bar]
+    so_far = sum(size for size, _ in parts)
     low, device, high = (
         at(size) + (1 if size <= usable else 2) for size in (result.peak.low_bytes, so_far, result.peak.high_bytes)
     )
@@ -230,15 +248,15 @@ def _bar(result: FitResult, figures: Figures, keys: Mapping[tuple[str, bool], Sp
     marks[0] = "├" if len(marks) > 1 else "┼"
     if 0 < device - low < len(marks) - 1:
         marks[device - low] = "┼"
-    drawing = "".join(marks)
-    plain = drawing.translate({0x2500: "-", 0x251C: "|", 0x2524: "|", 0x253C: "+"})
-    label = f"band {text_of(figures.low)} to {text_of(figures.high)} GiB"
-    under = [Span(" " * (low + 1)), Span(drawing, "muted", plain)]
+    range_ = "".join(marks)
+    plain = range_.translate({0x2500: "-", 0x251C: "|", 0x2524: "|", 0x253C: "+"})
+    label = f"range {text_of(figures.low)} to {text_of(figures.high)} GiB"
+    under = [Span(" " * (low + 1)), Span(range_, "muted", plain)]
     if low + 1 >= len(label) + 4:
         under = [Span(" " * (low + 1 - len(label) - 2)), Span(label, "muted"), Span("  "), *under[1:]]
     elif high + 4 + len(label) <= width:
         under += [Span("  "), Span(label, "muted")]
-    return [squeeze(spans)] if by_textbook(result) else [squeeze(spans), tuple(under)]
+    return [bar, tuple(under)]
 
 
 def squeeze(spans: Iterable[Span]) -> Line:

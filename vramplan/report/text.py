@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import prod
-from typing import Any
-
 from vramplan.options.flags import flags_of, quoted
+from vramplan.report.headline import (
+    NARROWEST,
+    WIDEST,
+    changes_title,
+    device_words,
+    headline,
+    strategy,
+    value_text,
+)
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
 from vramplan.report.memory import MOST_REMEDIES, Figures, by_textbook, memory
-from vramplan.report.numbers import gb_near, gib_against, gib_up, text_of
+from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
 __all__ = ["print_rich", "render_fit", "to_plain"]
 
-WIDEST = 100  # a longer line is harder to read, not easier
-NARROWEST = 40
-HEADLINES = {FITS: "FITS", TIGHT: "TIGHT", DOES_NOT_FIT: "DOES NOT FIT"}
 _CALM = {FITS: "passed", TIGHT: "note", DOES_NOT_FIT: "over"}  # verdicts beside the one that counts
 
 
@@ -43,135 +45,6 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
 def _solved(result: FitResult, width: int) -> list[Line]:
     """What was solved for, and what the next value needs."""
     return [] if result.solved is None else wrap([Span(solved_words(result.solved))], width, first=2, rest=2)
-
-
-def name_of(value: Any) -> str:
-    """The short name of a model or GPU in a resolved job: the profile's name, or that of a mapping."""
-    if isinstance(value, Mapping):
-        return str(value.get("name") or "unnamed")
-    return str(value)
-
-
-def run_words(job: Mapping[str, Any]) -> str:
-    """`micro-batch 2 x 256 steps = global batch 512`, with the ranks where there are several."""
-    micro, steps, whole = (
-        job.get(key) for key in ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size")
-    )
-    words = f"micro-batch {micro}"
-    if steps is not None:
-        words += f" × {steps} {'step' if steps == 1 else 'steps'}"
-    ranks = (job.get("parallel") or {}).get("data") or 1
-    if ranks > 1:
-        words += f" × {ranks} ranks"
-    return words + (f" = global batch {whole}" if whole is not None else "")
-
-
-def degrees(job: Mapping[str, Any]) -> dict[str, int]:
-    """How many devices each kind of parallelism multiplies by; experts are shared by devices that are counted here."""
-    parallel = job.get("parallel") or {}
-    return {key: parallel.get(key) or 1 for key in ("data", "tensor", "pipeline", "context")}
-
-
-def device_words(job: Mapping[str, Any]) -> str:
-    """`64: data 4 x tensor 8 x pipeline 2, sharding fsdp`; nothing for one device."""
-    parallel = job.get("parallel") or {}
-    sizes = degrees(job)
-    whole = prod(sizes.values())
-    if whole == 1:
-        return ""
-    parts = [f"{key} {size}" for key, size in sizes.items() if size > 1]
-    words = f"{whole}: " + " × ".join(parts)
-    if (parallel.get("expert") or 1) > 1:
-        words += f", expert {parallel['expert']}"
-    if parallel.get("sequence_parallel"):
-        words += ", sequence parallel"
-    sharding = parallel.get("sharding")
-    if sharding in {None, "none"}:
-        return words
-    words += f", sharding {sharding}"
-    shards = parallel.get("shards")
-    grouped = sharding == "fsdp-grad-op" and shards is not None and shards < sizes["data"] * sizes["context"]
-    return words + (f" over {shards}" if grouped else "")
-
-
-def headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
-    """The verdict, the device figure against the usable memory, what to run, and the notes."""
-    title = [Span(verdict_words(result), result.verdict), Span("  " + subject(result.job), "strong")]
-    lines = wrap(title, width, rest=2)
-
-    spans = [Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB usable, ")]
-    if figures.headroom < 0:
-        spans.append(Span(f"{text_of(-figures.headroom)} GiB too much", "over"))
-    else:
-        spans.append(Span(f"{text_of(figures.headroom)} GiB headroom"))
-    spans.append(Span(f" ({margin_words(result, figures)})", "muted"))
-    lines += wrap(spans, width, first=2, rest=2)
-
-    lines += wrap(
-        [Span(f"{judged_words(result)}, checkpointing {elide(strategy(result), 26)}")], width, first=2, rest=2
-    )
-    for warning in notes(result):
-        lines += wrap([Span("note: ", "note"), Span(warning)], width, first=2, rest=8)
-    return lines
-
-
-def margin_words(result: FitResult, figures: Figures) -> str:
-    """The band; closed forms have none, and are compared with printed GB."""
-    if by_textbook(result):
-        return f"{text_of(gb_near(result.peak.device_bytes))} of {text_of(gb_near(result.usable_bytes))} GB"
-    return f"band {text_of(figures.low)} to {text_of(figures.high)}"
-
-
-def verdict_words(result: FitResult) -> str:
-    """`TIGHT, more likely not`."""
-    return HEADLINES.get(result.verdict, result.verdict) + (", more likely not" if _unlikely(result) else "")
-
-
-def _unlikely(result: FitResult) -> bool:
-    return result.verdict == TIGHT and result.headroom_bytes < 0
-
-
-def subject(job: Mapping[str, Any]) -> str:
-    """`gpt2-xl on v100, amp-fp16, 1024 tokens`; all devices are counted, as in `on 16 x h100`."""
-    devices = prod(degrees(job).values())
-    count = f"{devices} × " if devices > 1 else ""
-    what = f"{name_of(job.get('model'))} on {count}{name_of(job.get('gpu'))}, {job.get('precision')}"
-    return ", ".join([what, *sample_words(job)])
-
-
-def sample_words(job: Mapping[str, Any]) -> list[str]:
-    """What a sample is made of: `1024 tokens`, `224 pixels`, both, or nothing that the job says."""
-    tokens = [tokens_of(job)] if job.get("sequence_length") is not None else []
-    return tokens + ([f"{job['image_size']} pixels"] if job.get("image_size") is not None else [])
-
-
-def tokens_of(job: Mapping[str, Any]) -> str:
-    """`1024 tokens`; `1024 tokens, target 128` where a decoder has another length."""
-    target = job.get("target_length")
-    return f"{job['sequence_length']} tokens" + (f", target {target}" if target is not None else "")
-
-
-def judged_words(result: FitResult) -> str:
-    """The batch to run with, or the one that was judged when none fits."""
-    recommended = result.recommended
-    if recommended.micro_batch_size is None:
-        return f"judged at {run_words(result.job)}"
-    batch = {
-        "micro_batch_size": recommended.micro_batch_size,
-        "gradient_accumulation_steps": recommended.gradient_accumulation_steps,
-        "global_batch_size": recommended.global_batch_size,
-    }
-    return run_words({**result.job, **batch})
-
-
-def strategy(result: FitResult) -> str:
-    """The checkpointing to run with, or the one that was judged when none fits."""
-    return str(result.recommended.activation_checkpointing or result.job.get("activation_checkpointing"))
-
-
-def notes(result: FitResult) -> list[str]:
-    """The warnings that the headline does not say."""
-    return [text for text in result.warnings if not (_unlikely(result) and "more likely not" in text)]
 
 
 def _segments(result: FitResult) -> str:
@@ -200,8 +73,18 @@ def _selected(result: FitResult) -> str:
 def _run(result: FitResult, width: int) -> list[Line]:
     job, recommended = result.job, result.recommended
     lines: list[Line] = []
+    if result.settings:
+        title = "Settings for the training script" if recommended.flags else "Settings that were judged"
+        lines.append((Span(title, "heading"),))
+        for setting in result.settings:
+            lines += wrap([Span(f"{setting.name} {setting.value}".rstrip(), "flags")], width, first=2, rest=4)
+        if result.settings_need_code:
+            said = f"checkpointing {elide(strategy(result), 26)} is code, not a switch: "
+            command = Span("vramplan checkpoints ... --emit python", "flags")
+            lines += wrap([Span(said), command], width, first=2, rest=4)
+        lines.append(())
     if recommended.flags:
-        lines.append((Span("Run with", "heading"),))
+        lines.append((Span("To repeat this answer", "heading"),))
         lines += [*paste(recommended.flags, width), ()]
     lines.append((Span("Setup", "heading"),))
     parameters = f"{result.total_parameters:,}"
@@ -217,7 +100,10 @@ def _run(result: FitResult, width: int) -> list[Line]:
         ("checkpoints", segments + _selected(result)),
         ("attention", str(job.get("attention"))),
         ("optimizer", f"{job.get('optimizer')}, {job.get('optimizer_implementation')}{in_backward}"),
-        ("largest", f"micro-batch {largest} by the device figure" if largest else "no micro-batch fits"),
+        (
+            "largest",
+            f"micro-batch {largest} by the estimate, without a safety margin" if largest else "no micro-batch fits",
+        ),
     ]
     if recommended.accumulation_adds_bytes:
         added = text_of(gib_up(recommended.accumulation_adds_bytes))
@@ -321,7 +207,7 @@ def _stages(result: FitResult, width: int) -> list[Line]:
         Column("beside", drop=1),
         Column("in flight", right=True, drop=2),
         Column("allocated", right=True),
-        Column("device GiB", right=True),
+        Column("GPU GiB", right=True),
     ]
     title = [Span("Stages", "heading"), Span("  each at its own worst moment; GiB", "muted")]
     return wrap(title, width, rest=2) + table(columns, rows, width)
@@ -353,12 +239,15 @@ def _ladder(result: FitResult, width: int) -> list[Line]:
         Column("checkpointing", most=16),
         Column("verdict"),
         Column("micro-batch", right=True, drop=2),
-        Column("steps", right=True, drop=3),
+        Column("accum.", right=True, drop=3),
         Column("GiB", right=True),
         Column("largest", right=True, drop=4),
         Column("compute", right=True, drop=1),
     ]
-    title = [Span("Ladder", "heading"), Span("  each at its own best micro-batch; device GiB, extra compute", "muted")]
+    title = [
+        Span("Checkpointing compared", "heading"),
+        Span("  each at its own best micro-batch; GiB per GPU, extra compute", "muted"),
+    ]
     return wrap(title, width, rest=2) + table(columns, rows, width)
 
 
@@ -388,8 +277,11 @@ def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
         looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
         if not looked or result.headroom_bytes >= 0:  # the host is too small, not the device
             return []
-        return [(Span("Remedies", "heading"),), *wrap([Span("no single change makes it fit")], width, first=2)]
-    title = [Span("Remedies", "heading"), Span("  one of these is enough; device GiB with it", "muted")]
+        return [
+            (Span("What would make it fit", "heading"),),
+            *wrap([Span("no single change makes it fit")], width, first=2),
+        ]
+    title = [Span(changes_title(result), "heading"), Span("  each alone; GiB per GPU with it", "muted")]
     lines = wrap(title, width, rest=2)
     rows: list[list[Cell]] = []
     for remedy in result.remedies[:MOST_REMEDIES]:
@@ -424,16 +316,3 @@ def _assumptions(result: FitResult, width: int) -> list[Line]:
         value = value_text(item.value)
         lines += wrap([Span(f"{item.key} = {value}"), Span(f" ({item.why})", "muted")], width, first=2, rest=4)
     return lines
-
-
-def value_text(value: Any) -> str:
-    """A value as the job format writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(value_text(item) for item in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {value_text(item)}" for key, item in value.items()) + "}"
-    return str(value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.report import markdown as page
+from vramplan.report.headline import NARROWEST, headline
 from vramplan.report.lines import Cell, Column, Line, Span, table, to_plain
 from vramplan.report.memory import Figures
 from vramplan.report.numbers import apportion, gib_up, text_of
-from vramplan.report.text import NARROWEST, headline
 from vramplan.report.timeline_chart import WIDEST, Drawing, chart, letters
 from vramplan.report.timeline_scale import peak_words
 from vramplan.results import SCHEMA_VERSION
@@ -103,7 +103,7 @@ def markdown(drawing: Drawing) -> str:
             page.headline(timeline.fit, Figures(timeline.fit)),
             [title, "", "```text", to_plain(chart(drawing, PAGE_WIDTH)).removesuffix("\n"), "```"],
             page.table(("", "component", "GiB at the peak:", "most GiB:"), parts),
-            page.table(("phase", "start GiB:", "peak GiB:", "end GiB:", "samples:"), _phase_rows(timeline)),
+            page.table(("phase", "start GiB:", "peak GiB:", "end GiB:", "operators:"), _phase_rows(timeline)),
         ]
     )
 
@@ -146,4 +146,4 @@ def _phase_rows(timeline: Timeline) -> list[list[str]]:
 
 def _phases(timeline: Timeline, width: int) -> list[Line]:
     columns = [Column("phase"), *(Column(name, right=True) for name in ("start GiB", "peak GiB", "end GiB"))]
-    return table([*columns, Column("samples", right=True, drop=1)], _phase_rows(timeline), width)
+    return table([*columns, Column("operators", right=True, drop=1)], _phase_rows(timeline), width)

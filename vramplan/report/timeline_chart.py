@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vramplan.report.lines import Line, Span, elide, wrap
-from vramplan.report.memory import BLOCK, keys_of, squeeze
+from vramplan.report.lines import BLOCK, Line, Span, elide, wrap
+from vramplan.report.memory import keys_of, squeeze
 from vramplan.report.numbers import gib_down, gib_up, text_of
 from vramplan.report.timeline_scale import Axis, Column, axis, columns, peak_column, peak_words, stacks, ticks
 from vramplan.results import Component
@@ -138,8 +138,8 @@ def _phases(timeline: Timeline, laid: Sequence[Column], margin: int) -> list[Lin
         width = sum(column.phase == number for column in laid)
         rule += "─" * (width - 1) + ("┘" if number == len(timeline.history.phases) - 1 else "┴")
         plain += "-" * (width - 1) + "+"
-        said = f"{phase.name}, {phase.samples:,} samples"
-        names += (said if len(said) < width else elide(phase.name, width - 1)).center(width)
+        said = f"{phase.name}, {phase.samples:,} operators"
+        names += (said if len(said) + 2 <= width else elide(phase.name, width - 1)).center(width)
     return [
         (Span(" " * (margin - 1)), Span(rule, "muted", plain)),
         (Span(" " * margin), Span(names.rstrip(" "), "muted")),
@@ -150,10 +150,10 @@ def _limit(timeline: Timeline, scale: Axis, margin: int, width: int) -> list[Lin
     """What the line across the picture is, or that it is not in the picture."""
     limit = text_of(gib_down(timeline.allocated_limit_bytes))
     if scale.limit is not None:
-        said = f"{limit} GiB allocated still fit"
+        said = f"budget {limit} GiB allocated"
     else:
         where = "below" if timeline.allocated_limit_bytes <= scale.low else "far above"
-        said = f"{limit} GiB allocated still fit: {where} this picture"
+        said = f"budget {limit} GiB allocated: {where} this picture"
     if scale.low:
         said += f"; the axis begins at {text_of(gib_down(scale.low))} GiB"
     sign = Span("──", "over", "--") if scale.limit is not None else Span("  ")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from vramplan.report.headline import judged_words, strategy, subject, verdict_words
 from vramplan.report.lines import clean, elide
 from vramplan.report.memory import Figures
 from vramplan.report.numbers import apportion, gib_down, gib_up, text_of
-from vramplan.report.text import judged_words, strategy, subject, verdict_words
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.timeline_scale import Axis, Column, axis, columns, peak_column, peak_words, stacks, ticks
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -102,8 +102,8 @@ def _head(timeline: Timeline, height: int) -> list[str]:
     fit = timeline.fit
     figures = Figures(fit)
     room = f"{text_of(abs(figures.headroom))} GiB {'too much' if figures.headroom < 0 else 'headroom'}"
-    band = f"band {text_of(figures.low)} to {text_of(figures.high)}"
-    said = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB usable on the device, {room} ({band})"
+    likely = f"range {text_of(figures.low)} to {text_of(figures.high)}"
+    said = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB usable per GPU, {room} ({likely})"
     title, verdict = elide(subject(fit.job), 74), verdict_words(fit)
     run = elide(f"{judged_words(fit)}, checkpointing {strategy(fit)}", 110)
     peak = timeline.history.samples[timeline.history.peak_sample]
@@ -193,7 +193,7 @@ def _limit(timeline: Timeline, scale: Axis) -> list[str]:
         _line(LEFT, y, RIGHT + 6, y, "#ffffff", ' stroke-width="4" stroke-opacity="0.6"'),
         _line(LEFT, y, RIGHT + 6, y, ALARM, ' stroke-width="2" stroke-dasharray="7 4"'),
         _text(RIGHT + 10, below + 4, f"{figure} GiB", colour=ALARM, bold=True),
-        _text(RIGHT + 10, below + 20, "still fits", colour=ALARM, size=12),
+        _text(RIGHT + 10, below + 20, "budget", colour=ALARM, size=12),
     ]
 
 
@@ -202,7 +202,7 @@ def _bands(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str]
     made = []
     for phase, (start, end) in zip(timeline.history.phases, _spans(timeline, laid), strict=True):
         made.append(_box(LEFT + start + 1, BOTTOM + 5, end - start - 2, 24, "#eaeef2", ' rx="3"'))
-        words = f"{phase.name}, {phase.samples:,} samples"
+        words = f"{phase.name}, {phase.samples:,} operators"
         words = words if 8 * len(words) < end - start else phase.name
         made.append(_text(LEFT + (start + end) / 2, BOTTOM + 21, words, anchor="middle"))
         if start:
@@ -214,7 +214,7 @@ def _bands(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str]
     if scale.limit is None:
         where = "below" if timeline.allocated_limit_bytes <= scale.low else "far above"
         limit = text_of(gib_down(timeline.allocated_limit_bytes))
-        said += f"; what still fits, {limit} GiB, is {where} this picture"
+        said += f"; the budget of {limit} GiB is {where} this picture"
     return [*made, _text(LEFT, BOTTOM + 48, said, colour=MUTED, size=12)]
 
 

@@ -85,7 +85,7 @@ def unspecified_text(summary: ValidateSummary) -> str:
         return ""
     outside = found.outside
     words = f"{found.inside} of {count(found.count, 'measured peak')} whose source does not say what it measured "
-    words += "lie between the allocated and the device figure"
+    words += "lie between what is allocated and what the GPU shows"
     if outside.count:
         words += f"; the other {outside.count} are {share_text(outside.median)} away from them in the median, "
         words += f"at most {share_text(outside.worst)}"
@@ -96,9 +96,9 @@ def _bands(summary: ValidateSummary, width: int | None) -> list[Line]:
     bands = summary.bands
     if bands is None or not bands.count:
         return []
-    words = f"  {bands.covered} of {count(bands.count, 'measured peak')} lie in their bands"
-    words += f", whose median width is {share_text(bands.median_width)} of the device figure"
-    return [*wrap([Span("Bands", "heading"), Span(words)], width or ENDLESS, rest=2), ()]
+    words = f"  {bands.covered} of {count(bands.count, 'measured peak')} lie in the predicted range"
+    words += f", whose median width is {share_text(bands.median_width)} of the prediction"
+    return [*wrap([Span("Ranges", "heading"), Span(words)], width or ENDLESS, rest=2), ()]
 
 
 def _labels(summary: ValidateSummary, width: int | None) -> list[Line]:
@@ -125,9 +125,9 @@ def _labels(summary: ValidateSummary, width: int | None) -> list[Line]:
 
 
 def _ladders(summary: ValidateSummary, width: int | None) -> list[Line]:
-    """The steps of ladders that are large enough to be judged, and how many are not."""
+    """Pairs of runs that differ in one switch, those that are large enough to be judged, and how many are not."""
     judged = summary.judged_steps
-    words = f"  {sum(step.has_sign for step in judged)} of {count(len(judged), 'step')} go the right way"
+    words = f"  {sum(step.has_sign for step in judged)} of {count(len(judged), 'pair')} go the right way"
     if judged:
         middle = ErrorStats.of([step.relative_error for step in judged]).median
         words += f", median error {share_text(middle)}"
@@ -152,7 +152,7 @@ def _ladders(summary: ValidateSummary, width: int | None) -> list[Line]:
         Column("measured GiB", right=True),
         Column("error", right=True),
     ]
-    title = wrap([Span("Ladders", "heading"), Span(words)], width or ENDLESS, rest=2)
+    title = wrap([Span("Pairs of runs", "heading"), Span(words)], width or ENDLESS, rest=2)
     return title + (table(columns, cells, width) if cells else [])
 
 

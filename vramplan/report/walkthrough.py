@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from vramplan.report import markdown as page
 from vramplan.report.csv import written
+from vramplan.report.headline import NARROWEST, WIDEST, value_text
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import GB, gb_near, text_of
-from vramplan.report.text import NARROWEST, WIDEST, value_text
 from vramplan.results import SCHEMA_VERSION, Component
 from vramplan.results.frozen import plain
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
@@ -95,7 +95,81 @@ class _Row(NamedTuple):
     replay: int | None
 
 
+SCREEN = 24  # lines of a terminal
+STATES = ("weights", "gradients", "master", "optimizer")
+
+
 def text(answer: Walkthrough, *, width: int | None) -> list[Line]:
+    """One screen: what texts print, what a replayed step allocates, and why they differ."""
+    width = max(NARROWEST, min(width or 80, WIDEST))
+    lines = wrap([Span("Walk-through", "heading"), Span(f"  {subject(answer)}", "strong")], width, rest=2)
+    counted = f"for {answer.textbook_parameters:,} parameters"
+    if answer.activation_bytes is None:
+        title = [
+            Span("By the textbook", "heading"),
+            Span(f"  {counted}, equation {answer.activation_model}; GB", "muted"),
+        ]
+    else:
+        title = [Span("What texts print", "heading"), Span(f"  {counted}, as they round them; GB", "muted")]
+    book = [(step, step.textbook, step.textbook.total_bytes) for step in answer.steps]
+    replay = [(step, step.replay, step.replay.allocated_bytes) for step in answer.steps]
+    lines += [(), *wrap(title, width, rest=2), *_side(book, width)]
+    for said in _sources(answer):
+        lines += wrap([Span(said, "muted")], width, first=2, rest=2)
+    title = [
+        Span("What a step allocates", "heading"),
+        Span(f"  replayed, for {answer.architecture_parameters:,} parameters; GB", "muted"),
+    ]
+    lines += [(), *wrap(title, width, rest=2), *_side(replay, width)]
+    first = ("activations:", "attention scores:", "temporaries:")  # the largest differences
+    reasons = sorted(answer.steps[0].reasons[1:], key=lambda reason: not reason.startswith(first))
+    why: list[Line] = []
+    left = SCREEN - 1 - len(lines) - 3  # under the prompt, with the title of these, an empty line and the last one
+    for reason in reasons:
+        paragraph = wrap([Span("- "), Span(reason)], width, first=2, rest=4)
+        if len(why) + len(paragraph) <= left:
+            why += paragraph
+    if why:
+        lines += [(), (Span("Why they differ", "heading"), Span("  in step 1", "muted")), *why]
+    return [*lines, (Span("  every step, and all reasons: --details", "muted"),)]
+
+
+def _side(rows: Sequence[tuple[Step, TextbookSide | ReplaySide, int]], width: int) -> list[Line]:
+    """The four steps as one side has them."""
+    cells: list[list[Cell]] = []
+    for step, side, total in rows:
+        sizes = {part.name: part.bytes for part in side.components}
+        states, stored = sum(sizes.get(name, 0) for name in STATES), sizes.get("activations", 0)
+        batch = f"{side.micro_batch_size} × {side.gradient_accumulation_steps}"
+        title = ("+ " if step.number > 1 else "") + step.title
+        other = total - states - stored
+        figures = [gb(states), gb(stored), gb(other) if other else "-"]
+        whole: list[Cell] = [Span(gb(total), "strong"), change(side.change), Span(side.verdict, side.verdict)]
+        cells.append([str(step.number), title, batch, *figures, *whole])
+    columns = [
+        Column(""),
+        Column("step"),
+        Column("batch", right=True, drop=3),
+        Column("states", right=True),
+        Column("activations", right=True),
+        Column("other", right=True, drop=4),
+        Column("total", right=True),
+        Column("", right=True, drop=2),
+        Column("verdict", drop=1),
+    ]
+    return table(columns, cells, width)
+
+
+def _sources(answer: Walkthrough) -> Iterator[str]:
+    """Where the textbook's figures are from."""
+    states = "states: arXiv:1910.02054 (3.1)"
+    if answer.activation_bytes is None:
+        yield f"{states}; activations: docs/textbook.md"
+    else:
+        yield f"{states}; activations: {gb(answer.activation_bytes)} GB quoted, not derived"
+
+
+def details(answer: Walkthrough, *, width: int | None) -> list[Line]:
     """The summary of all steps, then each with its components and the reasons."""
     width = max(NARROWEST, min(width or 80, WIDEST))
     lines = _head(answer, width)
@@ -200,12 +274,12 @@ def setting(step: Step, answer: Walkthrough) -> str:
 
 
 def batch_words(side: TextbookSide | ReplaySide, answer: Walkthrough) -> str:
-    """`micro-batch 16 x 4 steps x 8 ranks = 512`."""
+    """`micro-batch 16 x 4 accumulation steps x 8 GPUs = 512`."""
     steps, ranks = side.gradient_accumulation_steps, answer.data_parallel_size
     words = f"micro-batch {side.micro_batch_size}"
     if steps > 1 or ranks > 1:
-        words += f" × {steps} {'step' if steps == 1 else 'steps'}"
-        words += f" × {ranks} ranks" if ranks > 1 else ""
+        words += f" × {steps} accumulation {'step' if steps == 1 else 'steps'}"
+        words += f" × {ranks} GPUs" if ranks > 1 else ""
         words += f" = {side.micro_batch_size * steps * ranks}"
     return words
 

@@ -73,6 +73,14 @@ class Recommendation(NamedTuple):
     accumulation_adds_bytes: int | None = None  # with more than one micro-batch in a step; None: there are more
 
 
+class Setting(NamedTuple):
+    """One setting of a plan as the training program spells it; `value` is empty where the name alone is a call."""
+
+    name: str
+    value: str
+    source: str | None = None  # the file of the program that has this name; None where it has none
+
+
 class Alternative(NamedTuple):
     """One row of the ladder: a checkpointing strategy judged at its own best micro-batch."""
 
@@ -150,6 +158,9 @@ class FitResult(NamedTuple):
     lists_stages: bool = False  # whether a report for people has a table of them
     solved: Solved | None = None  # where something was solved for: the answer is that at its value
     advice: Advice | None = None  # on batch size and learning rate, where the job names what it comes from
+    settings: tuple[Setting, ...] = ()  # the judged plan in the words of the training program
+    settings_need_code: bool = False  # whether its checkpoints are no setting of the program, but code in the script
+    weight_dtype: str | None = None  # element type of the weights on the GPU; the quantization, where they have one
 
     def to_dict(self, *, strict: bool = False) -> dict[str, Any]:
         """The JSON document of `vramplan fit --format json`, as plain dicts and lists of the caller's own.
@@ -163,7 +174,7 @@ class FitResult(NamedTuple):
         best = self.recommended
         run = "nothing fits"
         if best.micro_batch_size is not None:
-            run = f"micro-batch {best.micro_batch_size} x {best.gradient_accumulation_steps} steps"
+            run = f"micro-batch {best.micro_batch_size} x {best.gradient_accumulation_steps} accumulation steps"
             run += f", checkpointing {best.activation_checkpointing}"
         return f"<FitResult {self.name!r}: {self.verdict}, {needed:.1f} of {usable:.1f} GiB, {run}>"
 
@@ -197,6 +208,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             "trainable": result.trainable_parameters,
             "active": result.active_parameters,
         },
+        "weight_dtype": result.weight_dtype,
         "peak": {
             "allocated_bytes": peak.allocated_bytes,
             "reserved_bytes": peak.reserved_bytes,
@@ -224,6 +236,8 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
             "checkpointing_by": recommended.checkpointing_by,
             "accumulation_adds_bytes": recommended.accumulation_adds_bytes,
         },
+        "settings": [setting._asdict() for setting in result.settings],
+        "settings_need_code": result.settings_need_code,
         "checkpoints": [{"first": first, "last": last} for first, last in result.checkpoints],
         "alternatives": [
             {

@@ -73,7 +73,7 @@ def _loss(steps: int, data: int, by_tokens: bool) -> str:
     if by_tokens:
         whole = "the whole effective batch" if steps * data > 1 else "the batch"
         parts = [f"all {steps} micro-steps"] if steps > 1 else []
-        parts += [f"all {data} ranks"] if data > 1 else []
+        parts += [f"all {data} GPUs"] if data > 1 else []
         over = f", {' and '.join(parts)} together" if parts else ""
         text = f"divide the summed loss by the number of non-padding tokens in {whole}{over}"
         if steps > 1:
@@ -94,7 +94,7 @@ def _synchronisation(steps: int, data: int) -> str | None:
     if data == 1 or steps == 1:
         return None
     which = "the first micro-step" if steps == 2 else f"the first {steps - 1} of the {steps} micro-steps"
-    return f"run {which} inside no_sync(), so that only the last one reduces gradients over the {data} ranks"
+    return f"run {which} inside no_sync(), so that only the last one reduces gradients over the {data} GPUs"
 
 
 def _batch_normalisation(micro: int, batch: int, family: str | None) -> str | None:

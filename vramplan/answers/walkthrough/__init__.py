@@ -24,6 +24,10 @@ from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob
 
 # The run that the walk-through of the texts is about.
 DEFAULT_MODEL, DEFAULT_GPU, DEFAULT_MICRO_BATCH = "gpt2-xl", "v100", 32
+# What texts print for it: a rounded count, activations in fp32 that they quote and do not derive, and a factor for
+# "every 4 layers". The model states follow from the count by arXiv:1910.02054, section 3.1.
+QUOTED_PARAMETERS, QUOTED_ACTIVATIONS, QUOTED_FACTOR = 1_500_000_000, "65 GB", 4
+ABOUT_ANOTHER_RUN = ("model", "micro_batch_size", "sequence_length", *("activation_model", "activation_bytes"))
 DEFAULT_ACTIVATION_MODEL = "korthikanti"  # derived from the code of a layer, and the one that papers cite
 
 TEXTBOOK_ALONE = ("activation_model", "activation_bytes", "checkpoint_factor")
@@ -35,7 +39,7 @@ REPLAY_ALONE = (
 BATCH = ("micro_batch_size", "global_batch_size", "gradient_accumulation_steps")
 # a warning about one step alone
 OF_A_VERDICT = (
-    "tight: the estimate exceeds the usable memory, and only the low end of its band fits: more likely not",
+    "tight: the estimate exceeds the usable memory, and only the low end of its range fits: more likely not",
 )
 
 
@@ -63,6 +67,9 @@ class _Walk:
         self.warnings: dict[str, None] = {}  # each once, in order
         self._micro = self._counted = 0  # micro-batch of steps 1 to 3, and parameters: known with the first step
         self._check()
+        own_count = parameters is not None or self.given.get("checkpoint_factor") is not None
+        if not own_count and all(self.given.get(key) is None for key in ABOUT_ANOTHER_RUN):
+            self._quote()
         self._default("model", DEFAULT_MODEL, "the run of the texts")
         self._default("gpu", DEFAULT_GPU, "the run of the texts")
         self._default("micro_batch_size", DEFAULT_MICRO_BATCH, "the run of the texts; of steps 1 to 3")
@@ -70,6 +77,15 @@ class _Walk:
             self._default(
                 "activation_model", DEFAULT_ACTIVATION_MODEL, "derived from a layer's code; none is the truth"
             )
+
+    def _quote(self) -> None:
+        """The figures that texts print for their run."""
+        why = "quoted by texts for their run, without a derivation"
+        self._default("activation_bytes", QUOTED_ACTIVATIONS, why)
+        if self.given.get("activation_checkpointing") is None:
+            self._default("checkpoint_factor", QUOTED_FACTOR, "texts divide the activations by it")
+        self.parameters = QUOTED_PARAMETERS
+        self.assumptions.append(Assumption("parameters", QUOTED_PARAMETERS, "the count that texts round to"))
 
     def _default(self, key: str, value: Any, why: str) -> None:
         if self.given.get(key) is None:
@@ -143,7 +159,7 @@ class _Walk:
         why = {
             True: "the GPU has bf16",
             False: "the GPU has no bf16, so fp16 with loss scaling",
-            None: "whether the GPU has bf16 is unknown, which counts as able",
+            None: "whether the GPU has bf16 is unknown; assumed yes",
         }[job.gpu.bf16]
         self.assumptions.append(Assumption("precision", precision, f"of steps 2 to 4: {why}"))
         return precision

@@ -25,6 +25,7 @@ def fit(
     quiet: bool,
     strict: bool,
     all_stages: bool,
+    details: bool,
 ) -> None:
     """Run `vramplan fit` with the values of its options."""
     to = output(output_format, key, quiet)
@@ -43,5 +44,5 @@ def fit(
         if result.stages is None:
             raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")
         result = result._replace(lists_stages=True)
-    emit("fit", result, to, exit_code=code)
+    emit("fit", result, to, details=details or all_stages, exit_code=code)
     raise typer.Exit(code)

@@ -19,11 +19,12 @@ def walkthrough(
     output_format: str,
     key: str | None,
     quiet: bool,
+    details: bool,
 ) -> None:
     """Run `vramplan walkthrough` with the values of its options."""
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
-    emit("walkthrough", tell(as_job(given), parameters=_count(parameters), profile_dirs=folders), to)
+    emit("walkthrough", tell(as_job(given), parameters=_count(parameters), profile_dirs=folders), to, details=details)
 
 
 def _count(text: str | None) -> int | None:

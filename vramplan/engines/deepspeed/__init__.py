@@ -8,6 +8,7 @@ ENGINE = Engine(
     behaviour={
         "answers": "vramplan.engines.deepspeed.answers:BEHAVIOUR",
         "job": "vramplan.engines.deepspeed.job:BEHAVIOUR",
+        "settings": "vramplan.engines.deepspeed.settings:BEHAVIOUR",
         "sharing": "vramplan.engines.deepspeed.job:SHARING",
     },
 )

@@ -30,5 +30,5 @@ def basis_of_zero(record: Record, job: Job, alone: dict[str, str]) -> dict[str, 
         if "parameters" in job.offload:
             small = zero.param_persistence_threshold
             where = "on the host" if zero.parameter_drive is None else "on the host and on NVMe"
-            basis["weights"] = f"those of at most {small:,} elements; the rest is {where}"
+            basis["weights"] = f"small parameters of at most {small:,} elements; the rest is {where}"
     return basis

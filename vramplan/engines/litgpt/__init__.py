@@ -6,4 +6,5 @@ ENGINE = Engine(
     name="litgpt",
     families=dict.fromkeys(("llama", "neox", "phi", "falcon"), "vramplan.engines.litgpt.model"),
     rules=("vramplan.engines.litgpt.operators",),
+    behaviour={"settings": "vramplan.engines.litgpt.settings:BEHAVIOUR"},
 )

@@ -6,5 +6,8 @@ ENGINE = Engine(
     name="llm-foundry",
     families={"mpt": "vramplan.engines.llm_foundry.model"},
     rules=("vramplan.engines.llm_foundry.operators",),
-    behaviour={"job": "vramplan.engines.llm_foundry.job:BEHAVIOUR"},
+    behaviour={
+        "job": "vramplan.engines.llm_foundry.job:BEHAVIOUR",
+        "settings": "vramplan.engines.llm_foundry.settings:BEHAVIOUR",
+    },
 )

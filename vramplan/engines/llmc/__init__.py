@@ -10,5 +10,6 @@ ENGINE = Engine(
         "answers": "vramplan.engines.llmc.answers:BEHAVIOUR",
         "job": "vramplan.engines.llmc.job:BEHAVIOUR",
         "planner": "vramplan.engines.llmc.planner:BEHAVIOUR",
+        "settings": "vramplan.engines.llmc.settings:BEHAVIOUR",
     },
 )

@@ -16,5 +16,6 @@ ENGINE = Engine(
         "answers": "vramplan.engines.megatron.answers:BEHAVIOUR",
         "job": "vramplan.engines.megatron.job:BEHAVIOUR",
         "planner": "vramplan.engines.megatron.planner:BEHAVIOUR",
+        "settings": "vramplan.engines.megatron.settings:BEHAVIOUR",
     },
 )

@@ -12,5 +12,6 @@ ENGINE = Engine(
         "answers": "vramplan.engines.modded_nanogpt.answers:BEHAVIOUR",
         "job": "vramplan.engines.modded_nanogpt.job:BEHAVIOUR",
         "planner": "vramplan.engines.modded_nanogpt.planner:BEHAVIOUR",
+        "settings": "vramplan.engines.modded_nanogpt.settings:BEHAVIOUR",
     },
 )

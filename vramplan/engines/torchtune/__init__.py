@@ -6,5 +6,8 @@ ENGINE = Engine(
     name="torchtune",
     families={"llama": "vramplan.engines.torchtune.model"},
     rules=("vramplan.engines.torchtune.operators",),
-    behaviour={"job": "vramplan.engines.torchtune.job:BEHAVIOUR"},
+    behaviour={
+        "job": "vramplan.engines.torchtune.job:BEHAVIOUR",
+        "settings": "vramplan.engines.torchtune.settings:BEHAVIOUR",
+    },
 )

@@ -7,5 +7,6 @@ ENGINE = Engine(
     behaviour={
         "job": "vramplan.engines.transformers.job:BEHAVIOUR",
         "planner": "vramplan.engines.transformers.planner:BEHAVIOUR",
+        "settings": "vramplan.engines.transformers.settings:BEHAVIOUR",
     },
 )

@@ -2,4 +2,11 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="unsloth", own_code=True, behaviour={"job": "vramplan.engines.unsloth.job:BEHAVIOUR"})
+ENGINE = Engine(
+    name="unsloth",
+    own_code=True,
+    behaviour={
+        "job": "vramplan.engines.unsloth.job:BEHAVIOUR",
+        "settings": "vramplan.engines.unsloth.settings:BEHAVIOUR",
+    },
+)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramplan.report.csv import written
+from vramplan.report.headline import value_text
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.lists import ENDLESS
 from vramplan.report.markdown import page
 from vramplan.report.markdown import table as grid
 from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import count
-from vramplan.report.text import value_text
 from vramplan.results import SCHEMA_VERSION
 from vramplan.results.profiles import DiffRow, DiffSide, DiffValue, ProfileDiff
 

@@ -1,0 +1,22 @@
+"""The settings of Unsloth."""
+
+from __future__ import annotations
+
+from vramplan.answers.settings import Plan
+from vramplan.engines.transformers.settings import TrainerSettings
+from vramplan.results import Setting
+
+SOURCE = "https://github.com/unslothai/unsloth/blob/main/unsloth/models/llama.py"
+
+
+class UnslothSettings(TrainerSettings):
+    """The batch is the Trainer's; checkpoints are an argument of `FastLanguageModel.get_peft_model`."""
+
+    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+        """On or off, for each block."""
+        if not (plan.stores_all or plan.of_each_block):
+            return None
+        return (Setting("use_gradient_checkpointing", str(not plan.stores_all), SOURCE),)
+
+
+BEHAVIOUR = UnslothSettings()

@@ -1,0 +1,445 @@
+"""What a person sees of `vramplan fit`: the verdict, the plan, what fills the GPU, and what was assumed.
+
+It has at most `MOST_LINES` lines at every width. `vramplan.report.text` has all tables, for `--details`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from vramplan.report.headline import (
+    HEADLINES,
+    NARROWEST,
+    WIDEST,
+    degrees,
+    is_unlikely,
+    margin_words,
+    name_of,
+    notes,
+    sample_words,
+    strategy,
+    value_text,
+)
+from vramplan.report.lines import Line, Span, cells, clean, elide, width_of, wrap
+from vramplan.report.memory import Figures, by_textbook, drawing, keys_of
+from vramplan.report.numbers import gib_against, gib_up, text_of
+from vramplan.report.solved import solved_words
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, FitResult
+
+MOST_LINES = 16
+PIPE_WIDTH = 80
+LABELLED = 60  # from this width on, labels have a column of their own
+PARTS = 5  # components that are named; the others are summed
+LEAST = 200  # a part of less than one of so many is not named
+ASSUMED, REMEDIES = 4, 3  # that are named
+
+EVERYTHING = "*"
+STATES = ("weights", "master", "gradients", "optimizer")
+STORED = ("activations", "temporaries", "workspace")
+AT_STAKE: Mapping[str, tuple[str, ...]] = {
+    "runtime": (EVERYTHING,),
+    "model": (EVERYTHING,),  # of several profiles of one name
+    "gpu": (EVERYTHING,),
+    "weight_dtype": (*STATES, "weight_casts", "gathered"),
+    "parallel.sharding": (*STATES, "gathered"),
+    "parallel.shards": (*STATES, "gathered"),
+    "precision": ("weights", "master", "weight_casts", *STORED),
+    "optimizer": ("master", "optimizer"),
+    "optimizer_state_dtype": ("optimizer",),
+    "gradient_dtype": ("gradients",),
+    "gradient_accumulation_steps": ("gradients",),
+    "global_batch_size": ("gradients",),
+    "parallel.no_sync": ("gradients",),
+    "sequence_length": STORED,
+    "target_length": STORED,
+    "image_size": STORED,
+    "attention": ("activations", "workspace"),
+    "padding": ("activations",),
+    "packing": ("activations",),
+    "compile": STORED,
+    "loss": ("temporaries",),
+    "expert_imbalance": ("activations",),
+    "expert_capacity_factor": ("activations",),
+    "adapter.targets": ("gradients", "optimizer"),
+    "adapter.rank": ("gradients", "optimizer"),
+    "adapter.dtype": ("gradients", "optimizer"),
+    "quantization": ("weights",),
+    "allocator": ("allocator",),
+}
+"""The parts of the memory that another value of a key would change. Keys that are not here change little."""
+
+NAMES = {
+    "weight_casts": "16-bit weight copies",
+    "gathered": "gathered weights",
+    "in_flight": "offload in flight",
+    "context": "CUDA context",
+    "nccl": "NCCL",
+    "libraries": "cuBLAS",
+    "ema": "averaged weights",
+    "reference": "reference model",
+    "master": "fp32 master weights",
+}
+"""Parts whose name in the answer is not the word of the field."""
+
+
+def render_summary(result: FitResult, *, width: int) -> list[Line]:
+    """Lay out the answer in at most `width` columns (40 to 100 are used) and `MOST_LINES` lines."""
+    width = max(NARROWEST, min(width, WIDEST))
+    figures = Figures(result)
+    kept = [
+        _title(result, width),
+        _solved(result, width),
+        _memory(result, figures, width),
+        _plan(result, width),
+        _drawn(result, figures, width),
+        _repeated(result, width),
+    ]
+    left = MOST_LINES - sum(map(len, kept))
+    said = notes_without_card(result)
+    assumed = _assumed(result, width, 2 if left > 5 else min(1, left))
+    left -= len(assumed)
+    host = _host(result, width, min(2, left))
+    left -= len(host)
+    changes = _why_not(result, figures, width, left - bool(said))
+    changes += _remedies(result, figures, width, left - len(changes) - bool(said))
+    left -= len(changes)
+    advice = _advice(result, width, left - bool(said))
+    remarks = _notes(said, width, left - len(advice))
+    title, solved, memory, plan, drawn, repeated = kept
+    # at a width where even these do not fit, the last to be needed go first
+    sections = [title, solved, memory, plan, drawn, changes, host, advice, remarks, assumed, repeated]
+    for spare in (repeated, assumed, drawn):
+        if sum(map(len, sections)) > MOST_LINES:
+            sections.remove(spare)
+    return [line for section in sections for line in section][:MOST_LINES]
+
+
+def notes_without_card(result: FitResult) -> list[str]:
+    """The warnings that the lines above do not say, without what a profile says of other cards of the same name."""
+    gpu = result.job.get("gpu")
+    of_the_card = gpu.get("note") if isinstance(gpu, Mapping) else None
+    of_the_code = f"checkpointing {strategy(result)} is code and not a setting of "
+    said = notes(result)
+    if result.settings_need_code:  # the plan says so
+        said = [text for text in said if not text.startswith(of_the_code)]
+    return [text for text in said if text != of_the_card]
+
+
+class _Item(tuple[Span, ...]):
+    """Words that stay on one line where they can."""
+
+    __slots__ = ()
+
+
+def _item(text: str, style: str = "") -> _Item:
+    return _Item((Span(clean(text), style),))
+
+
+def _laid(
+    label: str, items: Sequence[_Item], width: int, most: int, *, between: str = ",", tail: _Item | None = None
+) -> list[Line]:
+    """A label and items behind it in at most `most` lines; the last items are left out where they do not fit.
+
+    `tail` stands at the end in any case, and is not separated by `between`.
+    """
+    if most < 1 or not items:
+        return []
+    indent = _indent(width)
+    for count in range(len(items), 0, -1):
+        pieces = [_Item((*item, Span(between))) for item in items[: count - 1]] + [items[count - 1]]
+        lines = _labelled(label, _packed([*pieces, *([tail] if tail else [])], width - indent, label, indent), indent)
+        if len(lines) <= most:
+            return lines
+    return lines[:most]
+
+
+def _packed(items: Sequence[_Item], room: int, label: str, indent: int) -> list[list[Span]]:
+    """Items on as few lines of `room` columns as they need; one that no line holds is broken at its spaces."""
+    lines: list[list[Span]] = [[]]
+    used = _first(label, indent)
+    for item in items:
+        size = width_of(item)
+        if size > room:
+            wrapped = wrap(item, room, first=used and min(used + 1, room - 1), rest=0)
+            lines[-1] += [Span(" "), *_stripped(wrapped[0])] if used and lines[-1] else _stripped(wrapped[0])
+            lines += [list(line) for line in wrapped[1:]]
+            used = width_of(tuple(lines[-1])) + (_first(label, indent) if len(lines) == 1 else 0)
+            continue
+        gap = 1 if lines[-1] else 0
+        if used + gap + size > room:
+            lines.append([])
+            used = gap = 0
+        lines[-1] += [Span(" " * gap), *item]
+        used += gap + size
+    return lines
+
+
+def _paragraph(label: str, spans: Sequence[Span], width: int) -> list[Line]:
+    """A sentence behind a label."""
+    indent = _indent(width)
+    lines = wrap(spans, width - indent, first=_first(label, indent), rest=0)
+    return _labelled(label, [_stripped(lines[0]), *lines[1:]], indent)
+
+
+def _indent(width: int) -> int:
+    """Where the words of a section begin: behind the column of the labels, where there is room for one."""
+    return 10 if width >= LABELLED else 4
+
+
+def _first(label: str, indent: int) -> int:
+    """The columns that a label takes of the first line behind the indent."""
+    return max(2 + len(label) + 1 - indent, 0) if label else 0
+
+
+def _labelled(label: str, lines: Sequence[Sequence[Span]], indent: int) -> list[Line]:
+    """The lines with their indent, the first with its label."""
+    head = Span((f"  {label} " if label else "").ljust(indent), "muted")
+    rest = Span(" " * indent)
+    whole = [(head if number == 0 else rest, *line) for number, line in enumerate(lines)]
+    return [tuple(span for span in line if span.text) for line in whole]
+
+
+def _stripped(line: Sequence[Span]) -> list[Span]:
+    """Without the spaces it begins with."""
+    spans = list(line)
+    while spans and not spans[0].text.strip(" "):
+        del spans[0]
+    return [spans[0]._replace(text=spans[0].text.lstrip(" ")), *spans[1:]] if spans else []
+
+
+def _title(result: FitResult, width: int) -> list[Line]:
+    """`FITS  gpt2-xl on v100, amp-fp16, fp32 weights, 1024 tokens`."""
+    job = result.job
+    devices = prod(degrees(job).values())
+    count = f"{devices} × " if devices > 1 else ""
+    verdict = HEADLINES.get(result.verdict, result.verdict)
+    room = max(width // 2 - 8, 12)
+    parts = [f"{elide(name_of(job.get('model')), room)} on {count}{elide(name_of(job.get('gpu')), room)}"]
+    parts += shared_words(job)
+    parts += [str(job.get("precision"))] if job.get("precision") else []
+    parts += [f"{result.weight_dtype} weights"] if result.weight_dtype else []
+    parts += sample_words(job)
+    return wrap([Span(verdict, result.verdict), Span("  " + ", ".join(parts), "strong")], width, rest=2)[:2]
+
+
+def shared_words(job: Mapping[str, Any]) -> list[str]:
+    """How several GPUs share a run: `FSDP`, `ZeRO-3`, `tensor parallel 8`."""
+    parallel = job.get("parallel") or {}
+    sizes = degrees(job)
+    words = [f"{key} parallel {sizes[key]}" for key in ("tensor", "pipeline", "context") if sizes[key] > 1]
+    if (parallel.get("expert") or 1) > 1:
+        words.append(f"expert parallel {parallel['expert']}")
+    sharding = str(parallel.get("sharding") or "none")
+    if prod(sizes.values()) == 1 or sharding == "none":
+        return words
+    kind, _, groups = sharding.partition(":")
+    known = {"fsdp-grad-op": "FSDP SHARD_GRAD_OP", "hsdp": f"HSDP over {groups}", "ddp": "DDP", "fsdp": "FSDP"}
+    name = f"ZeRO-{kind[4:]}" if kind.startswith("zero") else known.get(kind, sharding)
+    return [name, *words]
+
+
+def _solved(result: FitResult, width: int) -> list[Line]:
+    """What was solved for, and what the next value needs."""
+    if result.solved is None:
+        return []
+    return _paragraph("solved", [Span(solved_words(result.solved), "strong")], width)[:3]
+
+
+def _memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
+    """The likely figure of one GPU against what it offers, the range around it, and what a tight verdict means."""
+    items = [
+        _Item((Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB per GPU"))),
+        _item(margin_words(result, figures), "muted"),
+        _item(f"{text_of(-figures.headroom)} GiB too much", "over")
+        if figures.headroom < 0
+        else _item(f"{text_of(figures.headroom)} GiB free"),
+    ]
+    lines = _laid("memory", items, width, 3)
+    if result.verdict == TIGHT:
+        said = (
+            "more likely than not, it runs out of memory"
+            if is_unlikely(result)
+            else "it may run out of memory: the range reaches above what is usable"
+        )
+        lines += _paragraph("", [Span(said, "note")], width)
+    return lines
+
+
+def _plan(result: FitResult, width: int) -> list[Line]:
+    """The settings to run with, in the words of the training program; or those that were judged."""
+    job = result.job
+    settings = [f"{setting.name} {setting.value}".rstrip() for setting in result.settings]
+    between = "" if settings and settings[0].startswith("-") else ","  # options of a command line
+    items = [_item(words, "flags") for words in settings]
+    if not settings:  # equations have no program
+        keys = (("micro_batch_size", "batch size per GPU"), ("gradient_accumulation_steps", "gradient accumulation"))
+        items = [_item(f"{words} {job[key]}", "flags") for key, words in keys if job.get(key) is not None]
+        items.append(_item(f"activation checkpointing {elide(strategy(result), 26)}", "flags"))
+    whole, accumulated = job.get("global_batch_size"), (job.get("gradient_accumulation_steps") or 1) > 1
+    several = accumulated or degrees(job)["data"] > 1
+    said_already = any(setting.value == str(whole) for setting in result.settings)
+    tail = _item(f"(global batch {whole})", "muted") if whole is not None and several and not said_already else None
+    if result.recommended.micro_batch_size is not None:
+        lines = _laid("plan", items, width, 5, between=between, tail=tail)
+    else:
+        lines = []
+        if result.verdict != DOES_NOT_FIT:
+            said = "nothing to recommend: what was judged is above the usable memory, or may be"
+            lines = _paragraph("plan", [Span(said, "note")], width)
+        lines += _laid("judged", items, width, 5, between=between, tail=tail)
+    added = result.recommended.accumulation_adds_bytes
+    if added:
+        words = f"gradient accumulation would add {text_of(gib_up(added))} GiB"
+        lines += _paragraph("", [Span(words, "muted")], width)[:1]
+    if result.settings_need_code:
+        said = f"{elide(strategy(result), 20)} is code, not a switch: "
+        lines += _paragraph("", [Span(said), Span("vramplan checkpoints ... --emit python", "flags")], width)
+    return lines
+
+
+def _drawn(result: FitResult, figures: Figures, width: int) -> list[Line]:
+    """One GPU as a bar, and what its largest parts are called."""
+    indent = _indent(width)
+    label = "sum" if by_textbook(result) else "peak"
+    for named in range(PARTS, 0, -1):
+        groups = _groups(result, figures, named)
+        keys = keys_of([part for part, _ in groups], ())
+        items = [
+            _Item((keys[part.name, False], Span(f" {NAMES.get(part.name, part.name)} {text_of(shown)}")))
+            for part, shown in groups
+            if shown * LEAST >= figures.device
+        ]
+        legend = _laid("", items, width, len(items), between=" ")
+        if len(legend) <= (2 if width >= PIPE_WIDTH else 3):
+            break
+    inside = width - indent - _first(label, indent) - 2
+    bar = drawing(result, [(part.bytes, keys[part.name, False]) for part, _ in groups], inside)
+    return [*_labelled(label, [bar], indent), *legend]
+
+
+def _groups(result: FitResult, figures: Figures, named: int) -> list[tuple[Component, int]]:
+    """The largest components, the others together, and what lies between them and the GPU; with hundredths of a GiB."""
+    total = figures.device
+    sized = [(part, shown) for part, shown in zip(result.components, figures.components, strict=True) if part.bytes]
+    largest = [pair for pair in sorted(sized, key=lambda pair: -pair[0].bytes)[:named] if pair[1] * LEAST >= total]
+    groups = [pair for pair in sized if pair in largest]
+    others = [pair for pair in sized if pair not in largest]
+    overheads = list(zip(result.overheads, figures.overheads, strict=True))
+    for name, together in (("other", others), ("overhead", overheads)):
+        if together:
+            summed = Component(name, sum(part.bytes for part, _ in together), "")
+            groups.append((summed, sum(shown for _, shown in together)))
+    return groups
+
+
+def _why_not(result: FitResult, figures: Figures, width: int, most: int) -> list[Line]:
+    """The largest part of what does not fit."""
+    if result.verdict != DOES_NOT_FIT or not result.components:
+        return []
+    if result.headroom_bytes >= 0 and result.host is not None:
+        need = f"the memory of the host: a node needs {text_of(gib_up(result.host.node_bytes))} GiB"
+        if result.job["host_memory"] is None:  # then nothing is compared with it
+            need = "the host: the engine has too few buffers there"
+        return _paragraph("why not", [Span(need)], width)[: max(most, 0)]
+    part, shown = max(zip(result.components, figures.components, strict=True), key=lambda pair: pair[0].bytes)
+    name = NAMES.get(part.name, part.name)
+    words = f"the largest part is {name}, {text_of(shown)} of {text_of(figures.device)} GiB"
+    low = "" if by_textbook(result) else f"; even the low end is {text_of(figures.low - figures.usable)} GiB too much"
+    return _paragraph("why not", [Span(words + low)], width)[: max(most, 0)]
+
+
+def _remedies(result: FitResult, figures: Figures, width: int, most: int) -> list[Line]:
+    """The first changes that are short enough, one to a line, with the GiB of a GPU afterwards."""
+    label = "to save" if result.verdict == FITS else "to fit"
+    if not result.remedies:
+        looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
+        if not looked or result.headroom_bytes >= 0:  # the host is too small, not the device
+            return []
+        return _paragraph(label, [Span("no single change makes it fit")], width)[: max(most, 0)]
+    rows: list[tuple[str, str]] = []
+    for remedy in result.remedies:
+        needed = gib_against(remedy.device_bytes, remedy.usable_bytes)
+        verdict = "" if remedy.verdict == result.verdict == FITS else f" {remedy.verdict}"
+        rows.append((remedy.option, f"{text_of(needed)} GiB{verdict}"))
+    indent = _indent(width)
+    short = [row for row in rows if indent + cells(row[0]) + 2 + cells(row[1]) <= width] or rows[:1]
+    lines: list[Line] = []
+    wide = max((cells(flags) for flags, _ in short[:REMEDIES]), default=0)
+    for flags, after in short[:REMEDIES]:
+        gap = " " * (wide - cells(flags) + 2) if indent + wide + 2 + cells(after) <= width else "  "
+        row = _laid(label if not lines else "", [_Item((Span(flags, "flags"), Span(gap + after)))], width, 3)
+        if len(lines) + len(row) > most:
+            break
+        lines += row
+    return lines
+
+
+def _host(result: FitResult, width: int, most: int) -> list[Line]:
+    """What a node holds in the memory of its host."""
+    if result.host is None or result.job.get("host_memory") is None:  # without one a note says what it needs
+        return []
+    need = f"{text_of(gib_up(result.host.node_bytes))} GiB of host memory per node"
+    return _paragraph("host", [Span(need)], width)[: max(most, 0)]
+
+
+def _advice(result: FitResult, width: int, most: int) -> list[Line]:
+    """The learning rate for the batch."""
+    advice = result.advice
+    if advice is None or most < 1:
+        return []
+    rate = f"{advice.learning_rate:.4g} for batch {advice.effective_batch_size}"
+    items = [
+        _item(f"learning rate {rate} ({advice.rule} rule)"),
+        _item(f"warm-up {advice.warm_up_least_steps} to {advice.warm_up_most_steps} optimizer steps"),
+    ]
+    return _laid("advice", items, width, min(most, 2))
+
+
+def _notes(said: Sequence[str], width: int, most: int) -> list[Line]:
+    """The warnings that there is room for, and how many there are beside them."""
+    lines: list[Line] = []
+    missing = 0
+    for number, text in enumerate(said):
+        paragraph = _paragraph("note", [Span(text, "note")], width)
+        reserved = 1 if number + 1 < len(said) or missing else 0
+        if len(lines) + len(paragraph) + reserved <= most:
+            lines += paragraph
+        else:
+            missing += 1
+    if missing and len(lines) < most:
+        more = f"{missing} {'more ' if lines else ''}{'note' if missing == 1 else 'notes'} with --details"
+        lines += _paragraph("" if lines else "note", [Span(more, "note")], width)[: most - len(lines)]
+    return lines
+
+
+def _assumed(result: FitResult, width: int, most: int) -> list[Line]:
+    """The assumptions with most memory at stake; what was chosen is in the plan."""
+    sizes = {part.name: part.unsharded_bytes or part.bytes for part in (*result.components, *result.overheads)}
+    sizes[EVERYTHING] = sum(sizes.values())
+    chosen = ("micro_batch_size", "activation_checkpointing")
+    open_ones = [one for one in result.assumptions if one.key not in chosen]
+    ranked = sorted(open_ones, key=lambda one: -sum(sizes.get(name, 0) for name in AT_STAKE.get(one.key, ())))
+    items = [_item(_said(one.key, one.value)) for one in ranked[:ASSUMED]]
+    count = len(result.assumptions)
+    tail = _item(f"(--details for all {count})" if count > len(items) else "(--details: why)", "muted")
+    return _laid("assumed", items, width, most, tail=tail)
+
+
+def _said(key: str, value: Any) -> str:
+    """`sequence length 2048`, `no packing`."""
+    words = key.removeprefix("parallel.").replace(".", " ").replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"no {words}".removeprefix("no no ")
+    return f"{words} {elide(value_text(value), 30)}"
+
+
+def _repeated(result: FitResult, width: int) -> list[Line]:
+    """What pins the choice: the same command with these options has the same answer."""
+    flags = result.recommended.flags
+    made = {one.key for one in result.assumptions} & {"micro_batch_size", "activation_checkpointing"}
+    if not flags or not made:
+        return []
+    options = [_item(f"--{words}", "flags") for words in f" {flags}".split(" --")[1:]]  # each with its value
+    return _laid("repeat", options, width, 2, between="")
