@@ -6,6 +6,7 @@ with the code computes the same gradients as without it. Skipped where PyTorch a
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -162,6 +163,64 @@ def test_the_code_changes_no_gradient(model_type: str, tmp_path: Path) -> None:
     assert differ == {}
     assert plain_loss.equal(placed_loss)
     assert any(gradient is not None and gradient.abs().sum() > 0 for gradient in plain.values())
+
+
+@needs_models
+@pytest.mark.parametrize("first", ["code", "shards"])
+def test_the_code_goes_with_blocks_that_fsdp_shards(first: str, tmp_path: Path) -> None:
+    """`fully_shard` frees the whole weights of a block when the block has run."""
+    import torch
+    from torch import distributed
+    from torch.distributed.fsdp import fully_shard
+
+    from tests.traces.child import batch, skeleton
+
+    job = judged(Case("llama", "mixed", "fp32"), tmp_path).judged
+    namespace: dict[str, Any] = {}
+    exec(python(placement_code(job)), namespace)
+    torch.manual_seed(0)
+    plain = skeleton(job, {"model_type": "llama", **CONFIGS["llama"]}, device="cpu")
+    placed = copy.deepcopy(plain)
+    given = batch(job, plain, device="cpu")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        if first == "code":
+            namespace["place_checkpoints"](placed)
+        for block in placed.model.layers:
+            fully_shard(block)
+        fully_shard(placed)
+        if first == "shards":
+            namespace["place_checkpoints"](placed)
+        for model in (plain, placed):
+            model.train()
+            model(**given).loss.backward()
+        gradients = [weight.grad.full_tensor() for weight in placed.parameters()]
+    finally:
+        distributed.destroy_process_group()
+    for expected, found in zip(plain.parameters(), gradients, strict=True):
+        torch.testing.assert_close(found, expected.grad)
+
+
+@needs_models
+def test_a_copy_of_the_model_computes_with_its_own_weights(tmp_path: Path) -> None:
+    import torch
+
+    from tests.traces.child import batch, skeleton
+
+    job = judged(Case("gpt2", "mixed", "fp32"), tmp_path).judged
+    namespace: dict[str, Any] = {}
+    exec(python(placement_code(job)), namespace)
+    model = skeleton(job, {"model_type": "gpt2", **CONFIGS["gpt2"]}, device="cpu")
+    names = list(model.state_dict())
+    namespace["place_checkpoints"](model)
+    assert list(model.state_dict()) == names
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.zero_()
+    other(**batch(job, other, device="cpu")).loss.backward()
+    assert all(weight.grad is None for weight in model.parameters())
+    assert all(weight.grad is not None for weight in other.parameters())
 
 
 @needs_models

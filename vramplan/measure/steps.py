@@ -134,8 +134,9 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
         loss.backward()
         loss = out = None
     enter("step")
+    _norm = None  # which the Trainer keeps until the step is over, to log it
     if job.max_gradient_norm is not None:
-        torch.nn.utils.clip_grad_norm_(loop.model.parameters(), job.max_gradient_norm)
+        _norm = torch.nn.utils.clip_grad_norm_(loop.model.parameters(), job.max_gradient_norm)
     loop.optimizer.step()
     loop.optimizer.zero_grad(set_to_none=True)
 

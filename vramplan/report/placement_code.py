@@ -7,8 +7,6 @@ from vramplan.results.placement import PlacementCode
 WIDTH = 100
 
 _CODE = '''\
-from functools import partial
-
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -20,14 +18,19 @@ OPTIONS = {{"use_reentrant": {reentrant}}}  # of torch.utils.checkpoint.checkpoi
 def place_checkpoints(model: nn.Module, **options) -> None:
     """Compute the blocks of each segment again in backward.
 
-    Call this once, before the model is wrapped and after copies of it are made; leave gradient checkpointing off.
+    Call this once, before training, and leave gradient checkpointing off.
     """
     for part in model.modules():
         if hasattr(getattr(part, "config", None), "use_cache"):
             part.config.use_cache = False  # keys and values would be put into it twice
     blocks = find_blocks(model)
+    kinds = {{kind: placed(kind) for kind in {{type(block) for block in blocks}}}}
+    for block in blocks:
+        block.__class__ = kinds[type(block)]
     for first, last in SEGMENTS:
-        run_as_one(blocks[first : last + 1], {{**OPTIONS, **options}})
+        segment = Segment(blocks[first : last + 1], {{**OPTIONS, **options}})
+        for block in segment.blocks:
+            block.__dict__["segment"] = segment
 {told}
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
@@ -42,32 +45,41 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     return found
 
 
-def run_as_one(blocks: list[nn.Module], options: dict) -> None:
-    """Run the blocks as one checkpoint when the last of them is called, each with the arguments of its own call."""
-    forwards = [block.forward for block in blocks]
-    calls = [None] * len(blocks)
+class Segment:
+    """Blocks that run as one checkpoint when the last of them is called, each with the arguments of its own call."""
 
-    def wait(index, hidden, *args, **kwargs):
-        calls[index] = args, kwargs
-        return {handed}
+    def __init__(self, blocks: list[nn.Module], options: dict) -> None:
+        self.blocks, self.options, self.calls = blocks, options, {{}}
 
-    def run(hidden, *args, **kwargs):
-        own = [*calls[:-1], (args, kwargs)]
-        calls[:] = [None] * len(blocks)
-        if None in own:
+    def call(self, block, hidden, *args, **kwargs):
+        self.calls[id(block)] = args, kwargs
+        if block is not self.blocks[-1]:
+            return {handed}
+        calls = [self.calls.pop(id(one), None) for one in self.blocks]
+        if None in calls:
             raise RuntimeError("a block was skipped: layer drop does not go with checkpoints of several blocks")
 
-        def segment(hidden):
+        def run(hidden):
             out = {started}
-            for forward, (args, kwargs) in zip(forwards, own):
+            for one, (args, kwargs) in zip(self.blocks, calls):
 {step}
             return out
 
-        return checkpoint(segment, hidden, **options)
+        return checkpoint(run, hidden, **self.options)
 
-    for index, block in enumerate(blocks[:-1]):
-        block.forward = partial(wait, index)
-    blocks[-1].forward = run
+
+def placed(kind: type) -> type:
+    """The class of blocks whose segment decides when they run; the hooks of FSDP run with them."""
+
+    class Block(kind):
+        def __call__(self, hidden, *args, **kwargs):
+            segment = self.__dict__.get("segment")
+            if segment is None:
+                return super().__call__(hidden, *args, **kwargs)
+            return segment.call(self, hidden, *args, **kwargs)
+
+    Block.__name__ = kind.__name__  # by which FSDP is told what to wrap
+    return Block
 '''
 
 _TOLD = """\
@@ -115,13 +127,13 @@ def _segments(code: PlacementCode) -> list[str]:
 def _step(code: PlacementCode) -> list[str]:
     """How one block is called with what the one before it returned."""
     if code.returned == 1:
-        return ["out = forward(out, *args, **kwargs)"]
+        return ["out = nn.Module.__call__(one, out, *args, **kwargs)"]
     if not code.carried:
-        return ["out = forward(out[0], *args, **kwargs)"]
+        return ["out = nn.Module.__call__(one, out[0], *args, **kwargs)"]
     lines = ["if len(out) > 1:  # what the block before has made, as the model hands it on"]
     lines.append("    args = list(args)")
     lines += [f"    args[{argument}] = out[{value}]" for argument, value in code.carried]
-    return [*lines, "out = forward(out[0], *args, **kwargs)"]
+    return [*lines, "out = nn.Module.__call__(one, out[0], *args, **kwargs)"]
 
 
 def _stacks(code: PlacementCode) -> str:
