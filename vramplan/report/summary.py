@@ -293,7 +293,7 @@ def _plan(result: FitResult, width: int) -> list[Line]:
     if added:
         words = f"gradient accumulation would add {text_of(gib_up(added))} GiB"
         lines += _paragraph("", [Span(words, "muted")], width)[:1]
-    if result.settings_need_code:
+    if result.settings_need_code and result.recommended.micro_batch_size is not None:
         said = f"{elide(strategy(result), 20)} is code, not a switch: "
         lines += _paragraph("", [Span(said), Span("vramplan checkpoints ... --emit python", "flags")], width)
     return lines
