@@ -172,8 +172,8 @@ def _options(line: Line, current: str) -> Iterator[Word]:
             if name.startswith(current):
                 yield Word(name, " ".join((parameter.help or "").split()))
     if current not in ("", "--") and not _is_group(line.command):
-        names = {**other_names(line.command), **{name: one.help for name, one in shortcuts(line.command).items()}}
-        for name, told in names.items():
+        others = {**other_names(line.command), **{name: one.help for name, one in shortcuts(line.command).items()}}
+        for name, told in others.items():
             if name.startswith(current):
                 yield Word(name, f"The same as {told}." if told.startswith("--") else told)
     for name in HELP if current not in ("", "--") else HELP[:1]:
