@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, Unpack, overload
 
 from vramplan.answers.session import Session, opened
+from vramplan.errors import UsageError
 from vramplan.job import check_keys
 from vramplan.job.keys import JobFields, JobKeys, PathText
 from vramplan.results import FitResult
@@ -91,7 +92,7 @@ def fit(
         raise TypeError("fit() takes a Job or the keys of one, not both; dataclasses.replace(job, ...) changes a job")
     elif not isinstance(job, Job):
         raise TypeError(f"fit() takes a vramplan.Job or the keys of one, not a {type(job).__name__}")
-    folders = [Path(folder) for folder in ([profiles] if isinstance(profiles, str | os.PathLike) else profiles)]
+    folders = _folders(profiles)
     asked = job.to_dict()
     if gpus is not None:
         parallel = asked.get("parallel", {})
@@ -99,6 +100,16 @@ def fit(
             raise TypeError("fit() takes gpus or parallel={'data': ...}, not both")
         asked["parallel"] = {**parallel, "data": gpus}
     return (session or opened() or Session()).fit(asked, folders, largest=max)
+
+
+def _folders(profiles: Any) -> list[Path]:
+    """The folders that `profiles` names. Raises UsageError for what is no folder and no list of folders."""
+    given = [profiles] if isinstance(profiles, str | os.PathLike) else profiles
+    if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray):
+        folders = list(given)
+        if all(isinstance(folder, str | os.PathLike) for folder in folders):
+            return [Path(folder) for folder in folders]
+    raise UsageError(f"expected a folder or several, not {profiles!r:.60}", key="profiles", hint="profiles=['DIR']")
 
 
 def _settled(value: Any) -> Any:

@@ -10,6 +10,7 @@ class ExitCode:
     INTERNAL_ERROR = 1  # a bug in vramplan
     BAD_INPUT = 2  # usage, unknown name, broken file, a job that cannot be computed
     DOES_NOT_FIT = 3  # also: a gate failed
+    UNWRITABLE = 5  # the answer is known and cannot be written: a full disk
     TIGHT = 4  # only with --strict
     INTERRUPTED = 130
     BROKEN_PIPE = 141

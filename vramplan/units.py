@@ -80,6 +80,8 @@ def parse_size_bytes(text: str, *, rounding: Literal["up", "down"], allow_zero: 
     if allow_zero and text.strip() in {"0", "0.0"}:
         return 0  # nothing needs no unit
     (top, bottom), unit = _split(text, example="32 GiB")
+    if top == 0 and not allow_zero and unit is None:
+        raise UsageError(f"{_shown(text)} is nothing; a size is more than zero")
     if unit is None or unit in {"G", "GI", "Gi", "M", "Mi", "K", "k", "Ki", "T", "Ti"}:
         raise UsageError(f"{_shown(text)} has no unit of bytes", hint=_remedy(top / bottom, unit))
     factor = SIZE_UNITS.get(unit)

@@ -284,3 +284,10 @@ def test_what_is_exported_is_what_there_is() -> None:
         assert getattr(vramplan, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'fitt'"):
         vramplan.fitt  # noqa: B018
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("profiles", [5, b"x", [5], [None], object()])
+def test_folders_that_are_none_are_bad_input(profiles: Any) -> None:
+    with pytest.raises(InputError, match="expected a folder or several"):
+        fit(model="gpt2", gpu="v100", profiles=profiles)

@@ -153,3 +153,43 @@ def test_a_process_finds_them(home: Path) -> None:
     gpu(home, "mine", "7 GiB")
     done = process("fit", "-m", "bert-tiny", "-g", "mine", "--print", "capacity_bytes")
     assert done.stdout == f"{7 << 30}\n", done
+
+
+def test_a_profile_that_takes_the_alias_of_a_shipped_one_is_a_warning(home: Path) -> None:
+    shipped = fit("-m", "bert-tiny", "-g", "h100")
+    path = gpu(home, "mycard", "7 GiB", "h100")
+    answer = fit("-m", "bert-tiny", "-g", "h100")
+    assert answer["capacity_bytes"] == 7 << 30
+    warned = [one for one in answer["warnings"] if "h100 is answered as mycard" in one]
+    assert len(warned) == 1
+    assert str(path) in warned[0]
+    assert shipped["job"]["gpu"]["name"] in warned[0]
+    assert not [one for one in fit("-m", "bert-tiny", "-g", "mycard")["warnings"] if "is answered as" in one]
+
+
+@pytest.mark.parametrize("kind", ["gpus", "models", "runtimes"])
+def test_a_broken_file_takes_nothing_else_out_of_a_list(home: Path, kind: str) -> None:
+    whole = run(kind)
+    assert whole.code == 0
+    gpu(home, "mine", "7 GiB")
+    broken = home / kind / "broken.yaml"
+    broken.parent.mkdir(exist_ok=True)
+    broken.write_text("kind: [\n")
+    ran = run(kind, "--format", "json")
+    assert ran.code == 2
+    assert ran.err.count("error: ") == 1
+    assert str(broken) in ran.err
+    names = {one["name"] for one in ran.document[kind]}
+    assert len(names) >= len(whole.out.splitlines()) - 2
+    assert "broken" not in names
+    assert kind != "gpus" or "mine" in names
+
+
+def test_a_broken_file_of_the_user_is_said_beside_the_remedies(home: Path) -> None:
+    no = ("-m", "gpt2-xl", "-g", "v100", "--micro-batch", "32", "--checkpointing", "none")
+    cards = [one["change"]["gpu"] for one in fit(*no)["remedies"] if "gpu" in one["change"]]
+    assert cards
+    path = gpu(home, "broken", "7 parsecs")
+    answer = fit(*no)
+    assert [one["change"]["gpu"] for one in answer["remedies"] if "gpu" in one["change"]] == cards
+    assert [one for one in answer["warnings"] if str(path) in one]

@@ -159,7 +159,7 @@ def test_a_reader_that_went_away_is_141_and_silent(words: tuple[str, ...], unbuf
 def test_a_full_disk_is_said_and_is_no_success() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*COMMAND, "models"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode not in (0, 3, 4)
+    assert done.returncode == 5
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
 
@@ -196,3 +196,22 @@ def test_a_process_says_the_same_as_main_called_here() -> None:
     done = process(*GPT2)
     ran = run(*GPT2)
     assert (done.returncode, done.stdout, done.stderr) == ran
+
+
+def test_a_message_that_cannot_be_written_changes_no_code() -> None:
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run([*COMMAND, "fit", "-m", "nope", "-g", "v100"], stderr=full, check=False, timeout=60)
+    assert ran.returncode == 2
+
+
+def test_a_pipe_that_nobody_reads_is_an_error_and_no_wait_without_end(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = ("timeline", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "1", "--quiet", "--svg", str(pipe))
+    ran = process(*words)
+    assert ran.returncode == 2
+    assert "nobody reads from the pipe" in ran.stderr
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        assert process(*words).returncode == 0
+        assert reader.stdout is not None
+        assert reader.stdout.read().startswith(b"<svg")

@@ -268,7 +268,8 @@ def test_an_annotation_is_one_line_whatever_a_job_is_called(nasty: tuple[CheckRo
 
 def test_a_row_of_csv_stays_a_row_whatever_a_job_is_called(nasty: tuple[CheckRow, ...]) -> None:
     text = rows_of.render_check(nasty)
-    assert {row["name"] for row in read_csv(text)} == {NASTY}
+    shown = "".join(char if char.isprintable() or char in "\n\t" else "?" for char in NASTY)
+    assert {row["name"] for row in read_csv(text)} == {shown}
     assert text.startswith("name,passed,exit_code,")
     assert text.endswith("\n")
     assert "\r\n" not in text.replace(NASTY, "")
@@ -296,3 +297,15 @@ def test_nothing_is_still_a_document() -> None:
     assert github.render_check(()) == ""
     assert ElementTree.fromstring(junit.render_check(())).attrib["tests"] == "0"
     assert markdown.render_gpus(()).count("\n") == 2
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1+1", "@SUM(A1)", "-2+3", " =1", "\x1b[31mred"])
+def test_no_text_of_csv_is_a_formula_or_moves_the_cursor(name: str) -> None:
+    text = rows_of.written(("a", "b", "c"), [{"a": name, "b": [name], "c": -5}])
+    first, second, number = list(csv.reader(text.splitlines()))[1]
+    for text in (first, second):
+        assert text.lstrip()[0] not in "=+-@"
+        assert text.isprintable()
+        assert text.removeprefix("'") == name.replace("\x1b", "?")
+    assert number == "-5"

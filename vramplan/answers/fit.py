@@ -10,7 +10,7 @@ from vramplan.answers.components import beside_whole, components_of, overheads_o
 from vramplan.answers.remarks import assumed, remarks
 from vramplan.answers.settings import settings_of
 from vramplan.engines import imported
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 from vramplan.job import build_any_job
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
@@ -50,6 +50,12 @@ MAX, AUTO = "max", "auto"  # values that ask for the largest one, or for the few
 SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
+class Cards(list[Gpu]):
+    """Known GPUs, and the files of profiles that are left out as they are broken."""
+
+    broken: tuple[str, ...] = ()
+
+
 def no_gpus() -> Iterable[Gpu]:
     """No catalogue at hand: no larger card is proposed."""
     return ()
@@ -57,12 +63,15 @@ def no_gpus() -> Iterable[Gpu]:
 
 def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
     """The GPUs that a remedy may name, without those whose profile is broken (`vramplan profiles lint` says why)."""
-    from vramplan.catalog.gpus import list_sound  # only a no pays for it
+    from vramplan.catalog.gpus import list_gpus  # only a no pays for it
 
+    cards, problems = Cards(), list[Problem]()
     try:
-        return [profile.gpu() for profile in list_sound(profile_dirs)]
-    except InputError:
-        return []
+        cards += [profile.gpu() for profile in list_gpus(profile_dirs, problems)]
+    except InputError as error:
+        problems += error.problems
+    cards.broken = tuple(dict.fromkeys(problem.file for problem in problems if problem.file is not None))
+    return cards
 
 
 def typed_keys(keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> Callable[[], Typed]:
@@ -150,8 +159,11 @@ def describe(
         shape = job.model._replace(family=job.model.published_family or job.model.family, engine=None)
         total = trainable = parameters_of(shape)
     remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
+    left_out: tuple[str, ...] = ()
     if rung.verdict != FITS and with_remedies:
-        remedies = _remedies(decision, larger_gpus, typed)
+        cards = larger_gpus()
+        left_out = getattr(cards, "broken", ())
+        remedies = _remedies(decision, lambda: cards, typed)
     added = None
     if has_room(rung, judge.usable_bytes) and with_remedies:
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
@@ -178,7 +190,7 @@ def describe(
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=assumed(job, choice),
-        warnings=remarks(decision, host, own_parameters(job, record)),
+        warnings=(*remarks(decision, host, own_parameters(job, record)), *map(_left_out, left_out)),
         active_parameters=_active(job, total),
         stages=_stages(decision),
         host=host,
@@ -198,6 +210,10 @@ def _weight_dtype(job: Job) -> str:
     precision = precision_of(job.precision, half_weights=job.half_weights)
     frozen = precision.frozen if job.adapter is not None else None
     return SHORT[(frozen or precision.stored or precision.weights).name]
+
+
+def _left_out(file: str) -> str:
+    return f"{file} is broken, so its GPU is not among the larger cards; vramplan profiles lint says why"
 
 
 def _stages(decision: Decision) -> tuple[StageRow, ...] | None:

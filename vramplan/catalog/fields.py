@@ -19,7 +19,13 @@ T = TypeVar("T")
 
 MAX_INTEGER = 2**62  # nothing that is counted here comes near; arithmetic on it stays cheap
 _LONGEST_SHOWN = 60
+_LONGEST_NAME = 1_000  # characters of a name that stands in a text
 _LONGEST_TEXT = 10_000  # characters; checkpoint segments of a deep model are long, and a path may be
+
+
+def one_line(text: str) -> str:
+    """A name that this program did not choose, such as that of a folder, as `Fields.text` takes it."""
+    return "".join(char if char.isprintable() else "?" for char in text)[:_LONGEST_NAME].strip() or "?"
 
 
 class Sink:

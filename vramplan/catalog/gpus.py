@@ -11,7 +11,7 @@ from vramplan.catalog.gpu_profile import FIELDS as FIELDS
 from vramplan.catalog.gpu_profile import GpuProfile as GpuProfile
 from vramplan.catalog.gpu_profile import asks_for_local
 from vramplan.catalog.gpu_profile import load_gpu_profile as load_gpu_profile
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 
 
 def find_gpu(name: str, dirs: Sequence[Path] = (), *, base_dir: Path | None = None) -> GpuProfile:
@@ -39,14 +39,9 @@ def match_gpu(name: str, dirs: Sequence[Path] = ()) -> GpuProfile | None:
     return _find(name, dirs)
 
 
-def list_gpus(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
-    """Every GPU profile by name. Raises InputError with the problems of all broken files."""
-    return locate.load_all("gpus", dirs, load_gpu_profile)
-
-
-def list_sound(dirs: Sequence[Path] = ()) -> list[GpuProfile]:
-    """The profiles by name, without broken files: what a remedy may propose."""
-    return locate.load_all("gpus", dirs, load_gpu_profile, skip_broken=True)
+def list_gpus(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) -> list[GpuProfile]:
+    """Every GPU profile by name. Raises InputError with the problems of broken files, unless `broken` takes them."""
+    return locate.load_all("gpus", dirs, load_gpu_profile, broken)
 
 
 # what drivers and shops put before the name of a card

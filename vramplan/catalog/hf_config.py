@@ -7,10 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from vramplan.catalog import document
-from vramplan.catalog.config_classes import BLOCKS, COUNT, COUNTS, FLAG, MODEL_TYPES, RATIO, ROPE_SCALINGS, SHARE
-from vramplan.catalog.fields import Fields, Sink, nearest, shown
+from vramplan.catalog.config_classes import (
+    BLOCKS,
+    COUNT,
+    COUNTS,
+    FLAG,
+    MODEL_TYPES,
+    RATIO,
+    ROPE_SCALINGS,
+    SHARE,
+    Keys,
+)
+from vramplan.catalog.fields import Fields, Sink, nearest, one_line, shown
 from vramplan.catalog.reading import once
-from vramplan.catalog.shapes import CLASSIFIERS, KNOWN_FAMILIES, defaulted_sizes, shape_from_fields
+from vramplan.catalog.shapes import (
+    CLASSIFIERS,
+    KNOWN_FAMILIES,
+    MAX_DIMENSION,
+    MOST,
+    defaulted_sizes,
+    shape_from_fields,
+)
 from vramplan.errors import InputError
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -78,6 +95,7 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
     if fields.present("num_key_value_heads") and not fields.given("num_key_value_heads"):
         # null, unlike an absent key, stands for as many as there are heads
         values["key_value_heads"] = values.get("attention_heads") or kind.defaults["attention_heads"]
+    _refuse_sizes(fields, values, keys)  # before anything is listed block by block
     if kind.adjust is not None:
         kind.adjust(fields, values)
     scaling = _rope_scaling(fields, model_type)
@@ -91,10 +109,10 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
     values["dtype"] = _dtype(fields)
     _refuse_switches(fields, kind.refused)
     origin = fields.node_of("_name_or_path")
-    name = origin.text.rstrip("/").rpartition("/")[2] if isinstance(origin, document.Scalar) else ""
+    name = origin.text.strip().rstrip("/").rpartition("/")[2].strip() if isinstance(origin, document.Scalar) else ""
     fields.sink.raise_problems()
     try:
-        shape = shape_from_fields(values, name=name or default_name)
+        shape = shape_from_fields(values, name=one_line(name or default_name))
     except InputError as error:
         written = {field: key for key, (field, _) in keys.items() if fields.given(key)} | {"task": "architectures"}
         for problem in error.problems:
@@ -148,6 +166,16 @@ def _rope_scaling(fields: Fields, model_type: str) -> str | None:
         if kind in ROPE_SCALINGS:
             return kind
     return None
+
+
+def _refuse_sizes(fields: Fields, values: dict[str, Any], keys: Keys) -> None:
+    """Refuse numbers that no network has. Raises InputError with all that was found so far."""
+    for key, (field, of) in keys.items():
+        value, most = values.get(field), MOST.get(field, MAX_DIMENSION)
+        if of == COUNT and value is not None and value > most:
+            fields.refuse(key, f"{value} is out of range, 1 to {most}")
+    if fields.sink.refusals:
+        fields.sink.raise_all()
 
 
 def _refuse_switches(fields: Fields, switches: tuple[str, ...]) -> None:

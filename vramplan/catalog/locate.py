@@ -142,17 +142,36 @@ def shipped_file(kind: Kind, name: str) -> Path | None:
     return None
 
 
+def shipped_called(kind: Kind, name: str) -> str | None:
+    """The name of the shipped profile with that name or alias; None if there is none."""
+    wanted = slug(name)
+    for stem, path in files_in(kind, shipped_dirs()).items():
+        if stem == wanted or wanted in map(slug, aliases_in(_text(path))):
+            return stem
+    return None
+
+
 def shadowed(kind: Kind, name: str, file: str) -> Path | None:
     """The shipped profile that the profile `name` in `file` stands in front of; None if there is none."""
     shipped = shipped_file(kind, name)
     return None if shipped is None or origin(file) == SHIPPED else shipped
 
 
-def shadow_told(kind: Kind, profile: Named) -> tuple[Assumption, ...]:
-    """The assumption that says so when the profile stands in front of a shipped one; else nothing."""
-    if not profile.file or shadowed(kind, profile.name, profile.file) is None:
+def shadow_told(kind: Kind, profile: Named, asked: str | None = None) -> tuple[Assumption, ...]:
+    """The assumption that says so when the profile stands in front of a shipped one; else nothing.
+
+    `asked`: the name that found it, which may be an alias of a shipped profile too.
+    """
+    if not profile.file:
         return ()
     label = _LABELS[kind]
+    if asked is not None and slug(asked) != slug(profile.name) and origin(profile.file) != SHIPPED:
+        other = shipped_called(kind, asked)
+        if other not in (None, slug(profile.name)):
+            why = f"{profile.file} has {shown(slug(asked))} among its aliases, which is the shipped {other}"
+            return (Assumption(label.lower(), profile.name, why),)
+    if shadowed(kind, profile.name, profile.file) is None:
+        return ()
     return (Assumption(label.lower(), profile.name, f"{profile.file} shadows the shipped profile of that name"),)
 
 
@@ -278,8 +297,10 @@ def _either(names: Sequence[str]) -> str:
     return "did you mean " + " or ".join(names) + "?"
 
 
-def load_all(kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P], *, skip_broken: bool = False) -> list[P]:
-    """Every profile, by name. InputError with the problems of all broken ones, unless they are skipped."""
+def load_all(
+    kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P], broken: list[Problem] | None = None
+) -> list[P]:
+    """Every profile, by name. InputError with the problems of all broken ones, unless `broken` takes them."""
     profiles: list[P] = []
     problems: list[Problem] = []
     for path in files(kind, dirs).values():
@@ -287,8 +308,10 @@ def load_all(kind: Kind, dirs: Sequence[Path], load: Callable[[Path], P], *, ski
             profiles.append(_named(load, path))
         except InputError as error:
             problems += error.problems
-    if problems and not skip_broken:
+    if problems and broken is None:
         raise InputError(problems)
+    if broken is not None:
+        broken += problems
     return sorted(profiles, key=lambda profile: _natural(profile.name))
 
 

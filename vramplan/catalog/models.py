@@ -12,7 +12,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
 from vramplan.catalog.reading import once
-from vramplan.errors import InputError
+from vramplan.errors import InputError, Problem
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
@@ -87,12 +87,12 @@ def find_model(
         if "/" not in name:
             raise
         return _cached(name, error)
-    return loaded.shape(), (*locate.shadow_told("models", loaded), *loaded.assumptions())
+    return loaded.shape(), (*locate.shadow_told("models", loaded, name), *loaded.assumptions())
 
 
-def list_models(dirs: Sequence[Path] = ()) -> list[ModelProfile]:
-    """Every model profile by name. Raises InputError with the problems of all broken files."""
-    return locate.load_all("models", dirs, load_model_profile)
+def list_models(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) -> list[ModelProfile]:
+    """Every model profile by name. Raises InputError with the problems of broken files, unless `broken` takes them."""
+    return locate.load_all("models", dirs, load_model_profile, broken)
 
 
 def sizes_taken(values: dict[str, Any], shape: ModelShape) -> tuple[Assumption, ...]:

@@ -152,12 +152,13 @@ def load_runtime_profile(path: Path | str) -> Profile:
     return common
 
 
-def list_runtimes(dirs: Sequence[Path] = ()) -> list[Profile]:
+def list_runtimes(dirs: Sequence[Path] = (), broken: list[Problem] | None = None) -> list[Profile]:
     """Every runtime profile by name, those of other packages last.
 
-    Raises InputError with the problems of all broken files, or that of a package whose engine cannot be imported.
+    Raises InputError with the problems of all broken files, unless `broken` takes them, or that of a package whose
+    engine cannot be imported.
     """
-    known = locate.load_all("runtimes", dirs, load_runtime_profile)
+    known = locate.load_all("runtimes", dirs, load_runtime_profile, broken)
     names = {profile.name for profile in known}
     others = [_profile_of(name) for name in engines.of_packages() if name not in names]
     return [*known, *(profile for profile in others if profile is not None)]
@@ -230,7 +231,7 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         only={key.removeprefix(ONLY): words for key, words in _given(found, _READERS).items() if key.startswith(ONLY)},
         notes={key: field.note for key, field in found.fields.items() if field.note is not None},
     )
-    return runtime, locate.shadow_told("runtimes", found)
+    return runtime, locate.shadow_told("runtimes", found, name)
 
 
 def with_contexts(runtime: Runtime, dirs: Sequence[Path] = ()) -> Runtime:

@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:  # a full disk, say: the answer is known and cannot be written
         _drop_stdout()
         say(f"error: the answer cannot be written: {error.strerror or error}")
-        code = ExitCode.INTERNAL_ERROR
+        code = ExitCode.UNWRITABLE
     sys.exit(code)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
 
 from vramplan.errors import UsageError
+
+MOST_WAIT_SECONDS = 2.0  # for who reads a pipe: it may be started beside us
 
 
 def save(path: str, text: str, option: str) -> None:
@@ -22,7 +25,7 @@ def save(path: str, text: str, option: str) -> None:
         if mode is not None and stat.S_ISDIR(mode):
             raise IsADirectoryError(None, "it is a folder", path)
         if mode is not None and not stat.S_ISREG(mode):
-            with open(target, "w", encoding="utf-8") as device:
+            with open(_opened(target), "w", encoding="utf-8") as device:
                 device.write(text)
             return
         if mode is not None and not os.access(target, os.W_OK):  # a rename would not ask
@@ -32,6 +35,23 @@ def save(path: str, text: str, option: str) -> None:
         why = getattr(error, "strerror", None) or str(error)
         hint = "name a file in a folder that is there and can be written to"
         raise UsageError(f"cannot write {path!r}: {why[0].lower()}{why[1:]}", key=option, hint=hint) from None
+
+
+def _opened(target: str) -> int:
+    """A pipe or a device, open for writing. Raises OSError for a pipe that nobody opens to read, after a while."""
+    end = time.monotonic() + MOST_WAIT_SECONDS
+    while True:
+        try:
+            handle = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end:
+                raise OSError(errno.ENXIO, "nobody reads from the pipe", target) from None
+            time.sleep(0.05)
+        else:
+            os.set_blocking(handle, True)
+            return handle
 
 
 def _replace(target: str, text: str, mode: int | None) -> None:

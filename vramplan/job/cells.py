@@ -56,6 +56,7 @@ def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: st
     own = own_cells(precision)
     if not own or not given:
         return Cells(precision)
+    _check_states(fields, given, optimizer)
     if precision == FSDP_FP8:
         for key, word in given.items():
             if word != own[key]:
@@ -94,6 +95,22 @@ def compose(fields: Fields, given: dict[str, str], precision: str, optimizer: st
     key, why = found
     fields.refuse(key if key in given else next(iter(given)), why, hint=FAR)
     return Cells(precision)
+
+
+def _check_states(fields: Fields, given: dict[str, str], optimizer: str | None) -> None:
+    """Refuse a type of states that the optimizer's own code contradicts, whatever the weights are.
+
+    Source: bitsandbytes/optim/optimizer.py, Optimizer2State.init_state: 8 bits for large parameters, else fp32.
+    """
+    key = "optimizer_state_dtype"
+    states = given.get(key)
+    if states is None or optimizer not in words.BITSANDBYTES_OPTIMIZERS:
+        return
+    if "8bit" in optimizer:
+        message = f"{states} contradicts {optimizer}, whose states have 8 bits; the states of small parameters are fp32"
+        fields.refuse(key, message, hint=f"leave it out, or use {optimizer.replace('-8bit', '')} for fp32 states")
+    elif states != "fp32":
+        fields.refuse(key, f"{states} contradicts {optimizer}, whose states are fp32", hint="leave it out")
 
 
 def _program(cells: dict[str, str], precision: str, optimizer: str) -> Cells | tuple[str, str]:

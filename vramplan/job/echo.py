@@ -135,6 +135,7 @@ def _textbook_to_dict(job: TextbookJob) -> dict[str, Any]:
     own = {
         "model": _textbook_model_to_dict(job.model),
         "gpu": gpu_to_dict(job.gpu),
+        "sequence_length": job.sequence_length or None,
         "global_batch_size": job.global_batch_size or None,
         "weight_dtype": cells.weights,
         "gradient_dtype": cells.gradients,

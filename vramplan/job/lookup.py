@@ -51,7 +51,7 @@ class Catalog:
 
         def find() -> tuple[Gpu, Told]:
             found = gpus.find_gpu(name, self.dirs, base_dir=self.base_dir)
-            return found.gpu(), _told_of_gpu(found)
+            return found.gpu(), _told_of_gpu(found, name)
 
         return self._once(self._gpus, name, find)
 
@@ -75,7 +75,7 @@ class Catalog:
 
         def match() -> tuple[Gpu | None, Told]:
             found = gpus.match_gpu(name, self.dirs)
-            return (None, ()) if found is None else (found.gpu(), _told_of_gpu(found))
+            return (None, ()) if found is None else (found.gpu(), _told_of_gpu(found, name))
 
         return self._once(self._labels, name, match)
 
@@ -92,8 +92,8 @@ class Catalog:
         return result
 
 
-def _told_of_gpu(profile: GpuProfile) -> Told:
-    return (*locate.shadow_told("gpus", profile), *profile.assumptions())
+def _told_of_gpu(profile: GpuProfile, asked: str) -> Told:
+    return (*locate.shadow_told("gpus", profile, asked), *profile.assumptions())
 
 
 def gpu_from_mapping(fields: Fields, catalog: Catalog) -> tuple[Gpu, Told] | None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from vramplan.catalog import shapes
 from vramplan.job.behaviour import under
 from vramplan.options import words
-from vramplan.replay.models import evaluates, generates, head_losses, no_head_losses, smooths, splits_of, takes_padding
+from vramplan.replay.models import (
+    evaluates,
+    generates,
+    head_losses,
+    no_head_losses,
+    own_loss,
+    smooths,
+    splits_of,
+    takes_padding,
+)
 from vramplan.replay.techniques.losses import fused_on
 
 if TYPE_CHECKING:
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
     from vramplan.values.model import ModelShape
 
 
+MOST_CHUNKS = 1024  # of the logits
 DPO = "dpo"
 RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
@@ -35,6 +45,8 @@ def loss_of(
     if loss == "fp32-logits" and model.task == "contrastive":
         resolver.fields.refuse("loss", f"{loss} means nothing to a contrastive loss", hint="use standard")
         return "standard"
+    if loss == "fp32-logits" and own_loss(model.family) is not None:
+        return "standard"  # its code casts the logits, and hands them out as they were
     if loss == "fp32-logits":
         upcasts = runtime is not None and runtime.loss == "causal-lm-fp32"  # its code's own loss does
         if upcasts and _holds_logits(resolver.raw, model, precision):
@@ -83,6 +95,30 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         _check_preference(resolver)
     elif word == words.HALF_LOGITS and precision == "fp32":
         fields.refuse("loss", f"{loss} means nothing in fp32, where no logits have 16 bits", hint="use standard")
+
+
+def check_chunks(resolver: Resolver, loss: str, sequence_length: int) -> str:
+    """The loss with as many chunks as there can be; a job that names more than there are tokens is refused.
+
+    Each chunk is replayed, so their number is bounded. The logits of all of them are alive together, and only what one
+    chunk needs beside them grows smaller: with the bound it is a thousandth of the logits.
+    """
+    word, _, number = loss.partition(":")
+    chunks = int(number)
+    if chunks > sequence_length:
+        most = f"{word}:{sequence_length}"
+        if resolver.fields.given("loss"):
+            message = f"{loss} leaves chunks without a token: sequences have {sequence_length}"
+            resolver.fields.refuse("loss", message, hint=f"use at most {most}")
+        else:
+            resolver.assume("loss", most, f"{loss}, but no chunk has less than a token")
+        chunks = sequence_length
+    if chunks > MOST_CHUNKS:
+        message = (
+            f"more than {MOST_CHUNKS} chunks are not modelled, and would save less than a thousandth of the logits"
+        )
+        resolver.fields.refuse("loss", message, hint=f"use {word}:{MOST_CHUNKS}, or a shorter sequence")
+    return f"{word}:{min(chunks, MOST_CHUNKS)}"
 
 
 def _check_preference(resolver: Resolver) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vramplan.job.kernels import only_kernel as only_kernel
     from vramplan.job.kernels import with_windows as with_windows
     from vramplan.job.losses import check_beside as check_beside
+    from vramplan.job.losses import check_chunks as check_chunks
     from vramplan.job.losses import check_padding as check_padding
     from vramplan.job.losses import check_smoothing as check_smoothing
     from vramplan.job.losses import loss_of as loss_of
@@ -82,6 +83,7 @@ MODULES = {
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.losses": (
         "check_beside",
+        "check_chunks",
         "check_padding",
         "check_smoothing",
         "loss_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
-from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, FSDP_PRECISION, Cells, compose
+from vramplan.job.cells import FSDP_FP8, FSDP_HALVES, FSDP_PRECISION, Cells, compose, own_cells
 from vramplan.options import words
 from vramplan.values.machine import Gpu
 from vramplan.values.parallel import ZERO_STAGES, is_fsdp
@@ -137,7 +137,21 @@ def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:
     own = engine.cells_of(resolver, precision)
     if own is not None:
         return own
-    cells = compose(resolver.fields, resolver.raw.cells, precision, resolver.raw.optimizer, gpu)
+    raw = resolver.raw
+    cells = compose(resolver.fields, raw.cells, precision, raw.optimizer, gpu)
+    if raw.optimizer in words.STATELESS and "optimizer_state_dtype" in raw.cells:
+        resolver.assume("optimizer_state_dtype", "none", f"{raw.optimizer} keeps no states")
     if cells.precision != precision:
         resolver.assume("precision", cells.precision, "what the element types amount to")
+        _tell_of_override(resolver, precision, cells)
     return cells
+
+
+def _tell_of_override(resolver: Resolver, precision: str, cells: Cells) -> None:
+    """Warn where the job names a precision, and element types beside it that make it another one."""
+    raw = resolver.raw
+    if raw.precision in (None, words.AUTO) or words.PRECISIONS.get(raw.precision) != precision:
+        return
+    own = own_cells(precision)
+    different = ", ".join(f"{key} {word}" for key, word in raw.cells.items() if own.get(key) != word)
+    resolver.warnings.append(f"precision {raw.precision} beside {different} is answered as {cells.precision}")

@@ -36,7 +36,7 @@ class RawJob(Values):
     def shares_states(self) -> bool:
         """Whether a key says how devices share the states."""
         given = (self.no_sync, self.gradient_as_bucket_view, self.fsdp_version, self.reduce_dtype, self.zero)
-        return self.sharding not in {None, "none"} or any(given)
+        return self.sharding not in {None, "none"} or self.shards is not None or any(given)
 
     def __init__(self, fields: Fields) -> None:
         self.__dict__ |= table.absent()

@@ -87,6 +87,7 @@ class _ReplayResolver(Resolver):
             return None
         self._tell_of_the_model(model)
         self._warn(model, sequence_length, attention)
+        devices_per_node = devices_per_node_of(self)
         job = Job(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
@@ -145,7 +146,7 @@ class _ReplayResolver(Resolver):
             sharding=sharding,
             split=split,
             offload=host,
-            devices_per_node=devices_per_node_of(self),
+            devices_per_node=devices_per_node,
             host_memory_bytes=raw.host_memory_bytes,
             gpu_free_bytes=raw.gpu_free_bytes,
             pytorch_version=raw.pytorch_version,
@@ -219,7 +220,11 @@ class _ReplayResolver(Resolver):
         """What forward saves: checkpoints, and activations on the host."""
         raw = self.raw
         self._checkpointing(model, attention)
-        if raw.checkpoint_reentrant and model is not None:
+        if raw.checkpoint_reentrant and raw.activation_checkpointing == "none":
+            self.assume(
+                "checkpoint_reentrant", True, "as the job says, but nothing is checkpointed, so it changes nothing"
+            )
+        elif raw.checkpoint_reentrant and model is not None:
             on_demand.check_reentrant(self.fields, model, raw.activation_checkpointing)
         if raw.offload_activations and model is not None:
             on_demand.check_offload(self.fields, model)
@@ -253,6 +258,10 @@ class _ReplayResolver(Resolver):
         raw, loss = self.raw, "standard"
         if raw.loss not in (None, "standard") and model is not None:
             loss = on_demand.loss_of(self, raw.loss, model, gpu, runtime, precision)
+            if loss == "standard" and raw.loss != "classification":
+                self.assume("loss", loss, f"{raw.loss} is what the code of this run does anyway")
+        if loss.startswith("chunked:"):
+            loss = on_demand.check_chunks(self, loss, sequence_length)
         if raw.label_smoothing and model is not None:
             on_demand.check_smoothing(self, loss, model)
         reference = None
@@ -348,7 +357,9 @@ class _ReplayResolver(Resolver):
         if checkpointing == "selective" and attention != "eager":
             what = f"selective runs the {attention} kernel twice and saves nothing but its row statistics"
             self.warnings.append(f"{what}: fused attention stores no scores that could be recomputed")
-        devices = self.raw.data_parallel_size
+        raw, devices = self.raw, self.raw.data_parallel_size
+        if raw.host_memory_bytes is not None and not (raw.offload or raw.offload_activations):
+            self.warnings.append("host_memory is not looked at: the job keeps nothing in the memory of the host")
         if devices > 1 and self.raw.sharding == "none":
             what = "data-parallel devices without sharding"
             self.warnings.append(f"{devices} {what}: communication buffers are not counted")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from vramplan.catalog import models, shapes
+from vramplan.catalog import locate, models, shapes
 from vramplan.catalog.config_classes import MODEL_TYPES, type_of
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.errors import InputError
@@ -91,7 +92,15 @@ class Resolver:
             self.pass_on(error, "model", self.fields.fields("model") if isinstance(given, dict) else None)
             return None
         self.assumptions += taken
+        self._warn_of_aliases(taken, "model", given)
         return shape
+
+    def _warn_of_aliases(self, told: Sequence[Assumption], key: str, given: object) -> None:
+        """Warn where the name that was given is that of a shipped profile, and a user's profile takes it."""
+        for one in told:
+            named = isinstance(given, str) and not locate.is_path(given)
+            if one.key == key and named and locate.slug(str(given)) != locate.slug(str(one.value)):
+                self.warnings.append(f"{given} is answered as {one.value}: {one.why}")
 
     def described(self, values: dict[str, Any]) -> dict[str, Any]:
         """What a described model says. Raises InputError where the runtime has no code for such a description."""
@@ -147,6 +156,7 @@ class Resolver:
             return None
         gpu, told = found
         self.assumptions += told
+        self._warn_of_aliases(told, "gpu", given)
         if gpu.capacity_basis == "nominal" and all(one.key != "gpu.memory" for one in told):
             self.assume("gpu.memory", format_gib(gpu.capacity_bytes), "nominal; the framework sees a little less")
         return gpu

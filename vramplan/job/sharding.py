@@ -37,7 +37,10 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     engine = under(resolver.runtime)
     fields, kind = raw.fields.fields("parallel") or raw.fields, raw.sharding
     if engine.shares_by_itself:
-        return engine.sharding_of(resolver, resolver.model_shape)
+        shared = engine.sharding_of(resolver, resolver.model_shape)
+        if raw.shards is not None and (shared is None or shared.kind == DDP) and not resolver.is_refused:
+            _refuse_shards(resolver, DDP if shared else None, raw.data_parallel_size)
+        return shared
     devices = engine.sharing_devices(resolver)
     if raw.zero and kind not in ZERO_STAGES:
         sharing_in(ZERO_STAGES[0]).refuse_keys(resolver)
@@ -46,6 +49,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: {why}")
     if not is_fsdp(kind):
         refuse_fsdp_keys(raw, fields)
+        _refuse_shards(resolver, kind, devices)
     if kind in {None, "none"}:
         _only(resolver, "no_sync", "fsdp")
         _only(resolver, "gradient_as_bucket_view", DDP)
@@ -76,6 +80,24 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         return Sharded(kind, devices, bucket_views=bool(raw.gradient_as_bucket_view))
     _only(resolver, "gradient_as_bucket_view", DDP)
     return fsdp_of(resolver, fields, kind, devices)
+
+
+def _refuse_shards(resolver: Resolver, kind: str | None, devices: int) -> None:
+    """Refuse a number of shards where nothing is sharded, or where all devices share the states.
+
+    DeepSpeed's partitions go over the whole data-parallel group. Source: deepspeed/runtime/engine.py,
+    _configure_zero_optimizer, dp_process_group. ZeRO++ and MiCS, which have groups of their own, are not modelled.
+    """
+    raw = resolver.raw
+    if raw.shards is None or devices % raw.shards or (kind in ZERO_STAGES and raw.shards == devices):
+        return  # nothing is said, all of them are meant, or it was refused where it was read
+    fields = raw.fields.fields("parallel") or raw.fields
+    if kind in ZERO_STAGES:
+        message = f"{raw.shards} of {devices} devices: {kind} shares the states among all of them"
+        fields.refuse("shards", message, hint=f"leave it out, or --sharding hsdp:{raw.shards}")
+        return
+    whole = f"parallel.sharding {kind}, which shares no states" if devices > 1 and kind else "one device"
+    fields.refuse("shards", f"{raw.shards} has no meaning with {whole}", hint="leave it out, or --sharding fsdp")
 
 
 def _only(resolver: Resolver, key: str, kind: str) -> None:

@@ -51,4 +51,7 @@ def devices_per_node_of(resolver: Resolver) -> int:
     usual = min(words.DEVICES_PER_NODE, devices)
     if raw.devices_per_node is None and raw.offload and devices > 1:
         resolver.assume("parallel.devices_per_node", usual, "they share the memory of a host")
-    return min(raw.devices_per_node or usual, devices)
+    given = raw.devices_per_node or usual
+    if given > devices:
+        resolver.assume("parallel.devices_per_node", devices, f"the job has no more devices, not {given}")
+    return min(given, devices)

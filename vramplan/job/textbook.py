@@ -287,6 +287,9 @@ class _TextbookResolver(Resolver):
             and key not in (*words.CELLS, "runtime", "parallel")
             and self.fields.given(key)
         }
+        shape = job.model.shape
+        if not shape.takes_text and job.sequence_length == shape.max_positions:
+            kept.pop("sequence_length", None)  # the tokens that its images make
         kept |= {"precision": job.precision, "parallel": {"data": job.data_parallel_size, "sharding": "none"}}
         node = document.from_value(kept)
         assert isinstance(node, Mapping)

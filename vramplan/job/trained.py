@@ -293,6 +293,11 @@ class _Adapter:
             if feedforward is None and known[1]:
                 self.told.append(Assumption("adapter.feedforward_targets", list(known[1]), "PEFT's own"))
             targets, own = known
+        elif not given:
+            fields.refuse(
+                "targets", "is an empty list: no layer would have an adapter", hint="name one, or leave it out"
+            )
+            return (), ()
         else:
             targets, own = fused_targets(fields, self.model, self.kind, given, self.told), ()
             self.check("targets", targets, self.known, self.is_linear)

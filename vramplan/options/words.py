@@ -40,6 +40,7 @@ IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
 FP32_STATES = ("adamw", "adam", "sgd-momentum", "rmsprop")  # of bitsandbytes, whatever the weights are
+STATELESS = ("sgd", "lomo")  # they keep nothing from step to step
 OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, "sgd", "lomo")  # their states do not follow the weights
 OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-* and fp8
 

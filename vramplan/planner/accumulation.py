@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import isqrt
 from typing import NamedTuple
 
@@ -104,6 +105,7 @@ class Accumulation:
         return self.global_batch is None
 
 
+@lru_cache(4)
 def divisors(number: int) -> list[int]:
     """All divisors, the largest first."""
     small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, blocks_per_segment
-from vramplan.planner.judge import Judge
+from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import ladder_of, no_checkpointing
@@ -29,7 +29,7 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
     if judge.simulates:
         from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
 
-        return settled(judge, accumulation, ladder, pinned)
+        return settled(judge, accumulation, ladder, pinned, looks_for_largest=whole_ladder)
     return climb(accumulation, ladder, pinned, judge.usable_bytes)
 
 
@@ -112,10 +112,17 @@ def best_schedule(judge: Judge, accumulation: Accumulation, strategy: str) -> Sc
 def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
     """The same where each number of steps is another pipeline, with micro-batches of its own in flight."""
     schedules = list(accumulation.schedules())
+    few = [one for one in schedules if one.gradient_accumulation_steps < judge.steps_that_fill]
+    many = schedules[len(few) :][::-1]  # the smallest micro-batch first
     chosen = schedules[-1]
     for figure in ("high", "device"):
-        fitting = (one for one in schedules if _piped_figure(judge, strategy, one, figure) <= judge.usable_bytes)
-        found = next(fitting, None)
+
+        def fits(schedule: Schedule, figure: str = figure) -> bool:
+            return _piped_figure(judge, strategy, schedule, figure) <= judge.usable_bytes
+
+        found = next(filter(fits, few), None)
+        if found is None and many and fits(many[0]):
+            found = many[last_that_holds(lambda at: fits(many[at]), 0, len(many) - 1)]
         if found is not None:
             chosen = found
             break

@@ -185,6 +185,18 @@ class Judge:
         split = self.job.split
         return split is not None and split.pipeline > 1 and self.job.gradient_accumulation_steps is None
 
+    @property
+    def steps_that_fill(self) -> int:
+        """Steps from which on a device holds less the smaller the micro-batch is, so that halving finds the largest.
+
+        1F1B: a full pipeline has as many micro-batches in flight with more steps. GPipe has all of them in flight, so
+        what is in flight stays the same, and what a micro-batch needs while it runs grows with it. A single step has no
+        gradients of others.
+        """
+        split = self.job.split
+        assert split is not None
+        return 2 if split.schedule == "gpipe" else (split.virtual + 1) * split.pipeline
+
     def at_steps(self, steps: int) -> Judge:
         """The judge of the same job with so many micro-batches in a step."""
         found = self._at_steps.get(steps)

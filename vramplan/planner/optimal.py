@@ -186,16 +186,24 @@ def is_possible(sizes: Sizes, limit_bytes: int) -> bool:
 
 
 def _squeeze(sizes: Sizes, best: Placement, most_flops: int | None) -> Placement:
-    """Lower the peak of a placement as far as it goes, by halving; `most_flops` bounds the recomputation."""
+    """Lower the peak of a placement as far as it goes; `most_flops` bounds the recomputation.
+
+    A search with a bound is slow where it finds nothing, and most often a placement with the least recomputation has
+    the smallest peak of these too. So the limit goes down from its peak in steps that double, and the first that finds
+    nothing leaves little to halve. Without a bound a search is quick, and halving takes fewer of them.
+    """
     grain = sizes.grain_bytes
     low, high = sizes.floor_bytes, peak_bytes(sizes, best)  # at `high` one is known
+    step = grain if most_flops is not None else 0
     while low < high:
         middle = low + (high - low) // 2 // grain * grain
+        if step:
+            middle = max(middle, -(-(high - step - low) // grain) * grain + low)
         found = _search(sizes, middle, most_flops, any_will_do=most_flops is None)
         if found is None:
-            low = middle + grain
+            low, step = middle + grain, 0
         else:
-            best, high = found, peak_bytes(sizes, found)
+            best, high, step = found, peak_bytes(sizes, found), 2 * step
     return best
 
 

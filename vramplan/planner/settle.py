@@ -15,7 +15,9 @@ from vramplan.replay.models import takes_one
 from vramplan.results import DOES_NOT_FIT, FITS
 
 
-def settled(judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None) -> Choice:
+def settled(
+    judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None, *, looks_for_largest: bool
+) -> Choice:
     """The choice among rungs that were simulated: in the order of their cost, until one fits."""
     rows, usable = list(ladder), judge.usable_bytes
     tried = []
@@ -34,7 +36,7 @@ def settled(judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], 
     place = next(place for place, rung in enumerate(rows) if rung.strategy == chosen.strategy)
     if not tried:
         chosen = _at(judge, chosen, chosen.schedule)
-    if len(ladder) > 1:  # a gate asks for no more than its verdict
+    if looks_for_largest:  # a gate asks for no more than its verdict
         chosen = _with_largest(judge, chosen)
     rows[place] = chosen
     return Choice(chosen, tuple(rows), accumulation)

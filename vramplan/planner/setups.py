@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.stacks import segments_in
-from vramplan.replay.models import compiles_blocks, no_checkpointing
+from vramplan.replay.models import compiles_blocks, no_checkpointing, own_loss
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
 from vramplan.replay.setup import Setup
 from vramplan.values.job import Job, shares_weights, trains_all
@@ -93,6 +93,9 @@ def loss_of(job: Job) -> str:
         return planning_of(job).smoothed_loss
     if job.loss == "dpo":
         return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"
+    own = own_loss(job.model.family)
+    if own is not None:
+        return own
     if job.loss == "standard":
         return job.runtime.loss
     if job.loss == "fp32-logits" and job.model.task == "lm" and not compiles_blocks(job.model.family):

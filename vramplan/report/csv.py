@@ -22,6 +22,7 @@ from vramplan.report.json import (
 from vramplan.results import FitResult
 from vramplan.results.listings import CheckRow, GpuRow, ModelRow, ProfileView, ValidateRow
 
+FORMULAS = ("=", "+", "-", "@")  # what formulas begin with
 LADDER = (
     "activation_checkpointing",
     "verdict",
@@ -128,7 +129,16 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return _plain(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return "; ".join(value)
+        return _plain("; ".join(value))
     return json.dumps(value)
+
+
+def _plain(text: str) -> str:
+    """A text that neither moves the cursor of a terminal nor is a formula of a spreadsheet.
+
+    An apostrophe stands before what a spreadsheet would compute. Source: OWASP, "CSV Injection".
+    """
+    text = "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+    return f"'{text}" if text.lstrip()[:1] in FORMULAS and text.strip() != "-" else text

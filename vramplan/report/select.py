@@ -16,8 +16,8 @@ def select(document: Mapping[str, Any], path: str) -> str:
     for step in path.split("."):
         value = _step(value, step, walked)
         walked.append(step)
-    if isinstance(value, str):
-        return value
+    if isinstance(value, str):  # it may have come out of a file, and a terminal obeys some characters
+        return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in value)
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 

@@ -96,17 +96,22 @@ class Trace:
         The gradient of what several blocks take is added to in each of them. What the first of them in backward made
         dies once in each copy of the next, and its group has fewer than none: there its sum takes its place.
         """
-        totals: dict[str, int] = {}
-        for index, times in copies.items():
-            group = self.group_of(self.births[index])
-            totals[group] = totals.get(group, 0) + times * self.births[index].copies
-        found: dict[int, int] = {}
-        for index, times in copies.items():
-            heir = index
-            if times < 0 and totals[self.group_of(self.births[index])] < 0:
-                heir = self._heir(index, copies)
-            found[heir] = found.get(heir, 0) + times
-        return found
+        found = dict(copies)
+        while True:  # what an heir has left may be fewer than none in its own group
+            totals: dict[str, int] = {}
+            for index, times in found.items():
+                group = self.group_of(self.births[index])
+                totals[group] = totals.get(group, 0) + times * self.births[index].copies
+            moved = False
+            for index, times in list(found.items()):
+                if times < 0 and totals[self.group_of(self.births[index])] < 0:
+                    heir = self._heir(index, copies)
+                    if heir != index:
+                        del found[index]
+                        found[heir] = found.get(heir, 0) + times
+                        moved = True
+            if not moved:
+                return found
 
     def _heir(self, index: int, copies: dict[int, int]) -> int:
         """The storage in which a sum goes on: each is made when the one before it dies, until one that is alive."""

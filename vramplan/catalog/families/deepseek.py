@@ -43,15 +43,18 @@ _FIXED: dict[str, Any] = {
 }
 
 
-def _deepseek(fields: Fields, values: dict[str, Any], dense: int) -> None:
-    """What both say: the first blocks are dense, and one key is the bias of three projections."""
+def _deepseek(fields: Fields, values: dict[str, Any], dense: int, layers: int) -> None:
+    """What both say: the first blocks are dense, and one key is the bias of three projections.
+
+    `dense` and `layers` are those of the class, where the file says nothing.
+    """
     router_losses(fields, values)
     values["output_bias"] = values.get("qkv_bias")
     if fields.present("q_lora_rank") and not fields.given("q_lora_rank"):
         values["latent_attention.query_rank"] = None
     if fields.given("first_k_dense_replace"):
         dense = fields.integer("first_k_dense_replace", minimum=0) or 0
-    values["experts.dense_layers"] = tuple(range(min(dense, values.get("layers") or dense)))
+    values["experts.dense_layers"] = tuple(range(min(dense, values.get("layers") or layers)))
     if (fields.integer("pretraining_tp") or 1) > 1:
         fields.refuse("pretraining_tp", "sliced projections are not modelled", hint="set it to 1: it trains the same")
     if (fields.integer("moe_layer_freq") or 1) > 1:
@@ -65,14 +68,14 @@ def _groups(fields: Fields, values: dict[str, Any]) -> None:
 
 
 def _v3(fields: Fields, values: dict[str, Any]) -> None:
-    _deepseek(fields, values, 3)
+    _deepseek(fields, values, 3, 61)
     _groups(fields, values)
     if fields.given("rope_interleave"):
         values["latent_attention.interleaved"] = fields.boolean("rope_interleave")
 
 
 def _v2(fields: Fields, values: dict[str, Any]) -> None:
-    _deepseek(fields, values, 0)
+    _deepseek(fields, values, 0, 32)
     method = fields.text("topk_method") or "greedy"
     if method == "group_limited_greedy":
         _groups(fields, values)

@@ -33,8 +33,8 @@ def _dense_layers(fields: Fields, values: dict[str, Any], layers: int) -> None:
     if not isinstance(listed, list) or not all(type(one) is int for one in listed):
         fields.problem("mlp_only_layers", "expected a list of block numbers, from 0")
         return
-    layers = values.get("layers") or layers
-    values["experts.dense_layers"] = tuple(i for i in range(layers) if i in listed or (i + 1) % step)
+    layers, named = values.get("layers") or layers, set(listed)
+    values["experts.dense_layers"] = tuple(i for i in range(layers) if i in named or (i + 1) % step)
 
 
 def _windows(fields: Fields) -> None:

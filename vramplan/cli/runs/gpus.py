@@ -8,8 +8,8 @@ from vramplan.catalog import gpus as catalog
 from vramplan.catalog.gpus import find_gpu
 from vramplan.catalog.locate import origin
 from vramplan.cli.output import emit, output
-from vramplan.cli.runs.listings import check_word, folders_of, is_named, refuse_options, show
-from vramplan.errors import InputError
+from vramplan.cli.runs.listings import check_word, end, folders_of, is_named, refuse_options, show, whole
+from vramplan.errors import InputError, Problem
 from vramplan.results.listings import GpuRow
 from vramplan.units import parse_size_bytes
 
@@ -36,7 +36,8 @@ def list_gpus(
         least = 0 if min_memory is None else parse_size_bytes(min_memory, rounding="up", allow_zero=True)
     except InputError as error:
         raise InputError([problem._replace(key="--min-memory") for problem in error.problems]) from None
-    known = [(profile, profile.gpu()) for profile in catalog.list_gpus(folders_of(profiles))]
+    broken: list[Problem] = []
+    known = whole(catalog.list_gpus(folders_of(profiles), broken), lambda profile: profile.gpu(), broken)
     check_word("--architecture", architecture, {gpu.architecture for _, gpu in known if gpu.architecture})
     rows = []
     for profile, gpu in known:
@@ -64,6 +65,7 @@ def list_gpus(
         )
 
     emit("gpus", rows, to)
+    end(broken)
 
 
 def show_gpu(name: str, profiles: list[str] | None, output_format: str, key: str | None, quiet: bool) -> None:

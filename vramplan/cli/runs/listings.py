@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
 from vramplan.catalog.locate import SHIPPED, check_profile_dirs, origin
-from vramplan.cli.output import emit, output
-from vramplan.errors import UsageError, near_matches
+from vramplan.cli.output import emit, output, say
+from vramplan.errors import InputError, Problem, UsageError, near_matches
+from vramplan.exit_codes import ExitCode
 from vramplan.results.listings import FieldRow, ProfileView, SourceRow
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+def whole(profiles: Iterable[P], made: Callable[[P], T], broken: list[Problem]) -> list[tuple[P, T]]:
+    """Each profile with what is made of it; `broken` takes the problems of those that make nothing."""
+    found = []
+    for profile in profiles:
+        try:
+            found.append((profile, made(profile)))
+        except InputError as error:
+            broken += error.problems
+    return found
+
+
+def end(broken: Sequence[Problem]) -> None:
+    """Tell of the files that are not in the list, and end as bad input does where there are some."""
+    for problem in broken:
+        say(f"error: {problem}")
+    if broken:
+        raise typer.Exit(ExitCode.BAD_INPUT)
 
 
 def show(kind: str, profile: Any, output_format: str, key: str | None, quiet: bool) -> None:

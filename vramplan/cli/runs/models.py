@@ -8,7 +8,8 @@ from vramplan.catalog import models as catalog
 from vramplan.catalog.locate import origin
 from vramplan.catalog.models import find_model_profile
 from vramplan.cli.output import emit, output
-from vramplan.cli.runs.listings import check_word, folders_of, is_named, refuse_options, show
+from vramplan.cli.runs.listings import check_word, end, folders_of, is_named, refuse_options, show, whole
+from vramplan.errors import Problem
 from vramplan.results.listings import ModelRow
 
 
@@ -27,7 +28,8 @@ def list_models(
         return
 
     to = output(output_format, key, quiet)
-    known = [(profile, profile.shape()) for profile in catalog.list_models(folders_of(profiles))]
+    broken: list[Problem] = []
+    known = whole(catalog.list_models(folders_of(profiles), broken), lambda profile: profile.shape(), broken)
     check_word("--family", family, {shape.family for _, shape in known})
     rows = []
     for profile, shape in known:
@@ -51,6 +53,7 @@ def list_models(
         )
 
     emit("models", rows, to)
+    end(broken)
 
 
 def show_model(name: str, profiles: list[str] | None, output_format: str, key: str | None, quiet: bool) -> None:

@@ -10,8 +10,9 @@ from vramplan.catalog import runtimes as catalog
 from vramplan.catalog.locate import origin
 from vramplan.catalog.runtimes import engine_name, find_runtime_profile
 from vramplan.cli.output import emit, output
-from vramplan.cli.runs.listings import folders_of, is_named, refuse_options, show
+from vramplan.cli.runs.listings import end, folders_of, is_named, refuse_options, show, whole
 from vramplan.engines import engine_of
+from vramplan.errors import Problem
 from vramplan.results.listings import RuntimeRow
 
 
@@ -29,8 +30,11 @@ def list_runtimes(
         return
 
     to = output(output_format, key, quiet)
-    known = [profile for profile in catalog.list_runtimes(folders_of(profiles)) if not name or is_named(profile, name)]
-    emit("runtimes", [_row(profile) for profile in known], to)
+    broken: list[Problem] = []
+    listed = catalog.list_runtimes(folders_of(profiles), broken)
+    rows = whole([one for one in listed if not name or is_named(one, name)], _row, broken)
+    emit("runtimes", [row for _, row in rows], to)
+    end(broken)
 
 
 def show_runtime(name: str, profiles: list[str] | None, output_format: str, key: str | None, quiet: bool) -> None:

@@ -65,6 +65,7 @@ def zero_of(resolver: Resolver, kind: str, devices: int) -> Sharded:
         zero=Zero(
             reduce_bucket_size=sizes["reduce_bucket_size"],
             overlap_comm=overlap,
+            allgather_bucket_size=given.get("allgather_bucket_size"),
             drive_buffers=drive_buffers(resolver, fields, given, kind),
             parameter_drive=parameter_drive(resolver, fields, given, kind),
             **{key.removeprefix("stage3_"): sizes.get(key, DEFAULTS[key]) for key in ONLY_STAGE_3},
@@ -88,7 +89,12 @@ def zero_to_dict(sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:
     """The switches that mean something, as keys of `parallel`."""
     zero = sharding.zero
     assert zero is not None
-    found: dict[str, Any] = {"reduce_bucket_size": zero.reduce_bucket_size, "overlap_comm": zero.overlap_comm}
+    found: dict[str, Any] = {
+        "reduce_bucket_size": zero.reduce_bucket_size,
+        "allgather_bucket_size": zero.allgather_bucket_size,
+        "overlap_comm": zero.overlap_comm,
+        "contiguous_gradients": True,  # no other is modelled
+    }
     if sharding.kind == "zero3":
         found |= {key: getattr(zero, key.removeprefix("stage3_")) for key in ONLY_STAGE_3}
         found |= drives_to_dict(zero, offload)

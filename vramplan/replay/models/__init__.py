@@ -95,6 +95,12 @@ def no_head_losses(name: str) -> str | None:
     return reason
 
 
+def own_loss(name: str) -> str | None:
+    """The loss that the family's code computes whatever program runs it: `own_loss`; None: that of the program."""
+    word: str | None = _own(name, "own_loss", None)
+    return word
+
+
 def smooths(name: str) -> bool:
     """Whether the family was traced with smoothed labels: `smooths = True`, or one of those traced with all."""
     return name in TRACED_BEYOND or _own(name, "smooths", False) is True

@@ -1,0 +1,1 @@
+"""Random jobs and broken files against oracles: `python -m tests.fuzz --help`."""
