@@ -265,7 +265,7 @@ def test_options_may_come_as_text() -> None:
             {"precision": "fp32", "attention": "flash"},
             "flash cannot run: it has no fp32 kernels (use efficient)",
         ),
-        ({"optimizer": "adamw8bit"}, "(did you mean adamw-8bit"),
+        ({"optimizer": "adamw-8bits"}, "(did you mean adamw-8bit"),
         ({"optimizer": "adamw-8bit", "precision": "mixed-bf16"}, "adamw-8bit over a master copy (mixed-bf16)"),
         ({"optimizer": "lars", "precision": "pure-bf16"}, "bitsandbytes has no lars for bf16 gradients (use amp-bf16)"),
         (

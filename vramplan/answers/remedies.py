@@ -16,4 +16,5 @@ def remedies_of(
 ) -> tuple[Remedy, ...]:
     """Those of a decision; where nobody says how its job was typed, as if the echo of the answer had been."""
     asked = Typed.of_job(decision.judged) if typed is None else typed()
-    return remedies_for(decision.judged, decision.choice.rung, decision.judge, asked, known_gpus)
+    found = remedies_for(decision.judged, decision.choice.rung, decision.judge, asked, known_gpus)
+    return tuple(remedy._replace(change=asked.worded(remedy.change)) for remedy in found)

@@ -89,7 +89,7 @@ def solved_answer(
     with_it = changed({})
     assert with_it is not None
     if solved.value is not None and unknown != LAYERS:
-        solved = solved._replace(option=flags_of(change))
+        solved = solved._replace(option=flags_of(typed.worded(change)))
     return answer(with_it, larger_gpus, replays, lambda: changed)._replace(solved=solved)
 
 

@@ -27,7 +27,7 @@ RECURRENT = (
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 VISION_LANGUAGE = (
-    "models that take images and text together are not modelled; give the config.json of the text part, "
+    "of models that take images and text together only LLaVA is modelled; give the config.json of the text part, "
     "or the text model of the same size"
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
@@ -47,7 +47,7 @@ MODELS = (
     ),
     Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
     Scope(
-        r"(.*/)?(.*llava.*|.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
+        r"(.*/)?(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
         r"|.*-omni.*|florence.*|molmo.*)",
         VISION_LANGUAGE,
     ),

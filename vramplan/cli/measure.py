@@ -47,7 +47,7 @@ def measure(
     \b
     Examples:
       vramplan measure --model gpt2 --micro-batch 4
-      vramplan measure -m llama-3.2-1b --seq 2048 --precision pure-bf16 --iterations 10
+      vramplan measure -m llama-3.2-1b --precision pure-bf16 --iterations 10
       vramplan measure -m gpt2 -g v100 --trace --print results.0.relative_error
       vramplan measure --grid training.yaml -o measured.yaml
 

@@ -145,9 +145,7 @@ def _devices(fields: Fields) -> None:
     count, name = found
     inside = fields.node_of("parallel")
     parallel = inside if isinstance(inside, Mapping) else Mapping(node.line, node.column)
-    split = 1
-    for key in ("tensor", "pipeline", "context"):
-        split *= _whole(parallel, key) or 1
+    split = _replica(parallel)
     data = _whole(parallel, "data")
     if count % split:
         fields.refuse("gpu", f"{count} GPUs are no multiple of the {split} of a replica")
@@ -164,6 +162,18 @@ def _devices(fields: Fields) -> None:
         given = Entry(Scalar("data"), Scalar(str(count // split), "plain", node.line, node.column))
         changed["parallel"] = Entry(Scalar("parallel"), _with(parallel, {"data": given}))
     fields.node = _with(fields.node, changed)
+
+
+def replica(parallel: Entry | None) -> int:
+    """The devices of one replica of the model, from the entry of `parallel`."""
+    return _replica(parallel.value) if parallel is not None and isinstance(parallel.value, Mapping) else 1
+
+
+def _replica(parallel: Mapping) -> int:
+    size = 1
+    for key in ("tensor", "pipeline", "context"):
+        size *= _whole(parallel, key) or 1
+    return size
 
 
 def _whole(parallel: Mapping, key: str) -> int | None:

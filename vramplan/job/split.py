@@ -54,7 +54,12 @@ def _context(resolver: Resolver, split: Split, _model: ModelShape, sequence_leng
     fields, parts = resolver.raw.fields.fields("parallel") or resolver.raw.fields, 2 * split.context
     if sequence_length % parts:
         message = f"{split.context} devices cannot share a sequence_length of {sequence_length} in {parts} equal parts"
-        fields.refuse("context", message, hint=_nearest_multiple(sequence_length, parts))
+        hint = _nearest_multiple(sequence_length, parts)
+        if parts > sequence_length:  # a length was meant
+            hint = (
+                f"--context is the GPUs that share each sequence; for sequences of {split.context} tokens write --seq"
+            )
+        fields.refuse("context", message, hint=hint)
 
 
 def _pipeline(resolver: Resolver, split: Split, model: ModelShape, _sequence_length: int) -> None:

@@ -15,6 +15,7 @@ from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import read_job
 from vramplan.job.resolve import resolve
+from vramplan.job.spelled import counted, replica
 from vramplan.values.job import Job
 
 GROUPS = ("parallel", "adapter")
@@ -30,6 +31,8 @@ class Typed:
     def __init__(self, root: document.Mapping, catalog: Catalog, *, in_file: bool = False) -> None:
         self._root, self._catalog, self._in_file = root, catalog, in_file
         self.given = frozenset(_names(root))
+        gpu = root.entries.get("gpu")
+        self._counted = counted(gpu.value.text) if gpu is not None and isinstance(gpu.value, Scalar) else None
 
     @classmethod
     def of_keys(cls, keys: Mapping[str, Any], profile_dirs: Sequence[Path] = ()) -> Typed:
@@ -56,14 +59,34 @@ class Typed:
         _, problems = self._resolved(change)
         return problems[0].message if problems else ""
 
+    def worded(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        """A change as it is typed: where the GPU was counted, as in 8xA100, it is counted still."""
+        new = dict(change)
+        if self._counted is None:
+            return new
+        count, gpu = self._counted
+        parallel = dict(new.get("parallel") or {})
+        data, wanted = parallel.pop("data", None), new.get("gpu")
+        if data is None and wanted is None:
+            return new
+        if data is not None:
+            count = data * replica(_changed(self._root, new).entries.get("parallel"))
+            new["parallel"] = parallel
+            if not parallel:
+                del new["parallel"]
+        name = wanted["name"] if isinstance(wanted, Mapping) else wanted or gpu
+        return new | {"gpu": f"{count}x{name}"}
+
     def changed(self, change: Mapping[str, Any]) -> Typed:
         """What was typed, with a change that stays."""
-        return Typed(_changed(self._root, change), self._catalog, in_file=self._in_file)
+        return Typed(_changed(self._root, self.worded(change)), self._catalog, in_file=self._in_file)
 
     def _resolved(self, change: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
         sink = Sink(None)
         try:
-            job = resolve(read_job(Fields(_changed(self._root, change), sink), in_file=self._in_file), self._catalog)
+            job = resolve(
+                read_job(Fields(_changed(self._root, self.worded(change)), sink), in_file=self._in_file), self._catalog
+            )
         except InputError as error:
             return None, [*error.problems]
         return job, [*sink.problems, *sink.refusals]

@@ -26,12 +26,12 @@ def _all(word: str, *spellings: str) -> dict[str, Meaning]:
     return dict.fromkeys(spellings, Meaning(word))
 
 
-DTYPES = {
+FLOATS = {
     **_all("fp32", "float32", "float", "torch.float32", "torch.float", "f32", "32"),
     **_all("bf16", "bfloat16", "torch.bfloat16", "bf-16"),
     **_all("fp16", "float16", "half", "torch.float16", "torch.half", "f16", "16"),
-    **_all("fp8", "float8"),
 }
+DTYPES = {**FLOATS, **_all("fp8", "float8")}
 
 PRECISIONS = {
     **DTYPES,

@@ -597,7 +597,7 @@ TABLE = (
         flags=("--adapter-dtype",),
         note="`fp32`, or that of the model's weights.",
         also=("--lora-dtype",),
-        spellings=spellings.DTYPES,
+        spellings=spellings.FLOATS,
     ),
     Option(
         "quantization",
@@ -877,7 +877,7 @@ TABLE = (
         sharding=FSDP,
         profile=("reduce_dtype",),
         profile_words=(words.AS_GATHERED,),
-        spellings=spellings.DTYPES,
+        spellings=spellings.FLOATS,
         panel=TUNING,
     ),
     _zero(

@@ -1,0 +1,255 @@
+"""What people type for an option or a value is taken as it is meant, and an option given twice is an error."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.cli.running import Ran, run
+from vramplan.catalog.scope import GPUS, MODELS, out_of
+from vramplan.cli.commands import COMMANDS, OTHER_NAMES, build
+from vramplan.cli.typed import other_names, shortcuts
+from vramplan.errors import InputError
+from vramplan.job import build_any_job, build_job, job_to_dict
+from vramplan.options import table
+from vramplan.options.option import FLAG, WORD, Option
+from vramplan.options.spellings import OPEN, bare, meaning
+
+pytestmark = pytest.mark.contract
+
+PLAIN = ("gpt2", "-g", "v100")
+
+
+def job_of(*words: str) -> dict[str, Any]:
+    ran = run("fit", *words, "--format", "json")
+    assert ran.code in (0, 3), ran
+    found: dict[str, Any] = ran.document["job"]
+    return found
+
+
+def refused(*words: str) -> str:
+    ran = run("fit", *words)
+    assert (ran.code, ran.out) == (2, "")
+    return ran.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("gpt2", "-g", "v100"), ("-m", "gpt2", "-g", "v100")),
+        (("gpt2", "-g", "8xA100-80GB"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8")),
+        (("gpt2", "-g", "8 x a100-80gb"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8")),
+        (("gpt2", "-g", "8*h100"), ("-m", "gpt2", "-g", "h100", "--gpus", "8")),
+        (("gpt2", "-g", "2x24 GiB"), ("-m", "gpt2", "-g", "24 GiB", "--gpus", "2")),
+        ((*PLAIN, "--batch_size", "4"), (*PLAIN, "--micro-batch", "4")),
+        ((*PLAIN, "--per_device_train_batch_size=4"), (*PLAIN, "--micro-batch", "4")),
+        ((*PLAIN, "--max-length", "0.5k"), (*PLAIN, "--seq", "512")),
+        ((*PLAIN, "--gas", "4", "--bs", "2"), (*PLAIN, "--gradient-accumulation-steps", "4", "--micro-batch", "2")),
+        ((*PLAIN, "--global-batch", "1_024"), (*PLAIN, "--global-batch", "1024")),
+        (("gpt2", "-g", "h100", "--dtype", "BFloat16"), ("gpt2", "-g", "h100", "--precision", "bf16")),
+        ((*PLAIN, "--lora", "--lora-r", "16"), (*PLAIN, "--adapter", "lora", "--rank", "16")),
+        ((*PLAIN, "--qlora"), (*PLAIN, "--adapter", "lora", "--quantization", "nf4")),
+        ((*PLAIN, "--lora", "--4bit"), (*PLAIN, "--adapter", "lora", "--quantization", "nf4")),
+        ((*PLAIN, "--adapter", "qlora"), (*PLAIN, "--adapter", "lora", "--quantization", "nf4")),
+        ((*PLAIN, "--gpus", "2", "--fsdp"), (*PLAIN, "--gpus", "2", "--sharding", "fsdp")),
+        ((*PLAIN, "--gpus", "2", "--fsdp", "full_shard auto_wrap"), (*PLAIN, "--gpus", "2", "--sharding", "fsdp")),
+        ((*PLAIN, "--num-gpus", "2", "--zero", "3"), (*PLAIN, "--gpus", "2", "--sharding", "zero3")),
+        ((*PLAIN, "--gpus", "2", "--sharding", "ZeRO-3"), (*PLAIN, "--gpus", "2", "--sharding", "zero3")),
+        ((*PLAIN, "--nodes", "2", "--gpus", "4"), (*PLAIN, "--gpus", "8", "--devices-per-node", "4")),
+        (("gpt2", "-g", "4xv100", "--nodes", "2"), (*PLAIN, "--gpus", "8", "--devices-per-node", "4")),
+        ((*PLAIN, "--gradient_checkpointing", "True"), (*PLAIN, "--checkpointing", "full")),
+        ((*PLAIN, "--gradient_checkpointing", "False"), PLAIN),
+        (("gpt2", "-g", "h100", "--flash-attention"), ("gpt2", "-g", "h100", "--attention", "flash")),
+        (
+            (*PLAIN, "--optim", "adamw_torch_fused"),
+            (*PLAIN, "--optimizer", "adamw", "--optimizer-implementation", "fused"),
+        ),
+        ((*PLAIN, "--optim", "paged_adamw_8bit"), (*PLAIN, "--optimizer", "adamw-8bit-paged")),
+        ((*PLAIN, "--ema", "true"), (*PLAIN, "--ema")),
+    ],
+)
+def test_a_spelling_is_the_job_that_is_meant(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    assert job_of(*typed) == job_of(*meant)
+
+
+WORDED = [(row, text) for row in table.TABLE for text in row.spellings]
+
+
+@pytest.mark.parametrize(("row", "text"), WORDED, ids=lambda one: one if isinstance(one, str) else one.key)
+def test_every_spelling_means_a_word_of_its_key_in_any_case(row: Option, text: str) -> None:
+    assert row.kind == WORD
+    assert bare(text) == text  # else no text leads to it
+    assert text not in row.words or row.spellings[text].word == text
+    for written in (text, text.upper(), text.replace("-", "_").title()):
+        found = meaning(written, row.words, row.spellings)
+        assert written in row.words or (found is not None and found.word in row.words)
+    for key, word in row.spellings[text].also:
+        assert word in table.find(key).words
+
+
+def test_no_open_spelling_is_taken() -> None:
+    for text in OPEN:
+        assert not any(text in row.spellings or text in row.words for row in table.TABLE)
+
+
+def test_what_a_spelling_leaves_open_is_assumed() -> None:
+    told = {
+        one.key: one.why for one in build_any_job({"model": "gpt2", "gpu": "h100", "sequence_length": "1k"}).assumptions
+    }
+    assert "1024" in told["sequence_length"]
+    ran = run("fit", *PLAIN, "--batch-size", "2")
+    assert "note: --batch-size is read as --micro-batch" in ran.err
+    assert run("fit", *PLAIN, "--batch-size", "2", "--quiet") == Ran(0, "", "")
+
+
+def test_a_job_with_spellings_fed_back_is_the_same() -> None:
+    keys = {"model": "gpt2", "gpu": "8 x H100", "optimizer": "AdamW_Torch", "parallel": {"sharding": "FSDP2"}}
+    job = build_job(keys)
+    again = job_to_dict(build_job(job_to_dict(job)))
+    assert again == job_to_dict(job)
+    assert keys["parallel"] == {"sharding": "FSDP2"}  # what was given is not changed
+
+
+TWICE = [
+    (("--gpu", "4090", "--gpu", "3090"), ("--gpu 4090", "--gpu 3090")),
+    (("--gpu", "4090", "-g", "4090"), ("--gpu 4090", "-g 4090")),
+    (("-g", "v100", "--gpus", "2", "--data", "4"), ("--gpus 2", "--data 4")),
+    (("-g", "v100", "--seq", "128", "--sequence-length", "64"), ("--seq 128", "--sequence-length 64")),
+    (("-g", "v100", "-m", "gpt2-xl"), ("gpt2", "-m gpt2-xl")),
+    (("-g", "v100", "--lora", "--adapter", "dora"), ("--lora", "--adapter dora")),
+    (("-g", "v100", "--fsdp", "--zero", "3"), ("--fsdp", "--zero")),
+    (("-g", "v100", "--bs", "2", "--micro-batch", "2"), ("--bs 2", "--micro-batch 2")),
+    (("-g", "v100", "--ema", "--no-ema"), ("--ema", "--no-ema")),
+    (("-g", "v100", "--json", "--format", "yaml"), ("--json", "--format yaml")),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), TWICE)
+def test_an_option_given_twice_names_both(words: tuple[str, ...], named: tuple[str, ...]) -> None:
+    told = run("fit", "gpt2", *words).err
+    assert "is given twice" in told
+    assert all(name in told for name in named)
+
+
+@pytest.mark.parametrize("command", ["fit", "checkpoints", "timeline", "explain", "walkthrough", "measure"])
+def test_no_option_of_a_job_is_taken_twice(command: str) -> None:
+    rows = table.parameters()
+    for one in build(command).params:
+        if one.name in rows and rows[one.name].kind == WORD:
+            word = rows[one.name].words[0]
+            ran = run(command, one.opts[0], word, one.opts[0], word)
+            assert (ran.code, "is given twice" in ran.err) == (2, True)
+
+
+def test_lists_may_be_given_in_parts() -> None:
+    both = run("fit", *PLAIN, "--print", "verdict", "--print", "name")
+    assert both.out == "fits\ngpt2 on v100\n" == run("fit", *PLAIN, "--print", "verdict,name").out
+    split = job_of(*PLAIN, "--lora", "--targets", "c_attn", "--targets", "c_fc")
+    assert split == job_of(*PLAIN, "--lora", "--targets", "c_attn,c_fc")
+
+
+@pytest.mark.parametrize("option", ["--frozen", "--offload", "--modules-to-save", "--targets", "--model"])
+@pytest.mark.parametrize("value", ["", ",", " "])
+def test_an_empty_value_is_no_way_to_leave_an_option_out(option: str, value: str) -> None:
+    words = ("-g", "v100", "--lora", option, value, *(() if option == "--model" else ("gpt2",)))
+    assert run("fit", *words).code == 2
+
+
+def test_contradictions_are_refused() -> None:
+    assert "2 GPUs" in refused("gpt2", "-g", "2xv100", "--gpus", "4")
+    assert "contradicts" in refused(*PLAIN, "--qlora", "--quantization", "int8")
+    assert "contradicts" in refused(*PLAIN, "--optim", "adamw_torch_fused", "--optimizer-implementation", "foreach")
+    assert "how many GPUs" in refused(*PLAIN, "--nodes", "2")
+    assert "differ" in refused(*PLAIN, "--nodes", "2", "--gpus", "4", "--devices-per-node", "8")
+    assert job_of(*PLAIN, "--qlora", "--quantization", "nf4-double")["quantization"] == "nf4-double"
+
+
+def test_a_count_before_the_gpu_is_of_all_devices() -> None:
+    keys = {"model": "llama-3.1-8b", "gpu": "8xh100", "precision": "mixed-bf16", "runtime": "megatron"}
+    assert job_to_dict(build_job({**keys, "parallel": {"tensor": 4}}))["parallel"]["data"] == 2
+    with pytest.raises(InputError, match="no multiple"):
+        build_job({**keys, "parallel": {"tensor": 3}})
+
+
+def test_remedies_keep_the_count_before_the_gpu() -> None:
+    words = ("llama-3.1-8b", "--gpu", "8xa100-40gb", "--seq", "4096", "--micro-batch", "4")
+    remedies = run("fit", *words, "--format", "json").document["remedies"]
+    gpu = next(one for one in remedies if "gpu" in one["change"])
+    assert re.match(r"--gpu 8x", gpu["option"])
+    again = run("fit", *words[:1], *gpu["option"].split(), *words[3:], "--format", "json").document
+    assert (again["verdict"], again["job"]["parallel"]["data"]) == (gpu["verdict"], 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ((*PLAIN, "--kv-cache"), "gguf-parser"),
+        ((*PLAIN, "--inference"), "training only"),
+        ((*PLAIN, "--learning-rate", "1"), "does not change memory"),
+        ((*PLAIN, "--cpu-offload"), "--offload"),
+        ((*PLAIN, "--bach-size", "1"), "--micro-batch"),
+        ((*PLAIN, "--print", "device_gib"), "peak.device_bytes"),
+        ((*PLAIN, "--sharding", "hybrid_shard"), "hsdp:8"),
+        ((*PLAIN, "--context", "32768"), "--seq"),
+        (("sdxl", "-g", "4090"), "diffusion"),
+        (("openai/whisper-large-v3", "-g", "4090"), "speech"),
+        (("mamba-130m", "-g", "4090"), "state-space"),
+        (("llama.gguf", "-g", "4090"), "training only"),
+        (("gpt2", "-g", "colab"), "--gpu t4"),
+        (("gpt2", "-g", "intel-max-1550"), "Intel"),
+        (("gpt2", "-g", "m3-max"), "Apple"),
+        (("gpt2", "h100"), "--gpu h100"),
+    ],
+)
+def test_what_is_not_there_leads_to_what_is_meant(words: tuple[str, ...], hint: str) -> None:
+    assert hint in refused(*words)
+
+
+def test_no_shipped_profile_is_out_of_scope() -> None:
+    for kind in ("gpus", "models"):
+        for line in run(kind, "--format", "json").document[kind]:
+            assert out_of(kind, line["name"]) is None
+    assert len(MODELS) > 3
+    assert len(GPUS) > 3
+
+
+def test_commands_have_other_names() -> None:
+    for other, name in OTHER_NAMES.items():
+        assert run(other, "--help").out == run(name, "--help").out
+    assert "training only" in run("serve").err
+
+
+def test_broken_json_is_told_plainly(tmp_path: Any) -> None:
+    file = tmp_path / "jobs.json"
+    file.write_text('{"version": 1,\n "jobs" []}', "utf-8")
+    assert run("check", str(file)).err == f"error: {file}:2:9: not JSON: a colon is missing behind the key\n"
+
+
+def test_names_of_options_mean_one_thing_each() -> None:
+    for command in COMMANDS:
+        built = build(command)
+        if not any(one.name == "model" for one in built.params) or built.name in ("profiles",):
+            continue
+        declared = [name for one in built.params for name in (*one.opts, *one.secondary_opts)]
+        assert len(declared) == len(set(declared))
+        assert not set(declared) & ({*other_names(built)} | {*shortcuts(built)})
+        also = [name for row in table.TABLE for name in row.also]
+        assert len(also) == len(set(also))
+
+
+def test_help_has_the_everyday_options_and_the_whole_help_all() -> None:
+    rows = table.parameters()
+    for command in ("fit", "checkpoints", "timeline", "explain", "walkthrough"):
+        short, whole = run(command, "--help").out, run(command, "--help-all").out
+        for text in (short, whole):
+            assert max(len(line) for line in text.splitlines() if not line.startswith("    vramplan")) <= 80
+        for one in build(command).params:
+            if one.name not in rows or one.help != rows[one.name].description:  # explain has a --tensor of its own
+                continue
+            name = re.escape(one.opts[0])
+            assert re.search(rf"{name}\b", whole)
+            assert bool(re.search(rf"^  (?:-\w, )?{name}[ ,]", short, re.M)) is rows[one.name].everyday
+    assert sum(row.everyday for row in rows.values()) <= 20
+    assert all(row.kind != FLAG or not row.everyday for row in rows.values())
