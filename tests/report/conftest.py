@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from vramplan.errors import Problem
+from vramplan.options.flags import flags_of
 from vramplan.results import Alternative, Component, FitResult, Peak, Recommendation, Remedy
 from vramplan.results.listings import CheckRow, FieldRow, GpuRow, ModelRow, ProfileView, SourceRow, ValidateRow
 from vramplan.values.job import Assumption
@@ -96,7 +97,17 @@ def answer(
         "assumptions": (),
         "warnings": (),
     }
-    return FitResult(**{**values, **rest})
+    result = FitResult(**{**values, **rest})
+    return result._replace(remedies=tuple(typed(remedy, result) for remedy in result.remedies or ()))
+
+
+def typed(remedy: Remedy, result: FitResult) -> Remedy:
+    """A remedy with what follows from its change: the options, and the peak on the same card."""
+    return remedy._replace(
+        option=flags_of(remedy.change),
+        device_bytes=result.peak.device_bytes - remedy.saves_bytes,
+        usable_bytes=result.usable_bytes,
+    )
 
 
 STATES = [

@@ -246,7 +246,7 @@ def test_what_is_at_stake_are_keys_of_a_job() -> None:
 
 def test_remedies_are_lines_that_can_be_pasted(examples: dict[str, FitResult]) -> None:
     no = examples["does not fit"]
-    long = Remedy({"model": "m" * 200}, 1, "", "fits")
+    long = Remedy({"model": "m" * 200}, 1, "", "fits", option="--model " + "m" * 200)
     text = plain(no._replace(remedies=(long, *no.remedies)))
     assert "mmm" not in text
     assert re.search(r"to fit  --precision pure-bf16 --optimizer adafactor +17\.39 GiB fits\n", text)
