@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups, without_checkpoints
@@ -97,6 +97,11 @@ def test_components_sum_to_the_peak(setup: Setup, batch: int) -> None:
 @DRAWS
 @given(setups(), st.integers(1, 40))
 def test_a_larger_micro_batch_never_needs_less(setup: Setup, batch: int) -> None:
+    """But for a class token: the gradient of one sample is a view of what all tokens have, and keeps it whole.
+
+    The gradient of two samples is a sum, which is a tensor of its own (`vramplan/replay/gradients.py`).
+    """
+    assume(batch > 1 or setup.model.family != "vit")
     smaller, larger = quick(setup, batch).peak_bytes(batch), quick(setup, batch + 1).peak_bytes(batch + 1)
     assert smaller <= larger
 
