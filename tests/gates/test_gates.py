@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
 from tests.cli.running import refused, run, valid
@@ -168,6 +169,14 @@ def test_what_is_no_tolerance_is_refused(tmp_path: Path, tolerance: str) -> None
 @pytest.mark.parametrize("name", ["job-file", "fit", "check", "error"])
 def test_schemas_are_printed(name: str) -> None:
     assert json.loads(run("schema", name).out)["$id"].startswith(f"urn:vramplan:schema:{name}:")
+
+
+def test_a_printed_schema_is_enough_to_validate_an_answer(tmp_path: Path) -> None:
+    printed = json.loads(run("schema", "check").out)
+    answer = json.loads(run("check", file_of(tmp_path, JOB), "--format", "json").out)
+    jsonschema.Draft202012Validator(printed).validate(answer)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(printed).validate({**answer, "results": [{"name": 1}]})
 
 
 def test_an_unknown_schema_is_refused_with_near_names() -> None:
