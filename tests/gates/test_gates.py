@@ -313,3 +313,14 @@ def test_options_beside_a_job_are_those_of_fit(tmp_path: Path) -> None:
 def test_two_jobs_of_one_name_are_not_told_apart(tmp_path: Path) -> None:
     path = file_of(tmp_path, JOB, {**JOB, "gpu": "t4"})
     assert "has 2 jobs 'a'" in refused("fit", "--job", f"{path}#a").err
+
+
+def test_a_folder_of_profiles_that_is_not_there_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMPLAN_PROFILES", "/nonexistent")
+    path = file_of(tmp_path, JOB, {**JOB, "name": "b"})
+    for words in (("check", path), ("fit", "--job", f"{path}#a"), ("fit", "-m", "gpt2-xl", "-g", "v100"), ("gpus",)):
+        ran = run(*words)
+        assert (ran.out + ran.err).count("VRAMPLAN_PROFILES") == 1
+        document = run(*words, "--format", "json").document
+        for one in document.get("results", [document]):
+            assert len(one["error"]["problems"]) == 1
