@@ -273,3 +273,8 @@ def test_a_command_loads_no_completion() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert "Usage:" in done.stdout
     assert not {"vramplan.cli.completion", "vramplan.cli.shells"} & set(done.stderr.split())
+
+
+def test_schemas_are_offered_and_files_of_jobs_are_asked_for() -> None:
+    assert offered("schema", "job") == ["job-file"]
+    assert offered("fit", "--job", "") == offered("check", "one.yaml", "") == offered("check", "")

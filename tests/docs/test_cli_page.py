@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for source in (ROOT / "README.md", DOCS / "job-format.md"):
         for text, name in BLOCK.findall(source.read_text("utf-8")):
             (tmp_path / name).write_text(text, "utf-8")
-    (tmp_path / "baseline.json").write_text('{"results": []}', "utf-8")
+    (tmp_path / "baseline.json").write_text('{"schema_version": 1, "results": []}', "utf-8")
     config = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12}
     (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
     card = (ROOT / "profiles" / "gpus" / "a100-80gb.yaml").read_text("utf-8")

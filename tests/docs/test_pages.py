@@ -6,6 +6,7 @@ A block of YAML or shell has comments before it that say what is done with it:
     <!-- run: exit 0 -->                  bash runs it, beside the files of the page
     <!-- profile: gpus/NAME.yaml -->      lies there in the folder `profiles`, beside the other files of the page
     <!-- ci -->                           its lines that call vramplan are run, and end with 0
+    <!-- hook -->                         its hooks are ours, and pass with the files of the page that they name
     <!-- schema: error -->                JSON of that schema
 
 Transcripts (```console) are those of test_readme.py.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -45,6 +47,7 @@ PAGES = tuple(
     for name in (
         *("index.md", "job-format.md", "exit-codes.md", "profiles.md", "timeline.md", "textbook.md", "batch.md"),
         "losses.md",
+        "ci.md",
     )
 )
 
@@ -145,7 +148,12 @@ def wanted_code(task: Task) -> int:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_example_says_what_is_done_with_it(page: Path) -> None:
-    known = {"yaml": {"check", "validate", "profile", "ci"}, "bash": {"run"}, "json": {"schema"}, "console": set()}
+    known = {
+        "yaml": {"check", "validate", "profile", "ci", "hook"},
+        "bash": {"run"},
+        "json": {"schema"},
+        "console": set(),
+    }
     for line, language, _, comments in blocks(page):
         kinds = {what.split()[0] for what, _ in comments}
         assert language in known, f"line {line}"
@@ -178,6 +186,21 @@ def test_the_gate_of_a_ci_file_passes(task: Task, folder: Path) -> None:
     assert lines
     for line in lines:
         done = shell(f"set -eo pipefail\n{line}", folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.snapshot
+@pytest.mark.parametrize("task", tasks("hook"), ids=str)
+def test_a_hook_of_pre_commit_passes(task: Task, folder: Path) -> None:
+    write_files(task.page, folder)
+    known = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))}
+    for hook in (hook for repo in yaml.safe_load(task.body)["repos"] for hook in repo["hooks"]):
+        ours = known[hook["id"]]
+        named = [
+            path.name for path in sorted(folder.iterdir()) if re.search(hook.get("files", ours["files"]), path.name)
+        ]
+        assert len(named) > 1  # a hook is called with many files
+        done = shell(shlex.join([*ours["entry"].split(), *hook.get("args", ()), *named]), folder)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
 from tests.cli.running import refused, run, valid
@@ -170,6 +171,14 @@ def test_schemas_are_printed(name: str) -> None:
     assert json.loads(run("schema", name).out)["$id"].startswith(f"urn:vramplan:schema:{name}:")
 
 
+def test_a_printed_schema_is_enough_to_validate_an_answer(tmp_path: Path) -> None:
+    printed = json.loads(run("schema", "check").out)
+    answer = json.loads(run("check", file_of(tmp_path, JOB), "--format", "json").out)
+    jsonschema.Draft202012Validator(printed).validate(answer)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(printed).validate({**answer, "results": [{"name": 1}]})
+
+
 def test_an_unknown_schema_is_refused_with_near_names() -> None:
     assert "did you mean" in refused("schema", "job-fil").err
 
@@ -304,3 +313,14 @@ def test_options_beside_a_job_are_those_of_fit(tmp_path: Path) -> None:
 def test_two_jobs_of_one_name_are_not_told_apart(tmp_path: Path) -> None:
     path = file_of(tmp_path, JOB, {**JOB, "gpu": "t4"})
     assert "has 2 jobs 'a'" in refused("fit", "--job", f"{path}#a").err
+
+
+def test_a_folder_of_profiles_that_is_not_there_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMPLAN_PROFILES", "/nonexistent")
+    path = file_of(tmp_path, JOB, {**JOB, "name": "b"})
+    for words in (("check", path), ("fit", "--job", f"{path}#a"), ("fit", "-m", "gpt2-xl", "-g", "v100"), ("gpus",)):
+        ran = run(*words)
+        assert (ran.out + ran.err).count("VRAMPLAN_PROFILES") == 1
+        document = run(*words, "--format", "json").document
+        for one in document.get("results", [document]):
+            assert len(one["error"]["problems"]) == 1

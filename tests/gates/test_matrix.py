@@ -182,3 +182,9 @@ def test_the_schema_takes_what_the_reader_takes(matrix: dict[str, Any], tmp_path
     errors = list(jsonschema.Draft202012Validator(json.loads(run("schema").out)).iter_errors(document))
     text = refused("check", file_of(tmp_path, {**PLAIN, "matrix": matrix})).err if errors else ""
     assert bool(errors) == ("empty list" in text or "unknown key" in text)
+
+
+def test_a_value_that_is_no_line_is_wrong_and_not_the_name(tmp_path: Path) -> None:
+    err = refused("check", file_of(tmp_path, {**PLAIN, "matrix": {"gpu": ["t4", "a\nb"]}})).err
+    assert "jobs.0.gpu: expected one line" in err
+    assert err.count("\n") == 1

@@ -52,8 +52,9 @@ def ordered(problems: Iterable[Problem]) -> list[Problem]:
     seen: set[tuple[Any, ...]] = set()
     result: list[Problem] = []
     for problem in sorted(problems, key=lambda one: (one.line or 0, one.column or 0)):
-        identity = (problem.file, problem.line, problem.column, problem.message)
-        if problem.line is None or identity not in seen:
+        inherited = problem.line is not None  # then the place says what it is, whatever job meets it
+        identity = (problem.file, problem.line, problem.column, problem.message, None if inherited else problem.key)
+        if identity not in seen:
             result.append(problem)
         seen.add(identity)
     if len(result) > document.MAX_PROBLEMS:

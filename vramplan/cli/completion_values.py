@@ -18,6 +18,7 @@ OFFERED = {
     "options": "vramplan.options.table:parameters",
     "textbook": "vramplan.options.words:TEXTBOOK",
     "shells": "vramplan.cli.shells:SHELLS",
+    "schemas": "vramplan.cli.runs.schema:names",
     "unknowns": "vramplan.options.words:UNKNOWNS",
 }
 """What knows the words that may stand somewhere. A key press imports the one that it needs."""
@@ -83,7 +84,9 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
         yield from _matching(GATE_FORMATS if line.path == ("check",) else FORMATS, current)
     elif _shown(parameter) == "DIR":
         yield Word(DIRECTORIES)
-    elif _shown(parameter) in ("FILE", "PATH", "PATHS"):
+    elif line.path == ("schema",) and name == "name":
+        yield from _matching(_offered("schemas"), current)
+    elif _shown(parameter) in ("FILE", "PATH", "PATHS", "FILE[#NAME"):
         yield Word(FILES)
     else:
         yield from _words(line, parameter, current)

@@ -11,7 +11,7 @@ from vramplan.cli import done_by
 
 @done_by("vramplan.cli.runs.schema:schema")
 def schema(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="job-file, or the command of an answer.")] = "job-file",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="job-file, or the command of an answer.")] = "job-file",
 ) -> None:
     """The JSON Schema of a job file, or of what a command prints with --format json.
 

@@ -272,6 +272,8 @@ def _labels(values: list[Node]) -> list[str]:
 def _label(value: Node) -> str:
     name = _node_at(value, "name")
     text = _identity(value if name is None else name)
+    if not text.isprintable():  # what is wrong with the value is said where it is read
+        text = ascii(text)[1:-1]
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
 
 

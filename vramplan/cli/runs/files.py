@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -197,7 +198,10 @@ def _read(files: list[str], folders: list[Path]) -> list[tuple[str, JobEntry]]:
     """(file, entry) of all jobs. Raises InputError with the problems of all broken files."""
     met: set[str] = set()
     for file in files:
-        place = file if file in STDIN_NAMES else os.path.realpath(file)
+        place = file
+        if file not in STDIN_NAMES:
+            with suppress(OSError, ValueError):  # a name that no file has is said where it is read
+                place = os.path.realpath(file)
         if place in met:
             what = "standard input" if file in STDIN_NAMES else file
             raise UsageError(f"{what} is named twice", key="FILE", hint="name each file once")
