@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import pytest
@@ -176,3 +176,14 @@ def test_an_interleaved_pipeline_takes_steps_in_multiples_of_its_stages() -> Non
     micro, steps, whole = batch(found)
     assert steps % 2 == 0
     assert micro * steps * 6 == whole == 516
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=3))
+def test_divisors_of_a_product(factors: list[int]) -> None:
+    product = prod(factors)
+    assert divisors(*factors) == [one for one in range(product, 0, -1) if product % one == 0]
+
+
+def test_divisors_of_a_product_of_two_long_numbers_take_no_time() -> None:
+    assert len(divisors(2**40, 2**40)) == 81
+    assert divisors(1_099_511_627_689) == [1_099_511_627_689, 1]  # the largest prime below 2^40

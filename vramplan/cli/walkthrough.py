@@ -36,7 +36,7 @@ def walkthrough(
     Examples:
       vramplan walkthrough
       vramplan walkthrough --details
-      vramplan walkthrough --parameters 1.5B --activation-bytes '65 GB' --checkpoint-factor 4
+      vramplan walkthrough --parameters 1.5B --activation-bytes '65 GB'
       vramplan walkthrough -m llama-3.2-1b -g a100-40gb --micro-batch 8 --seq 2048
       vramplan walkthrough --gpus 8 --steps 4 --format json
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from math import isqrt
 from typing import NamedTuple
 
 from vramplan.errors import UsageError
@@ -106,7 +105,25 @@ class Accumulation:
 
 
 @lru_cache(4)
-def divisors(number: int) -> list[int]:
-    """All divisors, the largest first."""
-    small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
-    return sorted({*small, *(number // n for n in small)}, reverse=True)
+def divisors(*factors: int) -> list[int]:
+    """All divisors of a product, the largest first; each factor is at most 2^40, and quickly taken apart."""
+    powers: dict[int, int] = {}
+    for factor in factors:
+        for prime in _primes(factor):
+            powers[prime] = powers.get(prime, 0) + 1
+    found = [1]
+    for prime, most in powers.items():
+        found = [one * prime**power for one in found for power in range(most + 1)]
+    return sorted(found, reverse=True)
+
+
+def _primes(number: int) -> Iterator[int]:
+    """The prime factors of a number, each as often as it divides it."""
+    prime = 2
+    while prime * prime <= number:
+        while number % prime == 0:
+            yield prime
+            number //= prime
+        prime += 1 if prime == 2 else 2
+    if number > 1:
+        yield number

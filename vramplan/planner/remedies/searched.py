@@ -21,7 +21,7 @@ def smaller_micro_batch(base: Job, trials: Trials) -> list[Candidate]:
     assert micro is not None
     assert steps is not None
     per_rank = micro * steps
-    smaller = [one for one in divisors(per_rank) if one < micro]
+    smaller = [one for one in divisors(micro, steps) if one < micro]
 
     def change(number: int) -> dict[str, Any]:
         return {"micro_batch_size": number, "gradient_accumulation_steps": per_rank // number}
@@ -29,7 +29,7 @@ def smaller_micro_batch(base: Job, trials: Trials) -> list[Candidate]:
     found = _first(smaller, change, trials)
     if found is None:
         return []
-    words = f"{per_rank // found} smaller micro-steps, same global batch"
+    words = f"{per_rank // found} smaller micro-batches per step, same global batch"
     return [Candidate(change(found), TIME, words)]
 
 
