@@ -57,10 +57,6 @@ REFUSED = {
         },
         "optimizer_state_dtype",
     ),
-    "more chunks than tokens": (
-        {"model": "llama-3.2-1b", **A100, "sequence_length": 1024, "loss": "chunked:2000"},
-        "loss",
-    ),
     "more chunks than are replayed": (
         {"model": "llama-3.2-1b", **A100, "sequence_length": 131072, "loss": "chunked:10000"},
         "loss",
@@ -149,6 +145,7 @@ ANSWERED: dict[str, Keys] = {
         "parallel": {"pipeline": 2},
         "global_batch_size": 735134400,
     },
+    "more chunks than tokens": {"model": "llama-3.2-1b", "sequence_length": 1024, "loss": "chunked:2000"},
     "a default loss in more chunks than tokens": {
         "model": "llama-3.2-1b",
         "runtime": "torchtune",

@@ -98,7 +98,7 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
 
 
 def check_chunks(resolver: Resolver, loss: str, sequence_length: int) -> str:
-    """The loss with as many chunks as there can be; a job that names more than there are tokens is refused.
+    """The loss with as many chunks as there can be: a sequence is not cut into more than it has tokens.
 
     Each chunk is replayed, so their number is bounded. The logits of all of them are alive together, and only what one
     chunk needs beside them grows smaller: with the bound it is a thousandth of the logits.
@@ -107,11 +107,7 @@ def check_chunks(resolver: Resolver, loss: str, sequence_length: int) -> str:
     chunks = int(number)
     if chunks > sequence_length:
         most = f"{word}:{sequence_length}"
-        if resolver.fields.given("loss"):
-            message = f"{loss} leaves chunks without a token: sequences have {sequence_length}"
-            resolver.fields.refuse("loss", message, hint=f"use at most {most}")
-        else:
-            resolver.assume("loss", most, f"{loss}, but no chunk has less than a token")
+        resolver.assume("loss", most, f"{loss}, but no chunk has less than a token")
         chunks = sequence_length
     if chunks > MOST_CHUNKS:
         message = (
