@@ -67,7 +67,8 @@ def test_a_job_has_the_answer_that_it_has_in_a_file(keys: dict[str, Any], tmp_pa
     answered = fit(name="job 0", **keys).to_dict()
     for other in ("exit_code",):  # a gate has codes of its own
         answered.pop(other), row.pop(other)
-    assert answered == {key: value for key, value in row.items() if key not in ("passed", "reasons")}
+    of_gates = ("passed", "reasons", "status", "file", "line", "baseline_bytes")
+    assert answered == {key: value for key, value in row.items() if key not in of_gates}
 
 
 @settings(max_examples=15, deadline=None)

@@ -99,7 +99,7 @@ def test_every_key_has_a_value_to_draw() -> None:
     random = Random(0)
     for option in table.TABLE:
         if option.key not in draws.SUBJECT:
-            drawn = [draws.value(random, option) for _ in range(20)]
+            drawn = [draws.value(random, option) for _ in range(60)]
             assert len({str(one) for one in drawn}) > 1, option.key
 
 

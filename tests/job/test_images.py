@@ -183,7 +183,8 @@ def test_accumulation_does_not_enlarge_what_a_contrastive_loss_compares() -> Non
     keys = {"model": CLIP, "gpu": CARD, "sequence_length": 9, "micro_batch_size": 8}
     said = answer(build_job({**keys, "gradient_accumulation_steps": 4})).warnings
     assert "the contrastive loss compares the 8 pairs of a micro-batch with each other" in said[0]
-    assert answer(build_job({**keys, "gradient_accumulation_steps": 1})).warnings == ()
+    alone = answer(build_job({**keys, "gradient_accumulation_steps": 1})).warnings
+    assert not any("contrastive" in text for text in alone)
 
 
 @pytest.mark.parametrize("model", ["clip-vit-base-patch32", "llava-1.5-7b"])

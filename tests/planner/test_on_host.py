@@ -58,7 +58,7 @@ def test_a_strategy_that_the_host_cannot_hold_is_no_fit() -> None:
 
 
 def test_remedies_fit_on_the_host_too() -> None:
-    one = found("--checkpointing", "none", "--micro-batch", "1")["host"]["node_bytes"]
+    one = found("--checkpointing", "none", "--micro-batch", "1", "--steps", "32")["host"]["node_bytes"]
     tight = run(
         *JOB[:5],
         "--micro-batch",
