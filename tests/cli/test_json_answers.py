@@ -43,6 +43,8 @@ OPTIONS = {
     "dropout": "--dropout",
     "runtime": "--runtime",
     "reserve": "--reserve",
+    "max_gradient_norm": "--max-gradient-norm",
+    "weight_dtype": "--weight-dtype",
     "gpu_free": "--gpu-free",
 }
 
@@ -243,6 +245,8 @@ def test_every_default_that_moves_the_answer_is_told() -> None:
         "precision": "amp-fp16",
         "optimizer": "adamw",
         "optimizer_implementation": "fused",
+        "max_gradient_norm": 1.0,
+        "weight_dtype": "fp32",
         "attention": "efficient",
         "sequence_length": 1024,
         "global_batch_size": 512,

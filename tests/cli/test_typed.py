@@ -42,6 +42,7 @@ def refused(*words: str) -> str:
         (("gpt2", "-g", "8xA100-80GB"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8")),
         (("gpt2", "-g", "8 x a100-80gb"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8")),
         (("gpt2", "-g", "8*h100"), ("-m", "gpt2", "-g", "h100", "--gpus", "8")),
+        (("gpt2", "-g", "h100 x8"), ("-m", "gpt2", "-g", "h100", "--gpus", "8")),
         (("gpt2", "-g", "2x24 GiB"), ("-m", "gpt2", "-g", "24 GiB", "--gpus", "2")),
         ((*PLAIN, "--batch_size", "4"), (*PLAIN, "--micro-batch", "4")),
         ((*PLAIN, "--per_device_train_batch_size=4"), (*PLAIN, "--micro-batch", "4")),
@@ -72,6 +73,10 @@ def refused(*words: str) -> str:
 )
 def test_a_spelling_is_the_job_that_is_meant(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
     assert job_of(*typed) == job_of(*meant)
+
+
+def test_a_name_that_ends_in_x1_is_no_count() -> None:
+    assert "no GPU profile 'Example X1'" in refused("gpt2", "-g", "Example X1")
 
 
 WORDED = [(row, text) for row in table.TABLE for text in row.spellings]

@@ -15,7 +15,9 @@ from vramplan.options import table
 from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
 from vramplan.options.spellings import Meaning, meaning
 
-_COUNTED = re.compile(r"\s*([1-9]\d{0,6})\s*(?:[xX*\u00d7])\s*(\S.*?)\s*|\s*(\S.*?)\s+[xX*\u00d7]\s*([1-9]\d{0,6})\s*")
+_COUNTED = re.compile(
+    r"\s*([1-9]\d{0,6})\s*(?:[xX*\u00d7])\s*(\S.*?)\s*|\s*(\S.*?)\s+[xX*\u00d7]\s*(?!1\s*$)([1-9]\d{0,6})\s*"
+)  # an X1 at the end belongs to a name: nobody counts one device
 _DECIMALS = r"(\d+(?:\.\d+)?)\s*[kK]"
 _GROUPED = r"\d{1,3}(?:[_,]\d{3})+"
 

@@ -145,7 +145,7 @@ def test_what_goes_to_the_drive_leaves_the_host() -> None:
     assert drive["host"]["drive_bytes"] >= 12 * total // 4
     assert drive["host"]["to_drive_bytes"] == drive["host"]["from_drive_bytes"] > 0
     assert drive["host"]["states_bytes"] < cpu["host"]["states_bytes"] // 2  # the buffers are left
-    shown = run(*ZERO, "zero3", *away[:2], "--offload-optimizer-device", "nvme").out
+    shown = run(*ZERO, "zero3", *away[:2], "--offload-optimizer-device", "nvme", "--details").out
     assert " on NVMe; " in shown
 
 
