@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.options import table
+from vramplan.options.read import NO_TEXTS
 
 QLORA = "nf4"  # the weights of --qlora
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_+=:,./-")
@@ -58,5 +59,5 @@ def _option(key: str, value: Any) -> list[str]:
     if value is None:
         return [row.option, "null"]
     if isinstance(value, (list, tuple)):
-        return [row.option, ",".join(str(item) for item in value)]
+        return [row.option, ",".join(str(item) for item in value) or NO_TEXTS]
     return [row.option, str(value)]
