@@ -69,6 +69,7 @@ KEYS = [
     "host",
     "allocator",
     "advice",
+    "time",
     "solved",
 ]
 

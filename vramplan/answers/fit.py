@@ -21,6 +21,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
+from vramplan.planner.timed import step_time
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
@@ -163,6 +164,7 @@ def describe(
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
+    time = step_time(judged, judge, rung.placement, rung.schedule, host)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -184,7 +186,11 @@ def describe(
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=assumed(job, choice),
-        warnings=(*remarks(decision, host, own_parameters(job, record)), *map(_left_out, left_out)),
+        warnings=(
+            *remarks(decision, host, own_parameters(job, record)),
+            *map(_left_out, left_out),
+            *(() if time is not None else (_without_time(judged),)),
+        ),
         active_parameters=_active(job, total),
         stages=_stages(decision),
         host=host,
@@ -193,6 +199,7 @@ def describe(
         settings=settings,
         settings_need_code=rung.is_code,
         weight_dtype=_weight_dtype(judged),
+        time=time,
     )
     return _sealed(result)
 
@@ -204,6 +211,10 @@ def _weight_dtype(job: Job) -> str:
     precision = precision_of(job.precision, half_weights=job.half_weights)
     frozen = precision.frozen if job.adapter is not None else None
     return SHORT[(frozen or precision.stored or precision.weights).name]
+
+
+def _without_time(job: Job) -> str:
+    return f"no step time is given: no peak rate of {job.gpu.name} at precision {job.precision} is known"
 
 
 def _left_out(file: str) -> str:

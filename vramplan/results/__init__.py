@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # most answers give no advice, and have no pipeline
     from vramplan.results.allocator import Allocator
     from vramplan.results.solved import Solved
     from vramplan.results.stages import StageRow
+    from vramplan.results.time import Time
 
 TEXTBOOK_PHASE = "textbook"  # the phase of a peak that is a sum of closed forms and not a moment
 
@@ -161,6 +162,7 @@ class FitResult(NamedTuple):
     settings: tuple[Setting, ...] = ()  # the judged plan in the words of the training program
     settings_need_code: bool = False  # whether its checkpoints are no setting of the program, but code in the script
     weight_dtype: str | None = None  # element type of the weights on the GPU; the quantization, where they have one
+    time: Time | None = None  # of a step; None: the peak rate of the GPU is not known, or the job is of equations
 
     def to_dict(self, *, strict: bool = False) -> dict[str, Any]:
         """The JSON document of `vramplan fit --format json`, as plain dicts and lists of the caller's own.
@@ -259,6 +261,7 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
         "host": None if result.host is None else result.host._asdict(),
         "allocator": None if result.allocator is None else _allocator(result.allocator),
         "advice": None if result.advice is None else _advice(result.advice),
+        "time": None if result.time is None else result.time.to_dict(),
         "solved": None if result.solved is None else result.solved._asdict(),
     }
 

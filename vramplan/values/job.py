@@ -75,6 +75,7 @@ class Job(NamedTuple):
     grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step
     ema: bool = False  # an exponential moving average of the weights
     from_scratch: bool = False  # no checkpoint gives the weights their element type
+    tf32: bool = False  # precision fp32 whose products run on tensor cores, in TF32
     half_weights: bool = False  # amp-* and fsdp-*: the weights have the element type of the matrix products already
     fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
@@ -103,6 +104,7 @@ class Job(NamedTuple):
     split: Split | None = None  # None: each device has a whole replica
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     devices_per_node: int = 1  # that share a host
+    node_bandwidth_bytes_per_s: float | None = None  # of a node's network, each way; None: that of the usual machine
     host_memory_bytes: int | None = None  # of a node; None: not checked
     allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
     gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it

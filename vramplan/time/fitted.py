@@ -1,0 +1,47 @@
+"""The constants that were fitted to published rates, and the rows to which each was.
+
+Everything else of this room is arithmetic, a data sheet or a published measurement of one kernel.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2
+
+
+class Fitted(NamedTuple):
+    """A constant that was chosen in sight of published rates, which therefore say less about it."""
+
+    constant: str
+    meaning: str
+    fitted_from: tuple[str, ...]  # names of cases, * standing for any text
+
+
+PRODUCTS = {"": 0.78, "hopper": 0.75}
+"""Of the rate of the best product, that of the products of a training step, by generation.
+
+Hopper lowers its clock under a load that lasts, which the best product alone does not show.
+"""
+
+ATTENTION = {FLASH1: 0.97, FLASH2: 0.88, CUDNN: 0.88}
+"""Of the published rate of an attention kernel on long sequences without a mask, that in a training step."""
+
+BANDWIDTH = 0.64
+"""Of the bandwidth of the data sheet, that of kernels which read and write."""
+
+CONTENTION = 0.38
+"""Of the time in which communication runs beside kernels, what it slows them by: both want memory and processors."""
+
+LOOP_SECONDS = 0.010
+"""Of each step outside its kernels: the loop, the data loader's hand-over, logging."""
+
+LAUNCH_SECONDS = 4e-6
+"""The least time of a kernel."""
+
+FITTED_FROM: tuple[Fitted, ...] = ()
+
+
+def products_on(architecture: str | None) -> float:
+    """`PRODUCTS` of a generation."""
+    return PRODUCTS.get(architecture or "", PRODUCTS[""])
