@@ -22,6 +22,7 @@ from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.planner.timed import step_time
+from vramplan.planner.whole_run import timed
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
@@ -164,7 +165,8 @@ def describe(
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
-    time = step_time(judged, judge, rung.placement, rung.schedule, host)
+    step = step_time(judged, judge, rung.placement, rung.schedule, host)
+    data, time, run = timed(judged, step, rung.schedule, total)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -190,6 +192,7 @@ def describe(
             *remarks(decision, host, own_parameters(job, record)),
             *map(_left_out, left_out),
             *(() if time is not None else (_without_time(judged),)),
+            *(() if run is None else run.broken_limits),
         ),
         active_parameters=_active(job, total),
         stages=_stages(decision),
@@ -200,6 +203,8 @@ def describe(
         settings_need_code=rung.is_code,
         weight_dtype=_weight_dtype(judged),
         time=time,
+        run=run,
+        data=data,
     )
     return _sealed(result)
 
