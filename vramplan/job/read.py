@@ -272,8 +272,8 @@ def _case(fields: Fields) -> dict[str, Any]:
         measured.integer("sum_over_devices_bytes")
         measured.word("metric", words.METRICS)
         measured.word("outcome", words.OUTCOMES)
-        measured.number("mfu", minimum=0)
-        measured.number("tokens_per_second", minimum=0)
+        for key in words.MEASURED_RATES:
+            measured.number(key, minimum=0)
     for use in (fields.texts("use") if fields.given("use") else None) or ():
         if use not in words.USES:
             fields.problem("use", f"{shown(use)} is not a known value", hint="known: " + ", ".join(words.USES))

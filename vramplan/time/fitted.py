@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2
+from vramplan.values.job import Job
 
 
 class Fitted(NamedTuple):
@@ -39,9 +40,38 @@ LOOP_SECONDS = 0.010
 LAUNCH_SECONDS = 4e-6
 """The least time of a kernel."""
 
+CONSTANT_MFU = {"volta": 35.0, "ampere": 52.0, "hopper": 40.0, "": 40.0}
+"""Percent, by generation: what a table of utilisation would say, beside which `vramplan validate` prints every error.
+
+The medians of the rows that the other constants were fitted to; where there are none, the middle of the 30 to 50 % that
+texts name.
+"""
+
 FITTED_FROM: tuple[Fitted, ...] = ()
 
 
 def products_on(architecture: str | None) -> float:
     """`PRODUCTS` of a generation."""
     return PRODUCTS.get(architecture or "", PRODUCTS[""])
+
+
+CLASSES = frozenset(
+    {
+        ("llm-foundry", "ampere"),
+        ("llm-foundry", "hopper"),
+        ("torchtitan", "ampere"),
+        ("fms-fsdp", "ampere"),
+        ("fms-fsdp", "hopper"),
+        ("megatron", "ampere"),
+        ("megatron", "hopper"),
+    }
+)
+"""Programs and generations of GPUs of which published rates in bf16 are met: those of `FITTED_FROM` and, of
+Megatron, rates that no constant was fitted to."""
+
+
+def is_calibrated(job: Job) -> bool:
+    """Whether the constants are known to hold for jobs like this one: every weight is trained, in bf16, on the GPU."""
+    whole = job.adapter is None and not job.frozen and not job.offload and not job.offload_activations
+    known = (job.runtime.engine, job.gpu.architecture or "") in CLASSES
+    return whole and known and job.precision.endswith("bf16") and job.model.experts is None

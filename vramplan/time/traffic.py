@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
 from vramplan.replay.record import Record
 from vramplan.time.behaviour import FP32, timing_of
 from vramplan.time.communication import (
@@ -22,7 +23,7 @@ from vramplan.values.parallel import (
     is_fsdp,
 )
 
-FORWARD, RECOMPUTE, BACKWARD, STEP = "forward", "recompute", "backward", "step"
+STEP = "step"  # after backward
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, SEND = (
     "all-gather",
     "reduce-scatter",
