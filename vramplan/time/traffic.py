@@ -120,7 +120,7 @@ def _of_data(job: Job, record: Record, blocks: int, node_bandwidth: float | None
         return found
     overlaps = sharding.zero is not None and sharding.zero.overlap_comm
     if kind == "zero2":
-        reduced = one(ALL_REDUCE, BACKWARD, trained, half, once=False, hidden=overlaps)
+        reduced = one(REDUCE_SCATTER, BACKWARD, trained, half, once=False, hidden=overlaps)
     else:
         width = 4 if kind == DISTRIBUTED_OPTIMIZER else half
         reduced = one(REDUCE_SCATTER, BACKWARD, trained, width, once=True, hidden=overlaps)
