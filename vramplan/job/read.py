@@ -13,11 +13,13 @@ from vramplan.catalog import shapes
 from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.hf_config import read_value
+from vramplan.errors import UsageError
 from vramplan.job.counts import parameter_count
 from vramplan.job.spelled import spelled_out
 from vramplan.options import table, words
 from vramplan.options.draft import Values
 from vramplan.options.read import read
+from vramplan.units import parse_bandwidth_bytes_per_s
 from vramplan.values.parallel import Split
 
 
@@ -31,6 +33,7 @@ class RawJob(Values):
     split: Split | None = None  # how a replica is split over devices; None: each has a whole one
     zero: dict[str, Any] | None = None  # the switches of DeepSpeed's ZeRO that are given
     adapter: Fields | None = None
+    node_bandwidth_bytes_per_s: float | None = None
 
     @property
     def shares_states(self) -> bool:
@@ -124,6 +127,23 @@ def _count_of_parameters(raw: RawJob, fields: Fields) -> int | None:
     if text is not None and count is None:
         fields.problem(key, f"{shown(text)} is no count of parameters", hint="2.8B, 2.8e9 or 2800000000")
     return count
+
+
+_BITS = re.compile(r"(?<=[\d\s])([kMGT]?)(?:b/s|bps|bit/s)\s*$")
+"""Bits per second as people write them: 400Gbps, 400 Gb/s."""
+
+
+def _node_bandwidth(raw: RawJob, fields: Fields) -> str | None:
+    """A rate in bytes or in bits, as network cards are sold."""
+    text = fields.text("node_bandwidth")
+    if text is None:
+        return None
+    try:
+        raw.node_bandwidth_bytes_per_s = parse_bandwidth_bytes_per_s(_BITS.sub(r"\1bit/s", text))
+    except UsageError as error:
+        problem = error.problems[0]
+        fields.problem("node_bandwidth", problem.message, hint="write for example 200 GB/s or 100 Gbit/s")
+    return text
 
 
 def read_model_mapping(fields: Fields) -> dict[str, Any]:
@@ -250,6 +270,7 @@ OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
     "gpu_free": _gpu_free,
     "allocator": _allocator,
     "trainable_parameters": _count_of_parameters,
+    "parallel.node_bandwidth": _node_bandwidth,
 }
 """Keys that are more than a value of their kind."""
 

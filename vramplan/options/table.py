@@ -1007,6 +1007,15 @@ TABLE = (
         note="What is [offloaded](zero.md#offloading) lives there.",
         also=("--gpus-per-node", "--nproc-per-node"),
     ),
+    _parallel(
+        "node_bandwidth",
+        TEXT,
+        "Bandwidth of a node's network, each way, e.g. '200 GB/s' or '100 Gbit/s'.",
+        slot="",
+        usual="that of the usual node of the GPU",
+        note="Of all its network cards together. Changes the [time of a step](time.md#communication) alone.",
+        also=("--network-bandwidth",),
+    ),
     Option(
         "runtime",
         WORD,
