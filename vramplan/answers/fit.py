@@ -37,7 +37,8 @@ from vramplan.results import (
     Remedy,
 )
 from vramplan.results.frozen import frozen
-from vramplan.values.job import Job
+from vramplan.time.rates import rate_key
+from vramplan.values.job import Assumption, Job
 from vramplan.values.machine import Gpu
 from vramplan.values.model import ModelShape
 from vramplan.values.textbook import AnyJob, TextbookJob
@@ -187,11 +188,10 @@ def describe(
         checkpoints=checkpoints,
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
-        assumptions=assumed(job, choice),
+        assumptions=(*assumed(job, choice), *(() if time is not None else _without_time(judged))),
         warnings=(
             *remarks(decision, host, own_parameters(job, record)),
             *map(_left_out, left_out),
-            *(() if time is not None else (_without_time(judged),)),
             *(() if run is None else run.broken_limits),
         ),
         active_parameters=_active(job, total),
@@ -218,8 +218,9 @@ def _weight_dtype(job: Job) -> str:
     return SHORT[(frozen or precision.stored or precision.weights).name]
 
 
-def _without_time(job: Job) -> str:
-    return f"no step time is given: no peak rate of {job.gpu.name} at precision {job.precision} is known"
+def _without_time(job: Job) -> tuple[Assumption, ...]:
+    key = "gpu.memory_bandwidth" if job.gpu.memory_bandwidth_bytes_per_s is None else f"gpu.{rate_key(job)}"
+    return (Assumption(key, None, f"unknown for {job.gpu.name}: no step time is given"),)
 
 
 def _left_out(file: str) -> str:

@@ -80,6 +80,7 @@ def _parallel(job: Job) -> dict[str, Any]:
         **sharding_to_dict(job.sharding),
         **_zero_to_dict(job.sharding, job.offload),
         "devices_per_node": job.devices_per_node,
+        "node_bandwidth": _figure(job.node_bandwidth_bytes_per_s, "B/s"),
     }
     return {name: values.get(name) for name in table.inside("parallel")}
 

@@ -13,11 +13,13 @@ from vramplan.catalog import shapes
 from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.hf_config import read_value
+from vramplan.errors import UsageError
 from vramplan.job.counts import parameter_count
 from vramplan.job.spelled import spelled_out
 from vramplan.options import table, words
 from vramplan.options.draft import Values
 from vramplan.options.read import read
+from vramplan.units import parse_bandwidth_bytes_per_s
 from vramplan.values.parallel import Split
 
 OF_LENGTH = tuple(option.attribute for option in table.TABLE if option.section == table.RUN)
@@ -33,6 +35,7 @@ class RawJob(Values):
     split: Split | None = None  # how a replica is split over devices; None: each has a whole one
     zero: dict[str, Any] | None = None  # the switches of DeepSpeed's ZeRO that are given
     adapter: Fields | None = None
+    node_bandwidth_bytes_per_s: float | None = None
 
     @property
     def shares_states(self) -> bool:
@@ -134,6 +137,23 @@ def _counted(key: str, what: str) -> Callable[[RawJob, Fields], int | None]:
         return count
 
     return read_count
+
+
+_BITS = re.compile(r"(?<=[\d\s])([kMGT]?)(?:b/s|bps|bit/s)\s*$")
+"""Bits per second as people write them: 400Gbps, 400 Gb/s."""
+
+
+def _node_bandwidth(raw: RawJob, fields: Fields) -> str | None:
+    """A rate in bytes or in bits, as network cards are sold."""
+    text = fields.text("node_bandwidth")
+    if text is None:
+        return None
+    try:
+        raw.node_bandwidth_bytes_per_s = parse_bandwidth_bytes_per_s(_BITS.sub(r"\1bit/s", text))
+    except UsageError as error:
+        problem = error.problems[0]
+        fields.problem("node_bandwidth", problem.message, hint="write for example 200 GB/s or 100 Gbit/s")
+    return text
 
 
 def read_model_mapping(fields: Fields) -> dict[str, Any]:
@@ -262,6 +282,7 @@ OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
     "trainable_parameters": _counted("trainable_parameters", "parameters"),
     "tokens": _counted("tokens", "tokens"),
     "samples": _counted("samples", "samples"),
+    "parallel.node_bandwidth": _node_bandwidth,
 }
 """Keys that are more than a value of their kind."""
 
@@ -284,8 +305,8 @@ def _case(fields: Fields) -> dict[str, Any]:
         measured.integer("sum_over_devices_bytes")
         measured.word("metric", words.METRICS)
         measured.word("outcome", words.OUTCOMES)
-        measured.number("mfu", minimum=0)
-        measured.number("tokens_per_second", minimum=0)
+        for key in words.MEASURED_RATES:
+            measured.number(key, minimum=0)
     for use in (fields.texts("use") if fields.given("use") else None) or ():
         if use not in words.USES:
             fields.problem("use", f"{shown(use)} is not a known value", hint="known: " + ", ".join(words.USES))

@@ -150,6 +150,7 @@ class _ReplayResolver(Resolver):
             split=split,
             offload=host,
             devices_per_node=devices_per_node,
+            node_bandwidth_bytes_per_s=raw.node_bandwidth_bytes_per_s,
             host_memory_bytes=raw.host_memory_bytes,
             gpu_free_bytes=raw.gpu_free_bytes,
             pytorch_version=raw.pytorch_version,

@@ -1009,6 +1009,15 @@ TABLE = (
         note="What is [offloaded](zero.md#offloading) lives there.",
         also=("--gpus-per-node", "--nproc-per-node"),
     ),
+    _parallel(
+        "node_bandwidth",
+        TEXT,
+        "Bandwidth of a node's network, each way, e.g. '200 GB/s' or '100 Gbit/s'.",
+        slot="",
+        usual="that of the usual node of the GPU",
+        note="Of all its network cards together. Changes the [time of a step](time.md#communication) alone.",
+        also=("--network-bandwidth",),
+    ),
     Option(
         "runtime",
         WORD,
@@ -1225,7 +1234,7 @@ TABLE = (
     Option(
         "sample_size",
         SIZE,
-        "Size of one sample as it is read, as in '110 KB'.",
+        "Size of one sample as it is read, as in '110 kB'.",
         usual="4 bytes a token, 3 bytes a pixel",
         section=RUN,
     ),

@@ -84,9 +84,10 @@ UNKNOWNS = ("sequence", "micro-batch", "rank", "layers")  # of --max: what is so
 
 METRICS = ("allocated", "reserved", "device", "unspecified")
 OUTCOMES = ("fits", "oom")
-USES = ("peak", "fit", "mfu")
+USES = ("peak", "fit", "mfu", "rate")
 CONFIDENCES = ("high", "medium", "low")
-MEASURED_KEYS = ("peak_bytes", "metric", "outcome", "mfu", "tokens_per_second", "sum_over_devices_bytes")
+MEASURED_RATES = ("tokens_per_second", "samples_per_second", "step_seconds", "tflops_per_device", "mfu")
+MEASURED_KEYS = ("peak_bytes", "metric", "outcome", "sum_over_devices_bytes", *MEASURED_RATES)
 
 GPU_KEYS = (
     *("name", "memory", "capacity_basis", "title", "architecture", "compute_capability", "bf16", "flash_attention"),

@@ -23,7 +23,7 @@ KINDS = (PRODUCT, ATTENTION, CONVOLUTION, BYTES, COLLECTIVE)
 FORWARD, RECOMPUTE, BACKWARD = "forward", "recompute", "backward"
 
 # Operators that write one of their operands and give no tensor.
-IN_PLACE = frozenset({"add_", "div_", "scatter_add_", "index_put_", "index_copy", "masked_fill_", "mul_"})
+IN_PLACE = frozenset({"index_copy"})  # and all whose name ends with an underscore
 # Operators that hand tensors to other devices, as autograd sees them.
 COLLECTIVES = frozenset({"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send", "copy_to_region"})
 # Products of operands that were cast to eight bits first.
@@ -86,12 +86,13 @@ def kernels_of(noted: Noted) -> tuple[Kernel, ...]:
         stop = noted.end if last else min(launches[number + 1][0], noted.end)
         written, born = _written(noted, start, stop)
         count = counts.get(number)
-        if not born and count is None and operator not in IN_PLACE and operator not in COLLECTIVES:
+        in_place = operator.endswith("_") or operator in IN_PLACE
+        if not born and count is None and not in_place and operator not in COLLECTIVES:
             continue
         read = _read(operands, noted.batch)
         order = 2 if written[2] else max((batched for _, _, batched, _ in operands), default=0)
         flops, again, head = count or (0, 0, 0)
-        if operator in IN_PLACE and not born:
+        if in_place and not born:
             written = _of(operands[:1], noted.batch)
         kernel = Kernel(
             operator,

@@ -18,6 +18,10 @@ BEST_PRODUCT = {"amd": 0.51, "": 0.80}
 Source: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FLOPS: H100 80.3 %, B200 77.6 %,
 A100 SXM 86.9 %, A100 PCIe 81.1 %, GH200 83.8 %, MI300X 51.4 %.
 """
+BOOSTED = ("7.5", "8.6", "8.9", "12.0")
+BOOSTED_PRODUCT = 1.0
+"""Of cards whose clock rises well above the one of the data sheet, which its rate is computed from."""
+
 PLAIN_PRODUCT = 0.9  # share of the fp32 rate without tensor cores that a product reaches
 
 ATTENTION_SHARES = {
@@ -38,6 +42,7 @@ On an H100 FlashAttention-2 reaches 370 of 989 TFLOP/s (arXiv:2407.08608, figure
 """
 SMALL_HEAD = 96  # elements of a head, from which on the rates of heads of 128 are taken
 
+EIGHT_BIT_PRECISIONS = ("fp8", "fsdp-fp8")
 AMD = ("cdna1", "cdna2", "cdna3", "cdna4")
 
 
@@ -83,7 +88,7 @@ def rates_of(job: Job) -> Rates | None:
     single = gpu.fp32_flop_per_s
     tensor = half * TF32_SHARE if half and gpu.architecture in TF32_SINCE else None
     peak = half
-    if job.precision in ("fp8", "fsdp-fp8"):
+    if job.precision in EIGHT_BIT_PRECISIONS:
         peak = gpu.fp8_flop_per_s
     elif job.precision == "fp32":
         peak = tensor or single if job.tf32 else single
@@ -107,9 +112,20 @@ def rates_of(job: Job) -> Rates | None:
     )
 
 
+def rate_key(job: Job) -> str:
+    """The key of a GPU that has the peak rate of a job's products."""
+    if job.precision in EIGHT_BIT_PRECISIONS:
+        return "fp8_rate"
+    if job.precision == "fp32":
+        return "fp32"
+    return "bf16_rate" if job.precision.endswith("bf16") else "fp16"
+
+
 def best_product(gpu: Gpu) -> float:
     """Share of the dense 16-bit rate that the best product reaches: measured, or that of cards like it."""
     half = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
     if gpu.product_flop_per_s is not None and half:
         return gpu.product_flop_per_s / half
+    if gpu.compute_capability in BOOSTED:
+        return BOOSTED_PRODUCT
     return BEST_PRODUCT["amd" if gpu.architecture in AMD else ""]

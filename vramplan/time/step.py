@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from vramplan.engines import imported
+from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
 from vramplan.replay.record import Record
 from vramplan.results import Host
 from vramplan.results.frozen import FrozenDict
 from vramplan.results.time import CALIBRATED, COMPUTE, EXTRAPOLATED, PARTS, Time
 from vramplan.time import fitted
 from vramplan.time.behaviour import timing_of
-from vramplan.time.calibrated import is_calibrated
-from vramplan.time.communication import copy_seconds
 from vramplan.time.kernels import Micro, Priced, micro_of, price
 from vramplan.time.optimizer import accumulated_bytes, step_bytes
 from vramplan.time.rates import Rates, rates_of
-from vramplan.time.traffic import BACKWARD, FORWARD, RECOMPUTE, STEP, Collective, collectives_of, group_link
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
+
+if TYPE_CHECKING:  # one device tells nobody anything
+    from vramplan.time.traffic import Collective
 
 CALIBRATED_BAND, EXTRAPOLATED_BAND = (0.85, 1.15), (0.85, 1.35)
 """The ends of the step's time over the likely one.
@@ -75,7 +77,9 @@ def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host
     one = micro_of(priced)
     seconds = {part: one.seconds.get(part, 0.0) * steps for part in PARTS}
     bandwidth = job.node_bandwidth_bytes_per_s
-    collectives = collectives_of(job, record, micro, device.blocks, bandwidth)
+    collectives: list[Collective] = []
+    if job.data_parallel_size > 1 or job.split is not None:
+        collectives = imported("vramplan.time.traffic:collectives_of")(job, record, micro, device.blocks, bandwidth)
     seconds["communication"] = _exposed(collectives, one, steps)
     timing = timing_of(job)
     if steps > 1 and not timing.adds_in_product:
@@ -89,7 +93,7 @@ def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host
         working = sum(seconds[part] for part in ("products", "attention", "bytes", "communication"))
         seconds["bubble"] = working * (split.pipeline - 1) / (split.virtual * steps)
         size = micro * job.sequence_length // split.context * job.model.hidden_size * 2 // split.tensor
-        link = group_link(job, "pipeline", bandwidth)
+        link = imported("vramplan.time.traffic:group_link")(job, "pipeline", bandwidth)
         seconds["communication"] += 2 * split.virtual * steps * (size / link.bytes_per_s + link.hop_seconds)
     seconds["loop"] = fitted.LOOP_SECONDS if timing.loop_seconds is None else timing.loop_seconds
     return Step(one, priced, collectives, seconds)
@@ -108,14 +112,15 @@ def _exposed(collectives: Sequence[Collective], micro: Micro, steps: int) -> flo
                 added += max(one.seconds for one in hidden)  # the first, or the last, has no kernel beside it
                 total += added * (1 if once else steps)
     for one in collectives:
-        if not one.hidden or one.when == STEP:
-            total += one.seconds * one.times * (1 if one.once or one.when == STEP else steps)
+        if not one.hidden:
+            total += one.seconds * one.times * (1 if one.once else steps)
     return total
 
 
 def _host_seconds(job: Job, host: Host, computing: float) -> float:
     """Copies that kernels do not hide, and the optimizer's step on the host."""
-    copies = max(copy_seconds(host.to_host_bytes, job.gpu), copy_seconds(host.to_device_bytes, job.gpu))
+    copy_seconds = imported("vramplan.time.communication:copy_seconds")
+    copies: float = max(copy_seconds(host.to_host_bytes, job.gpu), copy_seconds(host.to_device_bytes, job.gpu))
     seconds = max(0.0, copies - computing)
     if "optimizer" in job.offload:
         seconds += 2 * host.states_bytes / HOST_MEMORY_BYTES_PER_S * job.devices_per_node
@@ -145,7 +150,7 @@ def _told(
     peak = rates.peak_flop_per_s * every
     samples = micro * steps * job.data_parallel_size
     tokens = samples * job.sequence_length if job.model.takes_text else None
-    calibrated = is_calibrated(job)
+    calibrated = fitted.is_calibrated(job)
     low, high = CALIBRATED_BAND if calibrated else EXTRAPOLATED_BAND
     shares = {part: value / seconds for part, value in slowest.seconds.items()}
     bound: dict[str, float] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
 from vramplan.replay.record import Record
 from vramplan.time.behaviour import FP32, timing_of
 from vramplan.time.communication import (
@@ -22,7 +23,7 @@ from vramplan.values.parallel import (
     is_fsdp,
 )
 
-FORWARD, RECOMPUTE, BACKWARD, STEP = "forward", "recompute", "backward", "step"
+STEP = "step"  # after backward
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, SEND = (
     "all-gather",
     "reduce-scatter",
@@ -119,7 +120,7 @@ def _of_data(job: Job, record: Record, blocks: int, node_bandwidth: float | None
         return found
     overlaps = sharding.zero is not None and sharding.zero.overlap_comm
     if kind == "zero2":
-        reduced = one(ALL_REDUCE, BACKWARD, trained, half, once=False, hidden=overlaps)
+        reduced = one(REDUCE_SCATTER, BACKWARD, trained, half, once=False, hidden=overlaps)
     else:
         width = 4 if kind == DISTRIBUTED_OPTIMIZER else half
         reduced = one(REDUCE_SCATTER, BACKWARD, trained, width, once=True, hidden=overlaps)
