@@ -67,8 +67,11 @@ _READERS: dict[str, Read] = {
     **dict.fromkeys(itertools.chain(*ATTENTION_FIELDS.values()), _throughput),
 }
 
-FIELDS = tuple(_READERS)
-"""The fields of a GPU profile: sizes in bytes, rates per second, power in watts, the rest text and flags."""
+MEASURED = ("product_rate", *itertools.chain(*ATTENTION_FIELDS.values()))
+"""Fields that most profiles leave out: rates of kernels that somebody measured."""
+
+FIELDS = tuple(key for key in _READERS if key not in MEASURED)
+"""The other fields of a GPU profile: sizes in bytes, rates per second, power in watts, the rest text and flags."""
 
 
 class GpuProfile(Profile):

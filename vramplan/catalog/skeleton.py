@@ -35,7 +35,6 @@ _EXAMPLES: dict[KindWord, tuple[tuple[str, str], ...]] = {
         ("fp8_rate", "the same in fp8"),
         ("link_bandwidth", "to other GPUs, as in 600 GB/s, with direction: bidirectional_total or per_direction"),
         ("tdp", "as in 400 W"),
-        ("product_rate", "the best 16-bit product that was measured, as in 271 TFLOP/s; may be left out"),
     ),
     "model": (
         ("family", f"which forward pass: {', '.join(FAMILIES)}"),

@@ -55,6 +55,7 @@ _LISTS = ("check", "validate", "gpus", "models", "runtimes", "profile", "profile
 # kinds with a module of their own: `document`, `text`, `csv` and `markdown` of the answer
 _OWN: dict[str, str] = {
     "explain": "vramplan.report.explain",
+    "explain-time": "vramplan.report.roofline",
     "timeline": "vramplan.report.timeline",
     "checkpoints": "vramplan.report.checkpoints",
     "walkthrough": "vramplan.report.walkthrough",

@@ -31,8 +31,9 @@ PARTS = {
 }
 """The parts of a step's time, and what each of them is bound by.
 
-`products` are matrix products and convolutions, `bytes` all kernels that wait for the memory, `communication` what no
-computation hides, `host` copies to the host and back that none hides, `loop` what the training loop does between steps.
+`products` are matrix products and convolutions, `bytes` all kernels that wait for the memory, `optimizer` the step and
+the sums of gradients over micro-batches, `communication` what no computation hides, `host` copies to the host and back
+that none hides, `loop` what the training loop does between steps.
 """
 
 

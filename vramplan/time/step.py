@@ -83,9 +83,9 @@ def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host
     seconds["communication"] = _exposed(collectives, one, steps)
     timing = timing_of(job)
     if steps > 1 and not timing.adds_in_product:
-        seconds["bytes"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
+        seconds["optimizer"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
     if "optimizer" not in job.offload:
-        seconds["optimizer"] = step_bytes(job, record) / rates.bytes_per_s
+        seconds["optimizer"] += step_bytes(job, record) / rates.bytes_per_s
     if host is not None:
         seconds["host"] = _host_seconds(job, host, sum(one.seconds.values()) * steps)
     split = job.split

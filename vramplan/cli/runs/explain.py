@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from vramplan.answers.explanation import explain as explanation_of
+from vramplan.cli import named
 from vramplan.cli.output import emit, output
 from vramplan.cli.runs.jobs import job_of
+from vramplan.errors import UsageError
 
 
 def explain(
@@ -15,6 +17,7 @@ def explain(
     job: str | None,
     tensor: str | None,
     block: int | None,
+    time: bool,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -23,4 +26,11 @@ def explain(
     """Run `vramplan explain` with the values of its options."""
     to = output(output_format, key, quiet)
     resolved = job_of(given, [Path(folder) for folder in profiles or ()], job)
+    if time:
+        if tensor is not None or block is not None:
+            raise UsageError(
+                "--time shows every block and no tensor", key="--time", hint="leave out --tensor and --block"
+            )
+        emit("explain-time", named("vramplan.answers.roofline:roofline")(resolved), to)
+        return
     emit("explain", explanation_of(resolved, block=block, tensor=tensor), to)
