@@ -70,6 +70,8 @@ KEYS = [
     "allocator",
     "advice",
     "time",
+    "run",
+    "data",
     "solved",
 ]
 

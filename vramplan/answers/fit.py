@@ -22,7 +22,6 @@ from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.planner.timed import step_time
-from vramplan.planner.whole_run import timed
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
@@ -39,6 +38,7 @@ from vramplan.results import (
 from vramplan.results.frozen import frozen
 from vramplan.time.rates import rate_key
 from vramplan.values.job import Assumption, Job
+from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu
 from vramplan.values.model import ModelShape
 from vramplan.values.textbook import AnyJob, TextbookJob
@@ -166,8 +166,12 @@ def describe(
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
-    step = step_time(judged, judge, rung.placement, rung.schedule, host)
-    data, time, run = timed(judged, step, rung.schedule, total)
+    time = step_time(judged, judge, rung.placement, rung.schedule, host)
+    data, run = None, None
+    if time is not None and judged.length != NO_LENGTH:
+        from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
+
+        data, time, run = timed(judged, time, rung.schedule, total)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)

@@ -96,6 +96,7 @@ OWN: dict[str, Callable[[Job], Any]] = {
     "compute_optimal": lambda job: job.length.compute_optimal or None,
     "goodput": lambda job: job.length.goodput,
     "price": lambda job: None if job.length.price is None else job.length.price.text,
+    "purchase_price": lambda job: _figure(job.length.purchase_usd, "USD"),
     "deadline": lambda job: _figure(job.length.deadline_seconds, "s"),
     "budget": lambda job: _figure(job.length.budget_usd, "USD"),
     "pue": lambda job: job.length.pue,

@@ -78,6 +78,7 @@ class JobKeys(TypedDict, total=False):
     compute_optimal: bool | None
     goodput: float | None
     price: str | None
+    purchase_price: str | None
     deadline: str | None
     budget: str | None
     pue: float | None
@@ -157,6 +158,7 @@ class JobFields:
     compute_optimal: bool | None
     goodput: float | None
     price: str | None
+    purchase_price: str | None
     deadline: str | None
     budget: str | None
     pue: float | None

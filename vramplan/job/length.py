@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.catalog.fields import shown
 from vramplan.catalog.grids import find_grid, parse_intensity_g_per_kwh
-from vramplan.catalog.prices import rents_of
+from vramplan.catalog.prices import purchases_of, rents_of
 from vramplan.errors import InputError
 from vramplan.options import table
 from vramplan.units import parse_size_bytes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vramplan.values.model import ModelShape
 
 LENGTHS = ("tokens", "samples", "compute_optimal")
-OF_A_RUN = ("epochs", "goodput", "price", "deadline", "budget", "pue", "grid")
+OF_A_RUN = ("epochs", "goodput", "price", "purchase_price", "deadline", "budget", "pue", "grid")
 """Keys that say nothing without a length."""
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -60,6 +60,7 @@ def length_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None) -> 
         goodput=raw.goodput,
         price=price,
         offers=offers,
+        purchase_usd=_purchase(resolver, gpu, asked=bool(given)),
         deadline_seconds=_parsed(resolver, "deadline", raw.deadline, _seconds, "7d, 36h or 90min"),
         budget_usd=_parsed(resolver, "budget", raw.budget, _usd, "5000 or 5k, in US dollars"),
         pue=raw.pue,
@@ -112,6 +113,19 @@ def _price(resolver: Resolver, gpu: Gpu | None, *, asked: bool) -> tuple[Price |
     listed = ", ".join(f"{offer.provider} {offer.usd:g} ({offer.accessed})" for offer in offers)
     resolver.assume("price", price.text, f"USD for a GPU hour, the lowest, the median and the highest of {listed}")
     return price, len(offers)
+
+
+def _purchase(resolver: Resolver, gpu: Gpu | None, *, asked: bool) -> float | None:
+    """The price of one GPU that is given, or else the lowest that is published."""
+    text = resolver.raw.purchase_price
+    if text is not None:
+        return _parsed(resolver, "purchase_price", text, _usd, "30000 or 30k, in US dollars")
+    offers = purchases_of(gpu.name, resolver.catalog.dirs) if asked and gpu is not None else ()
+    if not offers:
+        return None
+    found = offers[0]
+    resolver.assume("purchase_price", f"{found.usd:g}", f"USD, by {found.provider} ({found.accessed}): {found.title}")
+    return found.usd
 
 
 def _grid(resolver: Resolver) -> float | None:

@@ -78,6 +78,7 @@ class Values:
     compute_optimal: bool | None
     goodput: float | None
     price: str | None
+    purchase_price: str | None
     deadline: str | None
     budget: str | None
     pue: float | None

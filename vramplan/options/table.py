@@ -1187,6 +1187,14 @@ TABLE = (
         section=RUN,
     ),
     Option(
+        "purchase_price",
+        TEXT,
+        "What one GPU costs to buy, in US dollars, as in 30k: to compare with renting it.",
+        usual="a published price, if there is one",
+        metavar="USD",
+        section=RUN,
+    ),
+    Option(
         "deadline",
         TEXT,
         "How long the run may take, as in 7d, 36h or 90min.",

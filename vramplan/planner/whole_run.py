@@ -8,9 +8,10 @@ from vramplan.planner.accumulation import Schedule
 from vramplan.results.frozen import FrozenDict
 from vramplan.results.run import Data, Range, Run
 from vramplan.results.time import DATA, Time
+from vramplan.textbook.cost import break_even_runs
 from vramplan.textbook.learning_rate import warm_up_steps
 from vramplan.values.job import Job
-from vramplan.values.length import NO_LENGTH, Length, Price
+from vramplan.values.length import Length, Price
 
 TOKENS_PER_PARAMETER = 20
 """Compute-optimal data. Source: arXiv 2203.15556 (Chinchilla), table 3: 1.4 T tokens for 70 B parameters."""
@@ -98,6 +99,7 @@ def run_of(length: Length, time: Time, parameters: int, tdp_watts: float | None)
     price = length.price
     cost = None if price is None else _cost(hours, price)
     energy = None if tdp_watts is None else _energy(hours, tdp_watts, length.pue)
+    bought = None if length.purchase_usd is None else length.purchase_usd * time.devices
     grid = length.grid_g_per_kwh
     deadline, budget = length.deadline_seconds, length.budget_usd
     in_time = None if deadline is None else wall.likely <= deadline
@@ -121,6 +123,8 @@ def run_of(length: Length, time: Time, parameters: int, tdp_watts: float | None)
         price_offers=length.offers,
         cost_usd=cost,
         cost_usd_per_million_tokens=None if cost is None or not tokens else _scaled(cost, 1e6 / tokens),
+        purchase_usd=bought,
+        break_even_runs=None if bought is None or cost is None else break_even_runs(bought, cost.likely),
         energy_kwh=energy,
         pue=length.pue,
         co2_kg=None if energy is None or grid is None else _scaled(energy, grid / GRAMS_PER_KG),
@@ -133,13 +137,9 @@ def run_of(length: Length, time: Time, parameters: int, tdp_watts: float | None)
     )
 
 
-def timed(
-    job: Job, time: Time | None, schedule: Schedule, parameters: int
-) -> tuple[Data | None, Time | None, Run | None]:
-    """What a step has to read, its time with that, and the whole run; each None where the job does not ask for it."""
+def timed(job: Job, time: Time, schedule: Schedule, parameters: int) -> tuple[Data | None, Time, Run | None]:
+    """What a step has to read, its time with that, and the whole run; None where the job does not ask for it."""
     length = job.length
-    if time is None or length == NO_LENGTH:
-        return None, time, None
     edge = job.image_size
     size = PIXEL_BYTES * edge * edge if edge is not None else 0
     size += 0 if time.tokens_per_step is None else TOKEN_BYTES * time.tokens_per_step // time.samples_per_step

@@ -27,7 +27,6 @@ from vramplan.report.memory import Figures, by_textbook, drawing, keys_of
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
 from vramplan.report.times import time_words
-from vramplan.report.whole_run import limit_words, run_words
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, FitResult
 
 MOST_LINES = 16
@@ -321,6 +320,8 @@ def _whole_run(result: FitResult, width: int) -> list[Line]:
     """How long the run takes, and what it costs."""
     if result.run is None:
         return []
+    from vramplan.report.whole_run import limit_words, run_words  # few answers are of a whole run
+
     broken = limit_words(result.run)
     return _laid("run", [_item(words, "note" if words in broken else "") for words in run_words(result.run)], width, 5)
 

@@ -61,6 +61,11 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         of_tokens = "" if each is None else f"; {_between(each, money_text)} USD for a million tokens"
         facts.append(("price", f"{_between(price, money_text)} USD for a GPU hour, {source}"))
         facts.append(("cost", f"{_between(run.cost_usd, money_text)} USD{of_tokens}"))
+    if run.purchase_usd is not None:
+        even = (
+            "" if run.break_even_runs is None else f"; renting for {three(run.break_even_runs)} such runs costs as much"
+        )
+        facts.append(("to buy", f"{money_text(run.purchase_usd)} USD for the GPUs{even}"))
     if run.energy_kwh is not None:
         whose = "GPUs alone" if run.pue is None else f"with a PUE of {run.pue:g}"
         facts.append(("energy", f"{_between(run.energy_kwh, hours_text)} kWh, {whose}"))

@@ -46,6 +46,8 @@ class Run(NamedTuple):
     price_offers: int  # published prices that it is made of; 0: it was given
     cost_usd: Range | None
     cost_usd_per_million_tokens: Range | None
+    purchase_usd: float | None  # of all devices; None: no price is given, and none is published
+    break_even_runs: float | None  # so many runs cost as much rented at the likely price as the GPUs cost to buy
     energy_kwh: Range | None  # None: the rated power of the GPU is not known
     pue: float | None  # None: the energy is that of the GPUs alone
     co2_kg: Range | None

@@ -29,6 +29,7 @@ class Length(NamedTuple):
     goodput: float | None = None  # the share of wall time in which the run makes progress
     price: Price | None = None
     offers: int = 0  # published prices that `price` is made of; 0: it was given
+    purchase_usd: float | None = None  # of one GPU
     deadline_seconds: float | None = None
     budget_usd: float | None = None
     pue: float | None = None  # power of the building over that of its computers
