@@ -292,6 +292,7 @@ def test_every_word_of_the_job_format_is_described(keys: tuple[str, ...]) -> Non
 ANSWERS = {
     "checkpoints": "checkpointing.md",
     "explain": "explain.md",
+    "explain-time": "time.md",
     "timeline": "timeline.md",
     "walkthrough": "textbook.md",
     "measure": "measure.md",

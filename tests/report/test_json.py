@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from tests.checkpoints.examples import ANSWER
 from tests.explain.examples import small as small_derivation
 from tests.report import profile_answers
+from tests.report.roofline_answer import small_roofline
 from tests.report.textbook_answers import WALK
 from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
@@ -32,6 +33,7 @@ from vramplan.report.json import (
     schema,
     validate_document,
 )
+from vramplan.report.roofline import document as roofline_document
 from vramplan.report.select import select
 from vramplan.report.timeline import document as timeline_document
 from vramplan.report.timeline_chart import Drawing
@@ -111,6 +113,7 @@ def documents(
         "timeline": timeline_document(Drawing(small(), None, False)),
         "checkpoints": checkpoints_document(ANSWER),
         "explain": explain_document(small_derivation()),
+        "explain-time": roofline_document(small_roofline(examples["fits"])),
         "check": check_document(check_rows),
         "validate": validate_document(validate_rows),
         "gpus": gpus_document(gpu_rows),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vramplan.engines.llmc.model import flops
 from vramplan.job import build_any_job
 from vramplan.planner.decision import Decision, decide
 from vramplan.replay.kernels import KINDS, at
@@ -88,9 +89,9 @@ def test_an_adapter_needs_about_two_thirds() -> None:
 def test_what_is_listed_sums_to_what_the_replay_counts() -> None:
     decision = decided(model="gpt2", sequence_length=256, micro_batch_size=2, activation_checkpointing="sqrt")
     record = decision.record
-    for direction, flops in record.flops.items():
+    for direction, total in record.flops.items():
         found = sum(at(one.flops, record.batch) * one.times for one in record.kernels if one.direction == direction)
-        assert found == flops
+        assert found == total
     assert {one.kind for one in record.kernels} <= set(KINDS)
 
 
@@ -101,3 +102,18 @@ def test_seventy_billion_parameters_on_two_trillion_tokens() -> None:
     assert seconds == pytest.approx(1.70e9, rel=1e-2)
     assert seconds / 1000 / 86400 == pytest.approx(19.7, rel=1e-2)
     assert utilisation(flops, seconds, 1, 989e12) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "flash"])
+def test_the_kernels_of_llmc_sum_to_its_operations(attention: str) -> None:
+    decision = decided(
+        model="gpt2",
+        runtime="llm.c",
+        sequence_length=1024,
+        micro_batch_size=4,
+        attention=attention,
+        precision="mixed-bf16",
+    )
+    model, again = counted(decision, 4)
+    assert model == 3 * flops(decision.job.model, 1024) * 4
+    assert again == 0

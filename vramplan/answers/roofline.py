@@ -39,7 +39,7 @@ def roofline(job: Job) -> Roofline:
         fit=fit,
         time=fit.time,
         steps=steps,
-        product_flop_per_s=max(rates.products.values()) if judged.precision != "fp32" else rates.products["float32"],
+        product_flop_per_s=rates.product_flop_per_s,
         bytes_per_s=rates.bytes_per_s,
         kernels=_kernels(step.priced, rates, steps, whole),
         blocks=_blocks(step.priced, device.record, steps, whole),

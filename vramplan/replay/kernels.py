@@ -79,7 +79,7 @@ def kernels_of(noted: Noted) -> tuple[Kernel, ...]:
         one[0] += flops
         one[1] += again
         one[2] = head or one[2]
-    found: dict[Kernel, int] = {}
+    found: dict[tuple[Any, ...], int] = {}
     launches = noted.launches
     for number, (start, operator, direction, path, operands) in enumerate(launches):
         last = number + 1 == len(launches)
@@ -94,7 +94,7 @@ def kernels_of(noted: Noted) -> tuple[Kernel, ...]:
         flops, again, head = count or (0, 0, 0)
         if in_place and not born:
             written = _of(operands[:1], noted.batch)
-        kernel = Kernel(
+        key = (
             operator,
             direction,
             _kind(operator, flops, head),
@@ -106,11 +106,10 @@ def kernels_of(noted: Noted) -> tuple[Kernel, ...]:
             _at_order(again, order, noted.batch),
             read,
             written,
-            tuple(shape for shape, _, _, _ in operands[:3]),
-            0,
+            tuple(operand[0] for operand in operands[:3]),
         )
-        found[kernel] = found.get(kernel, 0) + _copies(path)
-    return tuple(kernel._replace(times=times) for kernel, times in found.items())
+        found[key] = found.get(key, 0) + _copies(path)
+    return tuple(Kernel._make((*key, times)) for key, times in found.items())
 
 
 def _kind(operator: str, flops: int, head: int) -> str:

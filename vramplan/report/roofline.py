@@ -149,7 +149,7 @@ def _collectives(answer: Roofline) -> list[list[str]]:
 
 
 def _table(title: str, names: list[str], rows: list[list[str]], width: int, *, left: int) -> list[Line]:
-    drop = {"GFLOP": 3, "TFLOP/s": 4, "runs": 5, "MB": 3}
+    drop = {"GFLOP": 3, "TFLOP/s": 4, "runs": 5, "MB": 3, "GB": 2, "FLOP/B": 4, "when": 2}
     columns = [Column(name, right=number >= left, drop=drop.get(name, 0)) for number, name in enumerate(names)]
     cells: list[list[Cell]] = [list(row) for row in rows]
     return [(Span(title, "heading"),), *table(columns, cells, width), ()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from vramplan.engines import behaviour_of
 from vramplan.values.job import Job
 
@@ -13,6 +15,15 @@ FLASH1, FLASH2, CUDNN = "flash-attention-1", "flash-attention-2", "cudnn"
 FP32, OWN = "fp32", "own"
 
 
+class FusedKernel(NamedTuple):
+    """A kernel of a program in each block: elements that it reads and writes for a token, in each direction."""
+
+    operator: str
+    forward_elements: int
+    backward_elements: int
+    launches: int = 1
+
+
 class Timing:
     """What a program may do differently; a subclass in its folder says what it does."""
 
@@ -21,8 +32,11 @@ class Timing:
     summed = OWN  # in which element type: that of the gradients, or FP32
     adds_in_product = False  # whether the product that makes a weight's gradient adds it to those of earlier ones
     fused_optimizer = False  # whether the step is one kernel of the program's own, whatever torch.optim has
-    fused_points = False  # whether compiled kernels of the program join its point-wise operators
     loop_seconds: float | None = None  # of a step outside its kernels; None: what most have
+
+    def fused_kernels(self, job: Job) -> tuple[FusedKernel, ...]:
+        """Those of its own in place of the point-wise operators of a block, where the replay has others; none."""
+        return ()
 
 
 DEFAULT = Timing()

@@ -51,10 +51,16 @@ class Rates(NamedTuple):
 
     peak_flop_per_s: float  # of the data sheet, at the precision of the products: that of MFU and HFU
     products: dict[str, float]  # FLOP/s by element type of the operands
+    product_dtype: str  # element type of the operands, at the precision of the run
     half_flop_per_s: float  # of the data sheet, in 16 bits
     bytes_per_s: float
     flash: str  # the kernel of fused attention
     gpu: Gpu
+
+    @property
+    def product_flop_per_s(self) -> float:
+        """What products reach at the precision of the run."""
+        return self.products[self.product_dtype]
 
     def seconds(self, kernel: Kernel, flops: int, moved_bytes: float) -> float:
         """One run of a kernel: the slowest of its operations, its bytes and its launches."""
@@ -94,6 +100,7 @@ def rates_of(job: Job) -> Rates | None:
         peak = tensor or single if job.tf32 else single
     if peak is None or gpu.memory_bandwidth_bytes_per_s is None:
         return None
+    dtype = {"fp8_rate": FP8, "fp32": "float32", "bf16_rate": "bfloat16", "fp16": "float16"}[rate_key(job)]
     best = best_product(gpu)
     products = {"float32": (single or half or peak) * PLAIN_PRODUCT}
     if job.tf32 and tensor is not None:
@@ -105,6 +112,7 @@ def rates_of(job: Job) -> Rates | None:
     return Rates(
         peak_flop_per_s=peak,
         products={name: rate * fitted.products_on(gpu.architecture) for name, rate in products.items()},
+        product_dtype=dtype if dtype in products else "float32",
         half_flop_per_s=half or peak,
         bytes_per_s=gpu.memory_bandwidth_bytes_per_s * fitted.BANDWIDTH,
         flash=timing_of(job).flash,

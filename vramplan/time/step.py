@@ -73,7 +73,11 @@ def time_of(
 def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None) -> Step:
     """A step of one device of the pipeline."""
     record = device.record
-    priced = price(record.kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
+    timing = timing_of(job)
+    kernels, own = record.kernels, timing.fused_kernels(job)
+    if own:
+        kernels = imported("vramplan.time.fused:with_fused")(kernels, own, job, device.blocks)
+    priced = price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
     one = micro_of(priced)
     seconds = {part: one.seconds.get(part, 0.0) * steps for part in PARTS}
     bandwidth = job.node_bandwidth_bytes_per_s
@@ -81,7 +85,6 @@ def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host
     if job.data_parallel_size > 1 or job.split is not None:
         collectives = imported("vramplan.time.traffic:collectives_of")(job, record, micro, device.blocks, bandwidth)
     seconds["communication"] = _exposed(collectives, one, steps)
-    timing = timing_of(job)
     if steps > 1 and not timing.adds_in_product:
         seconds["optimizer"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
     if "optimizer" not in job.offload:
