@@ -131,10 +131,9 @@ class _Search:
         if job is None:
             return False
         try:
-            peak, _, judge = least_of(job, self._replays)
+            return least_of(job, self._replays).is_within("high" if self.certain else "device")
         except InputError:
             return False
-        return (peak.high if self.certain else peak.device) <= judge.usable_bytes
 
 
 def _largest(unknown: Unknown, typed: Typed, replays: Replays) -> Answer:

@@ -52,11 +52,7 @@ def _first(numbers: range | list[int], change: Callable[[int], Mapping[str, Any]
 
     def needs(number: int, figure: str) -> bool:
         job = trials.typed(change(number))
-        if job is None:
-            return False
-        peak, _, judge = trials.smallest(job)
-        size: int = getattr(peak, figure)
-        return size <= judge.usable_bytes
+        return job is not None and trials.smallest(job).is_within(figure)
 
     if not numbers or not needs(numbers[-1], "low"):
         return None

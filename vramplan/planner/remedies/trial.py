@@ -42,11 +42,32 @@ class Tried(NamedTuple):
     is_settled: bool  # False: its smallest iteration does not fit, and nothing else was looked at
 
 
+class Least(NamedTuple):
+    """The iteration of a job that holds least, and who judged it. `strategy`: of its checkpoints."""
+
+    peak: Footprint
+    schedule: Schedule
+    judge: Judge
+    strategy: str
+
+    def size_bytes(self, figure: str) -> int:
+        """`low`, `device` or `high` of its estimated peak."""
+        size: int = getattr(self.peak, figure)
+        return size
+
+    def is_within(self, figure: str) -> bool:
+        """Whether a figure of its peak is within the usable memory, and the host holds what is offloaded."""
+        micro, accumulates = self.schedule.micro_batch_size, self.schedule.accumulates
+        return self.size_bytes(figure) <= self.judge.usable_bytes and self.judge.is_on_host(
+            self.strategy, micro, accumulates
+        )
+
+
 class Trials:
     """The changes that were tried of one job. `rung`: the answer without a change."""
 
     def __init__(self, typed: Typed, judge: Judge, rung: Rung) -> None:
-        self.typed, self.rung, self.replays = typed, rung, judge.replays
+        self.typed, self.replays = typed, judge.replays
         self.device_bytes, self.usable_bytes, self.verdict = rung.peak.device, judge.usable_bytes, rung.verdict
         plain = typed({})
         self._plain = None if plain is None else _identity(plain)
@@ -74,25 +95,26 @@ class Trials:
         if typed:
             yield _without(candidate.change, typed)
 
-    def smallest(self, job: Job) -> tuple[Footprint, Schedule, Judge]:
-        """`least_of` a job, with the strategy of the answer without a change where it is open."""
-        return least_of(job, self.replays, self.rung.strategy)
+    def smallest(self, job: Job) -> Least:
+        """`least_of` a job."""
+        return least_of(job, self.replays)
 
     def _judged(self, change: Mapping[str, Any], job: Job, *, surely: bool) -> Tried | None:
         try:
-            least, schedule, judge = self.smallest(job)
+            least = self.smallest(job)
+            judge = least.judge
             placed = job.activation_checkpointing == OPTIMAL
             figure = "high" if surely else self._figure
-            hopeless = getattr(least, figure) > judge.usable_bytes
+            hopeless = least.size_bytes(figure) > judge.usable_bytes
             if hopeless and placed:
-                hopeless = not fits(judge, schedule, getattr(judge.limits, figure))
+                hopeless = not fits(judge, least.schedule, getattr(judge.limits, figure))
             simulated = job.allocator is not None and job.runtime.caches
             if not hopeless:
                 self._simulated += simulated
                 self._placed += placed
                 hopeless = self._simulated > MOST_SIMULATED or self._placed > MOST_PLACED
             if hopeless:
-                return Tried(change, least.device, judge.usable_bytes, DOES_NOT_FIT, False)
+                return Tried(change, least.peak.device, judge.usable_bytes, DOES_NOT_FIT, False)
             peak, verdict, usable = verdict_of(job, self.replays)
         except InputError:
             return None
@@ -113,23 +135,19 @@ class Trials:
         )
 
 
-def least_of(job: Job, replays: Replays, strategy: str | None = None) -> tuple[Footprint, Schedule, Judge]:
-    """The estimated peak of the iteration of a job that holds least, its schedule, and who judged it.
+def least_of(job: Job, replays: Replays) -> Least:
+    """The iteration of a job that holds least, with its estimated peak.
 
-    `strategy`: of its checkpoints, where the job leaves it open and has it; else the last of the ladder.
+    Where checkpoints are open, they are those of the last strategy of the ladder, which keeps least.
     """
     judge = Judge(job._replace(allocator=None), replays)
-    if job.activation_checkpointing is not None:
-        strategy = job.activation_checkpointing
-    elif strategy not in strategies_of(job):
-        strategy = strategies_of(job)[-1]
-    assert strategy is not None
+    strategy = job.activation_checkpointing or strategies_of(job)[-1]
     schedule = accumulation_of(job).smallest()
     if judge.waits_for_steps:
         judge = judge.at_steps(schedule.gradient_accumulation_steps)
     if strategy == OPTIMAL:
         strategy = "full"  # only to see how far from fitting it is
-    return judge.footprint(strategy, schedule), schedule, judge
+    return Least(judge.footprint(strategy, schedule), schedule, judge, strategy)
 
 
 def _identity(job: Job) -> Job:
