@@ -9,7 +9,7 @@ from vramplan.report.csv import written
 from vramplan.report.headline import NARROWEST, WIDEST
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import share_text
-from vramplan.report.times import seconds_text, three, time_words
+from vramplan.report.times import PART_WORDS, seconds_text, three, time_words
 from vramplan.results import SCHEMA_VERSION, fit_document
 from vramplan.results.roofline import OUTSIDE, BlockRow, KernelRow, Roofline
 from vramplan.version import __version__
@@ -19,16 +19,6 @@ CSV = (
     *("share", "flop_per_byte", "flop_per_s", "bound"),
 )
 LEAST = 0.002  # of the step: kernels below are summed in the tables for people
-PART_WORDS = {
-    "products": "products",
-    "attention": "fused attention",
-    "bytes": "kernels that read and write",
-    "optimizer": "optimizer",
-    "communication": "communication",
-    "bubble": "pipeline bubble",
-    "host": "host",
-    "loop": "loop",
-}
 
 
 def document(answer: Roofline) -> dict[str, Any]:

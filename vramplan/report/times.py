@@ -45,5 +45,38 @@ def time_words(time: Time) -> tuple[str, str, str, str, str]:
     return f"{likely} a step", between, rate_text(time), f"MFU {time.mfu_percent:.0f}%", bound
 
 
+PART_WORDS = {
+    "products": "products",
+    "attention": "fused attention",
+    "bytes": "kernels that read and write",
+    "optimizer": "optimizer",
+    "communication": "communication",
+    "bubble": "pipeline bubble",
+    "host": "host",
+    "loop": "loop",
+}
+LEAST_SHARE = 0.005
+
+
+def time_facts(time: Time) -> list[tuple[str, str]]:
+    """Names and values, in the order in which they are read."""
+    likely, between, rate, _, bound = time_words(time)
+    rates = [rate]
+    if time.tokens_per_second is not None and time.devices > 1:
+        rates.append(f"{_grouped(time.tokens_per_second)} in all")
+    if time.tokens_per_second is not None or time.devices > 1:
+        rates.append(f"{_grouped(time.samples_per_second)} samples/s")
+    peak = f"{three(time.peak_flop_per_s / 1e12)} TFLOP/s"
+    shares = sorted(time.shares.items(), key=lambda pair: -pair[1])
+    said = ", ".join(f"{PART_WORDS[part]} {100 * share:.0f}%" for part, share in shares if share >= LEAST_SHARE)
+    return [
+        ("step", f"{likely}, {between}; {time.basis}, {time.samples_per_step:,} samples"),
+        ("rate", ", ".join(rates)),
+        ("MFU", f"{time.mfu_percent:.1f}%: FLOPs of forward and backward, over the peak of {peak} per GPU"),
+        ("HFU", f"{time.hfu_percent:.1f}%: with what checkpoints compute again"),
+        ("time spent", f"{bound.removesuffix(f', {EXTRAPOLATED}')}: {said}"),
+    ]
+
+
 def _grouped(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 99.5 else three(rate)

@@ -9,7 +9,7 @@ from vramplan.report.lists import ABOVE, ENDLESS
 from vramplan.report.numbers import count, gib_up, share_text, text_of
 from vramplan.report.times import three
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.results.listings import UNSPECIFIED, ErrorStats, ValidateRow, ValidateSummary
+from vramplan.results.listings import UNSPECIFIED, ErrorStats, RateSummary, ValidateRow, ValidateSummary
 
 
 def render_validate(
@@ -81,6 +81,20 @@ def _rates(summary: ValidateSummary, width: int | None) -> list[Line]:
     rates = summary.rates
     if rates is None or not rates.count:
         return []
+    cells: list[list[Cell]] = [list(row) for row in rate_rows(rates)]
+    columns = [Column("rate", most=28), *(Column(word, right=True) for word in RATE_COLUMNS)]
+    words = "  order: pairs of one source, model, GPU and precision that differ by more than 5 %"
+    if rates.without:
+        words += f"; {count(rates.without, 'case')} without a known peak rate of the GPU"
+    heading = [Span("Error of the rate", "heading"), Span(words)]
+    return [*wrap(heading, width or ENDLESS, rest=2), *table(columns, cells, width), ()]
+
+
+RATE_COLUMNS = ("cases", "median", "p90", "worst", "bias", "order", "pairs")
+
+
+def rate_rows(rates: RateSummary) -> list[list[str]]:
+    """Errors of predicted rates by basis, and of a constant utilisation, in the order of `RATE_COLUMNS`."""
     groups = {
         "calibrated": rates.calibrated,
         "extrapolated": rates.extrapolated,
@@ -88,7 +102,7 @@ def _rates(summary: ValidateSummary, width: int | None) -> list[Line]:
         "constant MFU, calibrated": rates.constant_calibrated,
         "constant MFU, all": rates.constant,
     }
-    cells: list[list[Cell]] = [
+    return [
         [
             name,
             str(stats.errors.count),
@@ -102,16 +116,6 @@ def _rates(summary: ValidateSummary, width: int | None) -> list[Line]:
         for name, stats in groups.items()
         if stats.errors.count
     ]
-    columns = [
-        Column("rate", most=28),
-        *(Column(word, right=True) for word in ("cases", "median", "p90", "worst", "bias", "order")),
-        Column("pairs", right=True, drop=1),
-    ]
-    words = "  order: pairs of one source, model, GPU and precision that differ by more than 5 %"
-    if rates.without:
-        words += f"; {count(rates.without, 'case')} without a known peak rate of the GPU"
-    heading = [Span("Error of the rate", "heading"), Span(words)]
-    return [*wrap(heading, width or ENDLESS, rest=2), *table(columns, cells, width), ()]
 
 
 def _slowest(rows: Iterable[ValidateRow], width: int | None, worst: int) -> list[Line]:

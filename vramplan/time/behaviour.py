@@ -30,9 +30,16 @@ class Timing:
     flash = FLASH2  # the kernel behind fused attention: that of PyTorch's scaled_dot_product_attention
     hides_sums = True  # whether gradients of replicas are summed beside backward
     summed = OWN  # in which element type: that of the gradients, or FP32
-    adds_in_product = False  # whether the product that makes a weight's gradient adds it to those of earlier ones
     fused_optimizer = False  # whether the step is one kernel of the program's own, whatever torch.optim has
     loop_seconds: float | None = None  # of a step outside its kernels; None: what most have
+
+    def adds_in_product(self, job: Job) -> bool:
+        """Whether the product that makes a weight's gradient adds it to those of earlier micro-batches."""
+        return False
+
+    def senders(self, job: Job) -> int:
+        """Devices that share what a stage of a pipeline sends; each sends all of it where they do not."""
+        return 1
 
     def fused_kernels(self, job: Job) -> tuple[FusedKernel, ...]:
         """Those of its own in place of the point-wise operators of a block, where the replay has others; none."""

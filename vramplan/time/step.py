@@ -85,7 +85,7 @@ def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host
     if job.data_parallel_size > 1 or job.split is not None:
         collectives = imported("vramplan.time.traffic:collectives_of")(job, record, micro, device.blocks, bandwidth)
     seconds["communication"] = _exposed(collectives, one, steps)
-    if steps > 1 and not timing.adds_in_product:
+    if steps > 1 and not timing.adds_in_product(job):
         seconds["optimizer"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
     if "optimizer" not in job.offload:
         seconds["optimizer"] += step_bytes(job, record) / rates.bytes_per_s
@@ -95,7 +95,7 @@ def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host
     if split is not None and split.pipeline > 1:
         working = sum(seconds[part] for part in ("products", "attention", "bytes", "communication"))
         seconds["bubble"] = working * (split.pipeline - 1) / (split.virtual * steps)
-        size = micro * job.sequence_length // split.context * job.model.hidden_size * 2 // split.tensor
+        size = micro * job.sequence_length // split.context * job.model.hidden_size * 2 // timing.senders(job)
         link = imported("vramplan.time.traffic:group_link")(job, "pipeline", bandwidth)
         seconds["communication"] += 2 * split.virtual * steps * (size / link.bytes_per_s + link.hop_seconds)
     seconds["loop"] = fitted.LOOP_SECONDS if timing.loop_seconds is None else timing.loop_seconds
