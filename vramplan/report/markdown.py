@@ -27,14 +27,10 @@ from vramplan.report.lists import problems_text, yes
 from vramplan.report.memory import MOST_REMEDIES, Figures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.solved import solved_words
-<<<<<<< HEAD
-from vramplan.report.validated import error_text, named_metrics, unspecified_text
-from vramplan.report.whole_run import TITLE as RUN_TITLE
-from vramplan.report.whole_run import run_facts
-=======
 from vramplan.report.times import time_facts
 from vramplan.report.validated import RATE_COLUMNS, error_text, named_metrics, rate_rows, unspecified_text
->>>>>>> h/time
+from vramplan.report.whole_run import TITLE as RUN_TITLE
+from vramplan.report.whole_run import run_facts
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
 from vramplan.results.listings import (
     CheckRow,
