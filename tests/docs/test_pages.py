@@ -297,6 +297,7 @@ ANSWERS = {
     "walkthrough": "textbook.md",
     "measure": "measure.md",
     "compare": "compare.md",
+    "plan": "plan.md",
     "fit": "batch.md",  # the advice; all else is in the job format
     "runtimes": "runtimes.md",
     "profile-lint": "profiles.md",

@@ -18,7 +18,7 @@ from tests.report.roofline_answer import small_roofline
 from tests.report.textbook_answers import WALK
 from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
-from vramplan.report import compared, measure, runtimes
+from vramplan.report import compared, measure, plans, runtimes
 from vramplan.report.checkpoints import document as checkpoints_document
 from vramplan.report.explain import document as explain_document
 from vramplan.report.json import (
@@ -42,6 +42,7 @@ from vramplan.results import FitResult
 from vramplan.results.compared import Cell, Comparison
 from vramplan.results.listings import RuntimeRow
 from vramplan.results.measure import Figures, MeasuredRow, Measurement, Predicted
+from vramplan.results.plans import Bought, Plan, Search
 
 # In the order of docs/job-format.md.
 KEYS = [
@@ -140,6 +141,20 @@ COMPARISON = Comparison(
 )
 
 
+SEARCH = Search(
+    axes={},
+    candidates=3,
+    refused=1,
+    too_large=1,
+    complete=True,
+    plans=(Plan(COMPARISON.cells[0]._replace(options={}), 1, "--loss fused"),),
+    fastest=0,
+    simplest=0,
+    front=(0,),
+    ladder=(Bought("plain", "fits", 10, 4.0, None),),
+)
+
+
 @pytest.fixture
 def documents(
     examples: dict[str, FitResult], check_rows: Any, validate_rows: Any, gpu_rows: Any, model_rows: Any, profile: Any
@@ -162,6 +177,7 @@ def documents(
         "walkthrough": walkthrough_document(WALK),
         "measure": measure.document(MEASUREMENT),
         "compare": compared.document(COMPARISON),
+        "plan": plans.document(SEARCH),
         "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
         **{
             f"profile-{kind}": import_module(f"vramplan.report.profiles.{kind}").document(answer)

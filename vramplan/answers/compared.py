@@ -61,19 +61,19 @@ def scaled(
 def _cells(
     combinations: Iterable[Mapping[str, str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path]
 ) -> Iterator[Cell]:
-    session, prices = Session(), _Prices(profiles)
+    session, prices = Session(), Prices(profiles)
     with session.open():
         for one in combinations:
             try:
                 job = build_any_job(keys_of(one), profile_dirs=profiles)
                 if isinstance(job, TextbookJob):
                     raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
-                yield _cell(one, session.compared(job), job.length.price, prices)
+                yield cell_of(one, session.compared(job), job.length.price, prices)
             except InputError as error:
                 yield Cell(one, None, str(error.problems[0]), *[None] * 18)
 
 
-class _Prices:
+class Prices:
     """The published price of an hour of each GPU, looked up once."""
 
     def __init__(self, profiles: Sequence[Path]) -> None:
@@ -87,7 +87,8 @@ class _Prices:
         return self.known[gpu]
 
 
-def _cell(options: Mapping[str, str], result: FitResult, given: Any, prices: _Prices) -> Cell:
+def cell_of(options: Mapping[str, str], result: FitResult, given: Any, prices: Prices) -> Cell:
+    """A run as a row. `given`: the price of an hour that the job gives; else those that are published count."""
     best, time, run = result.recommended, result.time, result.run
     parallel = result.job["parallel"]
     devices = parallel["data"] * parallel["tensor"] * parallel["pipeline"] * parallel["context"]

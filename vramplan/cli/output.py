@@ -55,6 +55,7 @@ _LISTS = ("compare", "check", "validate", "gpus", "models", "runtimes", "profile
 # kinds with a module of their own: `document`, `text`, `csv` and `markdown` of the answer
 _OWN: dict[str, str] = {
     "compare": "vramplan.report.compared",
+    "plan": "vramplan.report.plans",
     "explain": "vramplan.report.explain",
     "explain-time": "vramplan.report.roofline",
     "timeline": "vramplan.report.timeline",

@@ -34,6 +34,7 @@ SCHEMAS = (
     *("profile-lint", "profile-new", "profile-diff", "profile-path"),
     "checkpoints",
     "compare",
+    "plan",
     "explain",
     "explain-time",
     "timeline",
