@@ -18,7 +18,7 @@ from tests.report.roofline_answer import small_roofline
 from tests.report.textbook_answers import WALK
 from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
-from vramplan.report import measure, runtimes
+from vramplan.report import compared, measure, runtimes
 from vramplan.report.checkpoints import document as checkpoints_document
 from vramplan.report.explain import document as explain_document
 from vramplan.report.json import (
@@ -39,6 +39,7 @@ from vramplan.report.timeline import document as timeline_document
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.walkthrough import document as walkthrough_document
 from vramplan.results import FitResult
+from vramplan.results.compared import Cell, Comparison
 from vramplan.results.listings import RuntimeRow
 from vramplan.results.measure import Figures, MeasuredRow, Measurement, Predicted
 
@@ -72,6 +73,8 @@ KEYS = [
     "allocator",
     "advice",
     "time",
+    "run",
+    "data",
     "solved",
 ]
 
@@ -102,6 +105,41 @@ MEASUREMENT = Measurement(
 )
 
 
+RATES = (0.5, 8.0, 4.0, 8.0, 40.0, "compute", 2.0, 69.4)
+COMPARISON = Comparison(
+    axes=("gpu",),
+    cells=(
+        Cell(
+            {"gpu": "a"},
+            "fits",
+            None,
+            1,
+            10,
+            20,
+            2,
+            1,
+            "none",
+            3,
+            0.5,
+            8.0,
+            4.0,
+            8.0,
+            40.0,
+            "compute",
+            2.0,
+            69.4,
+            None,
+            None,
+            None,
+        ),
+        Cell({"gpu": "b"}, None, "no such GPU", *[None] * 18),
+    ),
+    fastest=0,
+    cheapest=0,
+    cheapest_hour=0,
+)
+
+
 @pytest.fixture
 def documents(
     examples: dict[str, FitResult], check_rows: Any, validate_rows: Any, gpu_rows: Any, model_rows: Any, profile: Any
@@ -123,6 +161,7 @@ def documents(
         "runtimes": runtimes.document([RUNTIME]),
         "walkthrough": walkthrough_document(WALK),
         "measure": measure.document(MEASUREMENT),
+        "compare": compared.document(COMPARISON),
         "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
         **{
             f"profile-{kind}": import_module(f"vramplan.report.profiles.{kind}").document(answer)

@@ -38,6 +38,7 @@ from vramplan.results import (
 from vramplan.results.frozen import frozen
 from vramplan.time.rates import rate_key
 from vramplan.values.job import Assumption, Job
+from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu
 from vramplan.values.model import ModelShape
 from vramplan.values.textbook import AnyJob, TextbookJob
@@ -166,6 +167,11 @@ def describe(
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
     time = step_time(judged, judge, rung.placement, rung.schedule, host)
+    data, run = None, None
+    if time is not None and judged.length != NO_LENGTH:
+        from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
+
+        data, time, run = timed(judged, time, rung.schedule, total)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -187,7 +193,11 @@ def describe(
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
         assumptions=(*assumed(job, choice), *(() if time is not None else _without_time(judged))),
-        warnings=(*remarks(decision, host, own_parameters(job, record)), *map(_left_out, left_out)),
+        warnings=(
+            *remarks(decision, host, own_parameters(job, record)),
+            *map(_left_out, left_out),
+            *(() if run is None else run.broken_limits),
+        ),
         active_parameters=_active(job, total),
         stages=_stages(decision),
         host=host,
@@ -197,6 +207,8 @@ def describe(
         settings_need_code=rung.is_code,
         weight_dtype=_weight_dtype(judged),
         time=time,
+        run=run,
+        data=data,
     )
     return _sealed(result)
 

@@ -85,7 +85,24 @@ def _parallel(job: Job) -> dict[str, Any]:
     return {name: values.get(name) for name in table.inside("parallel")}
 
 
+def _whole(rate: float | None) -> int | None:
+    return None if rate is None else int(rate)
+
+
 OWN: dict[str, Callable[[Job], Any]] = {
+    "tokens": lambda job: job.length.tokens,
+    "samples": lambda job: job.length.samples,
+    "epochs": lambda job: job.length.epochs if job.length.epochs != 1 else None,
+    "compute_optimal": lambda job: job.length.compute_optimal or None,
+    "goodput": lambda job: job.length.goodput,
+    "price": lambda job: None if job.length.price is None else job.length.price.text,
+    "purchase_price": lambda job: _figure(job.length.purchase_usd, "USD"),
+    "deadline": lambda job: _figure(job.length.deadline_seconds, "s"),
+    "budget": lambda job: _figure(job.length.budget_usd, "USD"),
+    "pue": lambda job: job.length.pue,
+    "grid": lambda job: _figure(job.length.grid_g_per_kwh, "g/kWh"),
+    "data_rate": lambda job: _figure(_whole(job.length.data_bytes_per_s), "B/s"),
+    "sample_size": lambda job: _figure(job.length.sample_bytes, "B"),
     "model": lambda job: model_to_dict(job.model),
     "gpu": lambda job: gpu_to_dict(job.gpu),
     "sequence_length": lambda job: job.sequence_length or None,

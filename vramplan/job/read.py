@@ -22,6 +22,8 @@ from vramplan.options.read import read
 from vramplan.units import parse_bandwidth_bytes_per_s
 from vramplan.values.parallel import Split
 
+OF_LENGTH = tuple(option.attribute for option in table.TABLE if option.section == table.RUN)
+
 
 class RawJob(Values):
     """The values of one job by the attributes of the table, and what belongs together in one value."""
@@ -40,6 +42,11 @@ class RawJob(Values):
         """Whether a key says how devices share the states."""
         given = (self.no_sync, self.gradient_as_bucket_view, self.fsdp_version, self.reduce_dtype, self.zero)
         return self.sharding not in {None, "none"} or self.shards is not None or any(given)
+
+    @property
+    def asks_for_length(self) -> bool:
+        """Whether a key says how long the whole run is, or what it may cost."""
+        return any(getattr(self, key) is not None for key in OF_LENGTH)
 
     def __init__(self, fields: Fields) -> None:
         self.__dict__ |= table.absent()
@@ -119,14 +126,17 @@ def _allocator(raw: RawJob, fields: Fields) -> str | None:
     return read_allocator(fields)
 
 
-def _count_of_parameters(raw: RawJob, fields: Fields) -> int | None:
-    """A count as texts write it, `2.8B`, or as a number."""
-    key = "trainable_parameters"
-    text = fields.text(key)
-    count = None if text is None else parameter_count(text)
-    if text is not None and count is None:
-        fields.problem(key, f"{shown(text)} is no count of parameters", hint="2.8B, 2.8e9 or 2800000000")
-    return count
+def _counted(key: str, what: str) -> Callable[[RawJob, Fields], int | None]:
+    """Reads a count as texts write it, `2.8B`, or as a number."""
+
+    def read_count(raw: RawJob, fields: Fields) -> int | None:
+        text = fields.text(key)
+        count = None if text is None else parameter_count(text)
+        if text is not None and count is None:
+            fields.problem(key, f"{shown(text)} is no count of {what}", hint="2.8B, 2.8e9 or 2800000000")
+        return count
+
+    return read_count
 
 
 _BITS = re.compile(r"(?<=[\d\s])([kMGT]?)(?:b/s|bps|bit/s)\s*$")
@@ -269,7 +279,9 @@ OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
     "runtime": _runtime,
     "gpu_free": _gpu_free,
     "allocator": _allocator,
-    "trainable_parameters": _count_of_parameters,
+    "trainable_parameters": _counted("trainable_parameters", "parameters"),
+    "tokens": _counted("tokens", "tokens"),
+    "samples": _counted("samples", "samples"),
     "parallel.node_bandwidth": _node_bandwidth,
 }
 """Keys that are more than a value of their kind."""

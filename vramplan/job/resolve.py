@@ -18,6 +18,7 @@ from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backwar
 from vramplan.options import words
 from vramplan.replay.models import ladder_of, no_checkpointing, no_code_for
 from vramplan.values.job import Adapter, Job
+from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Sharded, Split
@@ -77,6 +78,7 @@ class _ReplayResolver(Resolver):
         host = self._on_host(sharding)
         recipe = None if model is None else model.recipe_global_batch_size
         global_batch, given = self.batch(recipe, "" if model is None else RECIPE.format(model.name))
+        length = on_demand.length_of(self, model, gpu) if raw.asks_for_length else NO_LENGTH
         if gpu is not None:
             if raw.gpu_free_now or raw.gpu_free_bytes is not None:
                 on_demand.check_free(self, gpu)
@@ -157,6 +159,7 @@ class _ReplayResolver(Resolver):
             pytorch_version=raw.pytorch_version,
             cuda_module_loading=raw.cuda_module_loading,
             allocator=self._allocator(runtime),
+            length=length,
         )
         return self._checked(job)
 

@@ -33,6 +33,7 @@ SCHEMAS = (
     *("runtimes", "runtime-profile", "stack-profile"),
     *("profile-lint", "profile-new", "profile-diff", "profile-path"),
     "checkpoints",
+    "compare",
     "explain",
     "explain-time",
     "timeline",

@@ -29,6 +29,8 @@ from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percen
 from vramplan.report.solved import solved_words
 from vramplan.report.times import time_facts
 from vramplan.report.validated import RATE_COLUMNS, error_text, named_metrics, rate_rows, unspecified_text
+from vramplan.report.whole_run import TITLE as RUN_TITLE
+from vramplan.report.whole_run import run_facts
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
 from vramplan.results.listings import (
     CheckRow,
@@ -64,6 +66,7 @@ def render_fit(result: FitResult) -> str:
         _allocator(result),
         _ladder(result),
         _remedies(result, figures),
+        _whole_run(result),
         _advice(result),
         _assumptions(result),
     ]
@@ -295,6 +298,11 @@ def _remedies(result: FitResult, figures: Figures) -> list[str]:
         cells.append([text(flags_of(remedy.change)), text(remedy.verdict), *sizes, text(remedy.cost)])
     columns = ("change", "verdict", "GPU GiB:", "saves GiB:", "cost")
     return [f"### {changes_title(result)}", "", *table(columns, cells)]
+
+
+def _whole_run(result: FitResult) -> list[str]:
+    facts = run_facts(result.run, result.data)
+    return [f"### {RUN_TITLE}", "", *table(["", ""], [[key, text(said)] for key, said in facts])] if facts else []
 
 
 def _advice(result: FitResult) -> list[str]:

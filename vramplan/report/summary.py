@@ -95,6 +95,7 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
         _memory(result, figures, width),
         _plan(result, width),
         _time(result, width),
+        _whole_run(result, width),
         _drawn(result, figures, width),
         _repeated(result, width),
     ]
@@ -109,9 +110,9 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     left -= len(changes)
     advice = _advice(result, width, left - bool(said))
     remarks = _notes(said, width, left - len(advice))
-    title, solved, memory, plan, time, drawn, repeated = kept
+    title, solved, memory, plan, time, run, drawn, repeated = kept
     # at a width where even these do not fit, the last to be needed go first
-    sections = [title, solved, memory, plan, time, drawn, changes, host, advice, remarks, assumed, repeated]
+    sections = [title, solved, memory, plan, time, run, drawn, changes, host, advice, remarks, assumed, repeated]
     for spare in (repeated, assumed, drawn):
         if sum(map(len, sections)) > MOST_LINES:
             sections.remove(spare)
@@ -313,6 +314,16 @@ def _time(result: FitResult, width: int) -> list[Line]:
         _item(bound, "muted"),
     ]
     return _laid("time", items, width, 2 if width >= PIPE_WIDTH else 3)
+
+
+def _whole_run(result: FitResult, width: int) -> list[Line]:
+    """How long the run takes, and what it costs."""
+    if result.run is None:
+        return []
+    from vramplan.report.whole_run import limit_words, run_words  # few answers are of a whole run
+
+    broken = limit_words(result.run)
+    return _laid("run", [_item(words, "note" if words in broken else "") for words in run_words(result.run)], width, 5)
 
 
 def _drawn(result: FitResult, figures: Figures, width: int) -> list[Line]:

@@ -20,6 +20,8 @@ from vramplan.report.memory import MOST_REMEDIES, Figures, by_textbook, memory
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
 from vramplan.report.times import time_facts
+from vramplan.report.whole_run import TITLE as RUN_TITLE
+from vramplan.report.whole_run import run_facts
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
 __all__ = ["print_rich", "render_fit", "to_plain"]
@@ -41,6 +43,7 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
         _ladder(result, width),
         _why_not(result, figures, width),
         _remedies(result, figures, width),
+        _whole_run(result, width),
         _advice(result, width),
         _assumptions(result, width),
     ]
@@ -311,6 +314,17 @@ def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
             rows.append(["", "", "", Span(remedy.cost, "muted")])
     columns = [Column("GiB", right=True), Column("verdict"), Column("saves", right=True), Column("change", fluid=True)]
     return lines + table(columns, rows, width)
+
+
+def _whole_run(result: FitResult, width: int) -> list[Line]:
+    """The length and the cost of the run; what the input pipeline delivers also where no length is asked."""
+    facts = run_facts(result.run, result.data)
+    if not facts:
+        return []
+    lines: list[Line] = [(Span(RUN_TITLE, "heading"),)]
+    for key, value in facts:
+        lines += wrap([Span(f"{key.ljust(12)} ", "muted"), Span(value)], width, first=2, rest=15)
+    return lines
 
 
 def _advice(result: FitResult, width: int) -> list[Line]:

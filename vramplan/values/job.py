@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vramplan.values.length import NO_LENGTH, Length
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, Sharded, Split
@@ -110,6 +111,7 @@ class Job(NamedTuple):
     gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
     pytorch_version: str | None = None  # 2.1; None: the context is the runtime profile's
     cuda_module_loading: str | None = None  # lazy | eager; None: what that version does
+    length: Length = NO_LENGTH  # of the whole run: time and cost only
 
     @property
     def usable_bytes(self) -> int:
