@@ -27,6 +27,7 @@ TEXTS_OF = {
     "bitsandbytes": ("0.41.1", "0.45.0", "0.49.2", "0.50.2", "1.0"),
     "allocator": ("estimate", "simulate", "expandable_segments:True", "roundup_power2_divisions:4"),
     "weight_dtype": words.CELL_WORDS,
+    "parallel.node_bandwidth": ("200 GB/s", "100 Gbit/s", "25Gbps"),
 }
 LISTS_OF = {
     "adapter.targets": TARGETS,

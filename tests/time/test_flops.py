@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vramplan import fit
 from vramplan.engines.llmc.model import flops
 from vramplan.job import build_any_job
 from vramplan.planner.decision import Decision, decide
@@ -117,3 +118,25 @@ def test_the_kernels_of_llmc_sum_to_its_operations(attention: str) -> None:
     model, again = counted(decision, 4)
     assert model == 3 * flops(decision.job.model, 1024) * 4
     assert again == 0
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        {"data": 2, "pipeline": 4},
+        {"data": 2, "pipeline": 4, "schedule": "interleaved:2"},
+        {"data": 2, "tensor": 4, "sequence_parallel": True},
+        {"data": 2, "tensor": 2, "pipeline": 2, "sequence_parallel": True},
+    ],
+    ids=str,
+)
+def test_splitting_a_model_changes_no_operation(parallel: dict[str, object]) -> None:
+    """What all devices compute of a step together; sums of parts are rounded."""
+    keys = {"model": "llama-3.2-1b", "gpu": "h100", "runtime": "megatron", "sequence_length": 2048}
+    keys |= {"micro_batch_size": 1, "activation_checkpointing": "none"}
+    whole = fit(**keys, gradient_accumulation_steps=8, parallel={"data": 2}).time
+    split = fit(**keys, gradient_accumulation_steps=8, parallel=parallel).time
+    assert whole is not None
+    assert split is not None
+    assert split.samples_per_step == whole.samples_per_step
+    assert split.model_flops == pytest.approx(whole.model_flops, rel=2e-3)

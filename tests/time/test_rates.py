@@ -112,3 +112,24 @@ def test_kernels_of_unsloth_move_less_than_the_operators_of_transformers() -> No
     assert ours is not None
     assert ours.shares["bytes"] * ours.step_seconds < theirs.shares["bytes"] * theirs.step_seconds
     assert ours.model_flops == theirs.model_flops
+
+
+@pytest.mark.truth
+def test_tinyllama_was_trained_at_24_000_tokens_per_second_and_56_percent() -> None:
+    """On 16 A100 of 40 GB, micro-batches of 16,384 tokens, with kernels that join point-wise operators.
+
+    Source: jzhang38/TinyLlama, README.md: a throughput of 24 k tokens per second and A100-40G, 56 % MFU.
+    """
+    time = fit(
+        model="tinyllama-1.1b",
+        gpu="a100-40gb",
+        runtime="litgpt",
+        sequence_length=2048,
+        micro_batch_size=8,
+        gradient_accumulation_steps=8,
+        activation_checkpointing="none",
+        parallel={"data": 16, "sharding": "fsdp"},
+    ).time
+    assert time is not None
+    assert time.tokens_per_second_per_device == pytest.approx(24_000, rel=0.1)
+    assert time.mfu_percent == pytest.approx(56, rel=0.1)

@@ -90,6 +90,9 @@ class _ReplayResolver(Resolver):
         self._tell_of_the_model(model)
         self._warn(model, sequence_length, attention)
         devices_per_node = devices_per_node_of(self)
+        every = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
+        if raw.node_bandwidth_bytes_per_s is not None and every <= devices_per_node:
+            self.warnings.append("parallel.node_bandwidth is not looked at: all devices are in one node")
         job = Job(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,

@@ -313,7 +313,7 @@ def _time(result: FitResult, width: int) -> list[Line]:
         _item(utilisation),
         _item(bound, "muted"),
     ]
-    return _laid("time", items, width, 2 if width >= LABELLED else 3)
+    return _laid("time", items, width, 2 if width >= PIPE_WIDTH else 3)
 
 
 def _whole_run(result: FitResult, width: int) -> list[Line]:
