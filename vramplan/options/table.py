@@ -1183,7 +1183,6 @@ TABLE = (
         note="One number, or the lowest and the highest, with a likely one between them if there are three. "
         "Published prices are [profiles](cost.md#prices).",
         metavar="USD",
-        everyday=True,
         section=RUN,
     ),
     Option(
