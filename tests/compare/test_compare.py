@@ -112,6 +112,8 @@ def test_a_run_on_more_and_more_devices() -> None:
     for cell in cells:
         assert cell["efficiency"] == pytest.approx(cell["samples_per_second"] / cell["devices"] / rates[0], abs=1e-6)
     assert any("exhaust it first" in words for words in document["advice"])
+    split = ("-m", "gpt2-medium", "-g", "a100", "--runtime", "megatron", "--tensor", "2", "--gpus", "1,2")
+    assert [cell["error"] for cell in compared(*split, command="scale")["cells"]] == [None, None]
     few = compared("-m", "gpt2", "-g", "a100", "--gpus", "3,1", command="scale")
     assert [cell["devices"] for cell in few["cells"]] == [1, 3]
     assert "no list of numbers" in refused("scale", "-m", "gpt2", "-g", "a100", "--gpus", "two").err

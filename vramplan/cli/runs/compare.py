@@ -11,8 +11,9 @@ import typer
 from vramplan.answers.compared import compared, scaled
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import Output, emit, output
-from vramplan.errors import UsageError
+from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
+from vramplan.job import build_any_job
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
 from vramplan.results.compared import Comparison
@@ -55,14 +56,20 @@ def scale(
     counts = _counts(given.get(name), to)
     rest = {one: value for one, value in given.items() if value is not None and one != name}
     sharding = table.find("parallel.sharding").parameter
+    folders = _folders(profiles)
+    shares: dict[str, Any] = {} if sharding in rest else {sharding: "fsdp"}
+    try:
+        build_any_job(as_job({**rest, **shares, name: str(max(counts[-1], 2))}), profile_dirs=folders)
+    except InputError:
+        shares = {}  # a program that has no FSDP shares as it does
 
     def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
         count = one[DATA]
-        shared = {} if count == "1" or sharding in rest else {sharding: "fsdp"}
+        shared = {} if count == "1" else shares
         alone = {key: value for key, value in rest.items() if count != "1" or key != sharding}
         return as_job({**alone, **shared, name: count})
 
-    _answer(scaled(counts, keys_of, _folders(profiles)), out)
+    _answer(scaled(counts, keys_of, folders), out)
 
 
 def _counts(listed: str | None, to: int | None) -> list[int]:
