@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from itertools import product
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -118,3 +120,15 @@ def test_an_interrupted_search_prints_the_best_so_far() -> None:
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert '"complete": false' in out
+
+
+@pytest.mark.parametrize("words", [("plan", *WORDS), ("compare", "-m", "gpt2", "-g", "t4,v100,h100")])
+def test_the_picture_has_a_point_for_each_run_and_lists_the_front(words: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "front.svg"
+    found = run(*words, "--svg", str(path), "--format", "json").document
+    picture = ElementTree.fromstring(path.read_text("ascii"))
+    points = picture.findall(".//{http://www.w3.org/2000/svg}circle")
+    runs = found.get("plans") or [one for one in found["cells"] if one["verdict"] == "fits"]
+    assert len(points) == len(runs)
+    listed = [text for text in picture.itertext() if " GiB, " in text]
+    assert len(listed) == sum(point.get("r") == "5" for point in points) > 0

@@ -8,7 +8,7 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet
+from vramplan.cli.options import Format, Print, Profiles, Quiet, Svg
 
 To = Annotated[int | None, typer.Option("--to", metavar="N", min=1, help="Most GPUs to look at; 64 without it.")]
 
@@ -21,6 +21,7 @@ def compare(
     output_format: Format = "text",
     key: Print = None,
     quiet: Quiet = False,
+    svg: Svg = None,
 ) -> None:
     """Puts runs side by side: any option may be a list, and every combination is a row.
 
@@ -48,6 +49,7 @@ def scale(
     output_format: Format = "text",
     key: Print = None,
     quiet: Quiet = False,
+    svg: Svg = None,
 ) -> None:
     """Puts the same run on 1, 2, 4, ... GPUs: what each adds, what it costs, and where to stop.
 

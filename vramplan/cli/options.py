@@ -58,3 +58,7 @@ Allocator = Annotated[
 ]
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Job files in YAML or JSON; - is standard input.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A job file in YAML or JSON; - is standard input.")]
+Svg = Annotated[
+    str | None,
+    typer.Option("--svg", metavar="FILE", help="Write memory against rate as a picture, over what is there."),
+]

@@ -8,7 +8,7 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet
+from vramplan.cli.options import Format, Print, Profiles, Quiet, Svg
 
 Exclude = Annotated[
     list[str] | None,
@@ -27,6 +27,7 @@ def plan(
     output_format: Format = "text",
     key: Print = None,
     quiet: Quiet = False,
+    svg: Svg = None,
 ) -> None:
     """Searches for the fastest way to run a job: sharding, degrees of parallelism, checkpointing, loss, compiling.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from vramplan.report.csv import written
@@ -11,6 +12,7 @@ from vramplan.report.markdown import page
 from vramplan.report.markdown import table as markdown_table
 from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import gib_up, text_of
+from vramplan.report.scatter_svg import Point, scatter
 from vramplan.report.times import seconds_text, three
 from vramplan.report.whole_run import duration_text, money_text
 from vramplan.results import SCHEMA_VERSION
@@ -55,6 +57,28 @@ def markdown(answer: Comparison) -> str:
 def table_lines(columns: list[str], rows: list[list[str]]) -> list[str]:
     """A table in Markdown."""
     return list(markdown_table(columns, rows))
+
+
+def picture(answer: Comparison) -> str:
+    """Memory against rate as SVG, of the runs that fit."""
+    cells = [cell for cell in answer.cells if cell.is_possible and cell.samples_per_second is not None]
+    points = [point_of(cell, named(cell), is_front=False) for cell in cells]
+    points = [
+        point._replace(is_front=not any(one.gib <= point.gib and one.rate > point.rate for one in points))
+        for point in points
+    ]
+    return scatter(points, f"{len(points)} of {len(answer.cells)} runs fit", unit_of(cells))
+
+
+def point_of(cell: Cell, label: str, *, is_front: bool) -> Point:
+    """A run in a picture."""
+    rate = cell.tokens_per_second if cell.tokens_per_second is not None else cell.samples_per_second or 0.0
+    return Point((cell.device_bytes or 0) / 2**30, rate, label, is_front)
+
+
+def unit_of(cells: Iterable[Cell]) -> str:
+    """The unit of their rates."""
+    return "samples/s" if any(cell.tokens_per_second is None for cell in cells) else "tokens/s"
 
 
 def winners(answer: Comparison) -> list[str]:

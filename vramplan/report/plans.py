@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.report.compared import point_of, unit_of
 from vramplan.report.csv import written
 from vramplan.report.lines import Column, Line, Span, table, wrap
 from vramplan.report.markdown import page
 from vramplan.report.markdown import table as markdown_table
 from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import gib_up, text_of
+from vramplan.report.scatter_svg import scatter
 from vramplan.report.times import three
 from vramplan.results import SCHEMA_VERSION
 from vramplan.results.compared import Cell
@@ -62,6 +64,15 @@ def markdown(answer: Search) -> str:
     rows = [[literal(cell) for cell in _row(answer, place)] for place in _places(answer)]
     heads = [column.title + (":" if column.right else "") for column in COLUMNS]
     return page([[f"- {literal(words)}" for words in summary(answer)], list(markdown_table(heads, rows))])
+
+
+def picture(answer: Search) -> str:
+    """Memory against rate as SVG, with the front."""
+    points = [
+        point_of(plan.cell, plan.flags or "plain", is_front=place in answer.front)
+        for place, plan in enumerate(answer.plans)
+    ]
+    return scatter(points, f"{len(points)} plans that fit", unit_of(plan.cell for plan in answer.plans))
 
 
 def summary(answer: Search) -> list[str]:

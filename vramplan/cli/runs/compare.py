@@ -11,11 +11,13 @@ import typer
 from vramplan.answers.compared import compared, scaled
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import Output, emit, output
+from vramplan.cli.save import save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
+from vramplan.report.compared import picture
 from vramplan.results.compared import Comparison
 
 MOST_GPUS = 64
@@ -23,7 +25,12 @@ DATA = "gpus"  # the option of parallel.data
 
 
 def compare(
-    given: dict[str, Any], profiles: list[str] | None, output_format: str, key: str | None, quiet: bool
+    given: dict[str, Any],
+    profiles: list[str] | None,
+    output_format: str,
+    key: str | None,
+    quiet: bool,
+    svg: str | None,
 ) -> None:
     """Run `vramplan compare` with the values of its options."""
     to = output(output_format, key, quiet)
@@ -38,7 +45,7 @@ def compare(
     def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
         return as_job({**single, **{names[flag]: value for flag, value in one.items()}})
 
-    _answer(compared(axes, keys_of, _folders(profiles)), to)
+    _answer(compared(axes, keys_of, _folders(profiles)), to, svg)
 
 
 def scale(
@@ -48,6 +55,7 @@ def scale(
     output_format: str,
     key: str | None,
     quiet: bool,
+    svg: str | None,
 ) -> None:
     """Run `vramplan scale` with the values of its options."""
     out = output(output_format, key, quiet)
@@ -69,7 +77,7 @@ def scale(
         alone = {key: value for key, value in rest.items() if count != "1" or key != sharding}
         return as_job({**alone, **shared, name: count})
 
-    _answer(scaled(counts, keys_of, folders), out)
+    _answer(scaled(counts, keys_of, folders), out, svg)
 
 
 def _counts(listed: str | None, to: int | None) -> list[int]:
@@ -104,7 +112,9 @@ def _folders(profiles: list[str] | None) -> list[Path]:
     return [Path(folder) for folder in profiles or ()]
 
 
-def _answer(found: Comparison, to: Output) -> None:
+def _answer(found: Comparison, to: Output, svg: str | None) -> None:
+    if svg is not None:
+        save(svg, picture(found), "--svg")
     emit("compare", found, to)
     code = ExitCode.OK if any(cell.is_possible or cell.verdict == "tight" for cell in found.cells) else None
     if code is None:

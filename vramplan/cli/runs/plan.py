@@ -12,12 +12,14 @@ import typer
 from vramplan.answers.plans import PLAIN, open_axes, searched
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
+from vramplan.cli.save import save
 from vramplan.engines import engine_of
 from vramplan.errors import UsageError, near_matches
 from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job
 from vramplan.options import table
 from vramplan.options.option import FLAG
+from vramplan.report.plans import picture
 from vramplan.values.textbook import TextbookJob
 
 
@@ -28,6 +30,7 @@ def plan(
     output_format: str,
     key: str | None,
     quiet: bool,
+    svg: str | None,
 ) -> None:
     """Run `vramplan plan` with the values of its options."""
     to = output(output_format, key, quiet)
@@ -65,6 +68,8 @@ def plan(
         return " ".join(words)
 
     found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet))
+    if svg is not None:
+        save(svg, picture(found), "--svg")
     emit("plan", found, to)
     if not found.complete:
         raise typer.Exit(ExitCode.INTERRUPTED)
