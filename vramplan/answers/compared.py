@@ -13,6 +13,7 @@ from vramplan.answers.session import Session
 from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_any_job
+from vramplan.job.lookup import Catalog
 from vramplan.results import FITS, FitResult
 from vramplan.results.compared import Cell, Comparison
 from vramplan.values.textbook import TextbookJob
@@ -61,11 +62,11 @@ def scaled(
 def _cells(
     combinations: Iterable[Mapping[str, str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path]
 ) -> Iterator[Cell]:
-    session, prices = Session(), Prices(profiles)
+    session, prices, catalog = Session(), Prices(profiles), Catalog(profiles)
     with session.open():
         for one in combinations:
             try:
-                job = build_any_job(keys_of(one), profile_dirs=profiles)
+                job = build_any_job(keys_of(one), catalog=catalog)
                 if isinstance(job, TextbookJob):
                     raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
                 yield cell_of(one, session.compared(job), job.length.price, prices)

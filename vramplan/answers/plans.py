@@ -10,6 +10,7 @@ from vramplan.answers.compared import Keys, Prices, cell_of
 from vramplan.answers.session import Session
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_any_job
+from vramplan.job.lookup import Catalog
 from vramplan.results.compared import Cell
 from vramplan.results.plans import Bought, Plan, Search
 from vramplan.values.textbook import TextbookJob
@@ -77,7 +78,7 @@ def searched(
     if len(combinations) > MOST_CANDIDATES:
         hint = "pin some of the choices, or exclude values with --exclude"
         raise UsageError(f"{len(combinations):,} plans are more than {MOST_CANDIDATES:,}", key="plan", hint=hint)
-    session, prices = Session(), Prices(profiles)
+    session, prices, catalog = Session(), Prices(profiles), Catalog(profiles)
     found: list[Plan] = []
     refused = too_large = 0
     complete = True
@@ -85,7 +86,7 @@ def searched(
         try:
             for number, one in enumerate(combinations):
                 watch(number, len(combinations))
-                cell = _answered(one, keys_of, session, prices, profiles)
+                cell = _answered(one, keys_of, session, prices, catalog)
                 if cell is None:
                     refused += 1
                 elif cell.is_possible and cell.samples_per_second is not None:
@@ -95,7 +96,7 @@ def searched(
         except KeyboardInterrupt:
             complete = False
         found.sort(key=lambda plan: (-(plan.cell.samples_per_second or 0), plan.complexity, plan.flags))
-        ladder = _ladder(found, keys_of, session, prices, profiles) if found else ()
+        ladder = _ladder(found, keys_of, session, prices, catalog) if found else ()
     plans = tuple(found[:MOST_PLANS])
     return Search(
         axes=dict(axes),
@@ -137,11 +138,11 @@ def _answered(
     keys_of: Callable[[Mapping[str, str]], Keys],
     session: Session,
     prices: Prices,
-    profiles: Sequence[Path],
+    catalog: Catalog,
 ) -> Cell | None:
     """The run of a combination; None if it is refused."""
     try:
-        job = build_any_job(keys_of(one), profile_dirs=profiles)
+        job = build_any_job(keys_of(one), catalog=catalog)
         if isinstance(job, TextbookJob):
             raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
         return cell_of(one, session.compared(job), job.length.price, prices)
@@ -174,7 +175,7 @@ def _ladder(
     keys_of: Callable[[Mapping[str, str]], Keys],
     session: Session,
     prices: Prices,
-    profiles: Sequence[Path],
+    catalog: Catalog,
 ) -> tuple[Bought, ...]:
     """The choices of the fastest plan one after another, and what each buys."""
     winner = found[0].cell.options
@@ -184,7 +185,7 @@ def _ladder(
     for option, value in [("", PLAIN), *((key, value) for key, value in winner.items() if value != PLAIN)]:
         if option:
             so_far[option] = value
-        cell = _answered(so_far, keys_of, session, prices, profiles)
+        cell = _answered(so_far, keys_of, session, prices, catalog)
         rate = None if cell is None or not cell.is_possible else cell.samples_per_second
         old = None if before is None or not before.is_possible else before.samples_per_second
         gain = None if rate is None or not old else round(rate / old, 6)

@@ -76,10 +76,11 @@ def build_any_job(
     where: str | None = None,
     profile_dirs: SequenceABC[Path] = (),
     base_dir: Path | None = None,
+    catalog: Catalog | None = None,
 ) -> AnyJob:
-    """The same for every runtime, the textbook's too."""
+    """The same for every runtime, the textbook's too. `catalog`: of many jobs, which reads each profile once."""
     sink = Sink(where)
-    job = _resolved(_read(raw, sink), Catalog(profile_dirs, base_dir))
+    job = _resolved(_read(raw, sink), Catalog(profile_dirs, base_dir) if catalog is None else catalog)
     sink.raise_all()
     assert job is not None
     return job
