@@ -43,8 +43,8 @@ def read(
     \b
     Examples:
       vramplan read axolotl.yaml
-      vramplan read train_gpt3.sh --from megatron-lm --gpus 64
-      vramplan read config.yaml --format json --print job
+      vramplan read train_gpt3.sh --from megatron-lm --gpus 16
+      vramplan read axolotl.yaml --format json --print job
 
     \b
     Exit codes: 0 it was read, 2 something in the file is not understood.
