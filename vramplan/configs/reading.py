@@ -141,7 +141,7 @@ def job_of(
 
 
 def _source(sheet: Sheet, key: str) -> Source:
-    found = sheet.written.get(key)
+    found = sheet.place(key)
     if found is None:
         return Source(key, sheet.release.defaults.get(key))
     return Source(key, found.value, found.file, found.line, found.column)

@@ -366,7 +366,7 @@ def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     if below:
         meaning.pointed["deepspeed"] = ""
     if isinstance(whole, str) and whole.strip():
-        facts = trainer.shipped(whole)
+        facts = trainer.facts_of(sheet, whole)
         meaning.pointed["deepspeed"] = whole
         if facts is None:
             meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
