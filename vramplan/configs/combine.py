@@ -149,7 +149,9 @@ def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted) -> Re
         if part is None or (name == "deepspeed" and _is_named(part, parts, find)):
             continue
         alone = wanted if not others else replace(wanted, version=None)
-        found = reading.job_of(part.program, part.written, [part.file], replace(alone, devices=devices), part.text, find)
+        found = reading.job_of(
+            part.program, part.written, [part.file], replace(alone, devices=devices), part.text, find
+        )
         read[name] = found
         told = {value.key: value.value for value in found.values}
         typed = wanted.beside
@@ -233,7 +235,12 @@ def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
     half = next((half for half in ("bf16", "fp16") if str(told.value) in (f"amp-{half}", f"pure-{half}")), None)
     if half is None or row == "ddp" or any(value.key == "parallel.sharding" for value in main.values):
         return
-    if row == "fsdp" and str(told.value).startswith("pure-") and "adapter.kind" not in values and main.program != "axolotl":
+    if (
+        row == "fsdp"
+        and str(told.value).startswith("pure-")
+        and "adapter.kind" not in values
+        and main.program != "axolotl"
+    ):
         return
     word = accelerate.PRECISIONS[row][half]
     values["precision"] = ReadValue("precision", word, (*told.sources, *sharding.sources))

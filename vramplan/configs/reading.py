@@ -125,9 +125,7 @@ def job_of(
     """
     release = registry.release_of(program, wanted.version)
     known = Catalogue(wanted.profiles)
-    sheet = Sheet(
-        written, release, known.layers_of, source, wanted.devices, known.shape_named, wanted.beside, opened
-    )
+    sheet = Sheet(written, release, known.layers_of, source, wanted.devices, known.shape_named, wanted.beside, opened)
     meaning = Meaning()
     program.read(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
