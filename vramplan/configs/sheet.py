@@ -6,6 +6,7 @@ no reader took is then of no effect, without a word of ours, or not understood: 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -181,13 +182,14 @@ class Sheet:
         if isinstance(value, bool):
             self.problem(key, f"{value} is not a number")
             return default
-        if isinstance(value, int | float):
-            return value
         try:
-            return float(str(value).replace("_", ""))
+            found = value if isinstance(value, int | float) else float(str(value).replace("_", ""))
         except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
             self.problem(key, f"{value!r} is not a number")
             return default
+        return found
 
     def text(self, key: str, default: str | None = None) -> str | None:
         """A text."""

@@ -9,6 +9,7 @@ recipes/zephyr-7b-beta/README.md: how the files of the handbook are launched.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -382,7 +383,7 @@ class _Reader:
         version = below.get("version") or sheet.release.defaults["fsdp_config.version"]
         meaning.say("parallel.sharding", word, "fsdp")
         if word != "ddp":
-            meaning.say("parallel.fsdp_version", int(version), "fsdp_config.version")
+            meaning.say("parallel.fsdp_version", self.whole("fsdp_config", version, 2), "fsdp_config.version")
         self.sharding, self.sharding_of = word, ("fsdp",)
         if "offload" in options or _true(below.get("offload_params")) or _true(below.get("cpu_offload")):
             meaning.say("offload", ["parameters", "gradients", "optimizer"], "fsdp")
@@ -402,10 +403,12 @@ class _Reader:
         how: dict[str, Any] = {}
         for name in ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"):
             below, whole = sheet.under(name), sheet.get(name)
+            if isinstance(whole, str):  # of a command line
+                whole = _mapping(sheet, name, whole)
             how |= whole if isinstance(whole, Mapping) else below
         offload = list(meaning.job["offload"].value) if "offload" in meaning.job else []
         if not of_fsdp and not (beside == "full" and not checkpoints):
-            apart = int(how.get("every_n_layers") or 1)
+            apart = self.whole(f"{key}_kwargs", how.get("every_n_layers"), 1)
             word = "none" if not checkpoints else "full" if apart == 1 else f"selective-layer:{apart}"
             meaning.say("activation_checkpointing", word, key)
         if checkpoints and _true(how.get("use_reentrant")):
@@ -414,6 +417,17 @@ class _Reader:
             meaning.say("offload", [*offload, "activations"], f"{key}_kwargs.offload")
         if sheet.flag("activation_offloading"):
             meaning.say("offload", [*offload, "activations"], "activation_offloading")
+
+    def whole(self, key: str, value: Any, default: int) -> int:
+        """A whole number of one or more inside a mapping; anything else is a problem of its key."""
+        try:
+            number = default if value is None else int(value)
+        except (TypeError, ValueError, OverflowError):
+            number = 0
+        if number < 1:
+            self.sheet.problem(key, f"{value!r} is not a whole number of 1 or more")
+            return default
+        return number
 
     def adapter(self) -> bool:
         sheet, meaning = self.sheet, self.meaning
@@ -601,6 +615,18 @@ class _Reader:
 
 def _true(value: Any) -> bool:
     return str(value).lower() == "true"
+
+
+def _mapping(sheet: Sheet, key: str, text: str) -> Mapping[str, Any]:
+    """A mapping in JSON, as HfArgumentParser takes it on a command line."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, Mapping):
+        sheet.problem(key, f"{text!r} is no mapping in JSON", '{"use_reentrant": false}')
+        return {}
+    return found
 
 
 def _whole(value: float | None) -> float | int | None:

@@ -131,9 +131,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     norm = _number(sheet, "gradient_clipping")
     if norm is not None:
         meaning.say("max_gradient_norm", norm or None, "gradient_clipping")
-    size = _number(sheet, "tensor_parallel.autotp_size")
+    size = _count(sheet, "tensor_parallel.autotp_size")
     if size and size > 1:
-        meaning.say("parallel.tensor", int(size), "tensor_parallel.autotp_size")
+        meaning.say("parallel.tensor", size, "tensor_parallel.autotp_size")
     for name in ("model", "sequence_length", "activation_checkpointing"):
         meaning.ask(name, "the training script's")
 
@@ -153,26 +153,30 @@ def _number(sheet: Sheet, key: str) -> float | None:
     return None if _explicit(sheet, key) is None else sheet.number(key)
 
 
+def _count(sheet: Sheet, key: str) -> int | None:
+    return None if _explicit(sheet, key) is None else sheet.count(key)
+
+
 def _flag(sheet: Sheet, key: str) -> bool | None:
     return None if _explicit(sheet, key) is None else sheet.flag(key)
 
 
 def _zero(sheet: Sheet, meaning: Meaning) -> None:
-    stage = _number(sheet, f"{ZERO}.stage")
+    stage = _count(sheet, f"{ZERO}.stage")
     if sheet.given(f"{ZERO}.stage") and stage not in (0, 1, 2, 3):
         if not _is_auto(sheet.get(f"{ZERO}.stage")):
             sheet.problem(f"{ZERO}.stage", f"{sheet.get(f'{ZERO}.stage')} is no stage of ZeRO", "0, 1, 2 or 3")
         stage = 0
-    meaning.say("parallel.sharding", f"zero{int(stage)}" if stage else "ddp", f"{ZERO}.stage")
+    meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", f"{ZERO}.stage")
     sheet.get(ZERO)
     for name in ("overlap_comm", "contiguous_gradients"):
         value = _flag(sheet, f"{ZERO}.{name}")
         if value is not None:
             meaning.say(f"parallel.{name}", value, f"{ZERO}.{name}")
     for name, ours in trainer.SIZES.items():
-        size = _number(sheet, f"{ZERO}.{name}")
+        size = _count(sheet, f"{ZERO}.{name}")
         if size:  # 0 means one module at a time, which has no word
-            meaning.say(f"parallel.{ours}", int(size), f"{ZERO}.{name}")
+            meaning.say(f"parallel.{ours}", size, f"{ZERO}.{name}")
     _offload(sheet, meaning)
 
 
@@ -237,37 +241,42 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
 
 def _batch(sheet: Sheet, meaning: Meaning) -> None:
     """train_batch_size = micro-batch x steps x devices; two of them and the devices give the third."""
-    whole, micro, steps = (_number(sheet, key) for key in _BATCH)
-    devices = sheet.devices
+    whole, micro, steps = (_count(sheet, key) for key in _BATCH)
+    devices = sheet.devices or None
+    for key in _BATCH:
+        value = _count(sheet, key)
+        if value is not None and value < 1:
+            sheet.problem(key, f"{value} is no number of sequences or steps", '1 or more, or "auto"')
+            return
     if whole and micro and not steps:
         if whole % (micro * (devices or 1)):
-            sheet.problem("train_batch_size", f"{whole:g} is no multiple of {micro * (devices or 1):g} sequences")
+            sheet.problem("train_batch_size", f"{whole} is no multiple of {micro * (devices or 1)} sequences")
             return
         if devices is None:
-            devices = int(whole // micro)
+            devices = whole // micro
             meaning.say("parallel.data", devices, "train_batch_size", "train_micro_batch_size_per_gpu")
-            meaning.note(f"the batch is {whole:g} sequences: {devices} GPUs in one step each, or fewer in several")
+            meaning.note(f"the batch is {whole} sequences: {devices} GPUs in one step each, or fewer in several")
         steps = whole // (micro * devices)
     elif whole and micro and steps and devices is None:
         if whole % (micro * steps):
-            sheet.problem("train_batch_size", f"{whole:g} is no multiple of {micro * steps:g} sequences")
+            sheet.problem("train_batch_size", f"{whole} is no multiple of {micro * steps} sequences")
             return
-        meaning.say("parallel.data", int(whole // (micro * steps)), *_BATCH)
+        meaning.say("parallel.data", whole // (micro * steps), *_BATCH)
     elif whole and devices and not micro:
         if whole % (devices * (steps or 1)):
-            sheet.problem("train_batch_size", f"{whole:g} is no multiple of {devices * (steps or 1):g} sequences")
+            sheet.problem("train_batch_size", f"{whole} is no multiple of {devices * (steps or 1)} sequences")
             return
         micro = whole // (devices * (steps or 1))
         steps = steps or 1
     elif whole and micro and steps and devices and whole != micro * steps * devices:
         sheet.problem(
             "train_batch_size",
-            f"{whole:g} is not {micro:g} sequences x {steps:g} steps x {devices} GPUs, as DeepSpeed asserts",
+            f"{whole} is not {micro} sequences x {steps} steps x {devices} GPUs, as DeepSpeed asserts",
         )
     if micro:
-        meaning.say("micro_batch_size", int(micro), *(_BATCH[:2] if sheet.given(_BATCH[1]) else ("train_batch_size",)))
+        meaning.say("micro_batch_size", micro, *(_BATCH[:2] if sheet.given(_BATCH[1]) else ("train_batch_size",)))
     if steps:
-        meaning.say("gradient_accumulation_steps", int(steps), "gradient_accumulation_steps")
+        meaning.say("gradient_accumulation_steps", steps, "gradient_accumulation_steps")
     meaning.ask("micro_batch_size", 'the number of GPUs divides train_batch_size, or the Trainer fills "auto"')
     meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.sheet import Meaning, Sheet, Written, names
+from vramplan.errors import near_matches
 
 FOREACH = ("optimizer_implementation", "foreach")
 
@@ -125,8 +126,6 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
         meaning.say("optimizer", name.replace("_", "-"), key)
         meaning.note(f"{key}: a job has no word for the optimizer {name}")
     else:
-        from vramplan.errors import near_matches  # a mistake pays for it
-
         known = (*OPTIMIZERS, *NEAREST_OPTIMIZERS, *WORDLESS_OPTIMIZERS, *more)
         sheet.problem(key, f"{name!r} is not a known optimizer", near_matches(name, known))
 
