@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -15,6 +16,8 @@ def install() -> None:
 
     `derandomize` takes the seed of a test from its source, and neither a database of earlier failures nor
     `--hypothesis-seed` changes that. Health checks that look at the clock are off: a busy machine is no defect.
+    A failing example is printed as it was drawn: making it smaller takes up to five minutes for each property, which
+    hides a failure behind a time limit. VRAMPLAN_SHRINK=1 makes it smaller, and so does `python -m tests.explore`.
     """
     common: dict[str, Any] = {
         "database": None,
@@ -22,7 +25,10 @@ def install() -> None:
         "print_blob": False,
         "suppress_health_check": [HealthCheck.too_slow],
     }
-    settings.register_profile(EVERYBODY, derandomize=True, **common)
+    plain = (Phase.explicit, Phase.generate, Phase.target)
+    if os.environ.get("VRAMPLAN_SHRINK"):
+        plain = (*plain, Phase.shrink)
+    settings.register_profile(EVERYBODY, derandomize=True, phases=plain, **common)
     phases = (Phase.generate, Phase.target, Phase.shrink)  # kept examples are for everybody
     settings.register_profile(EXPLORING, derandomize=False, phases=phases, **common)
     settings.load_profile(EVERYBODY)

@@ -179,7 +179,7 @@ def replaced(words: list[str], change: list[str]) -> list[str]:
     return [*left, *change]
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(words=option_lists())
 def test_the_remedies_of_a_command_do_what_they_say(words: list[str], folder: Path) -> None:
     words = replaced(words, ["--micro-batch", "512", "--seq", "512"])

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.fuzz import oracles
 from tests.fuzz.run import rounds
 
 EPILOG = """\
@@ -34,12 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, help="end after so many")
     parser.add_argument("--seed", type=int, help="of the first round (default: a random one)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, each with seeds of its own")
-    parser.add_argument(
-        "--all", action="store_true", help="ask the oracles too that are off: " + ", ".join(oracles.OFF)
-    )
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(10**9) if options.seed is None else options.seed
-    more = [*(["--rounds", str(options.rounds)] if options.rounds else []), *(["--all"] if options.all else [])]
+    more = [*(["--rounds", str(options.rounds)] if options.rounds else [])]
     others = [
         subprocess.Popen(
             [
@@ -55,8 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for i in range(1, options.jobs)
     ]
-    if options.all:
-        oracles.OFF.clear()
     found = fuzz(seed, options.seconds, options.rounds)
     codes = [other.wait() for other in others]
     return 1 if found or any(codes) else 0

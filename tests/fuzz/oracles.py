@@ -14,7 +14,6 @@ from vramplan.job.cells import own_cells
 from vramplan.options import table, words
 from vramplan.options.flags import arguments_of
 
-SIMULATED = "largest, simulated"  # the oracle `largest` where the allocator is simulated
 RANK = {"fits": 0, "tight": 1, "does-not-fit": 2}
 LOOKED_UP = (" is answered as ",)  # warnings about a name, which an echo does not have
 
@@ -108,8 +107,6 @@ def largest(ask: Asker, keys: Keys, result: FitResult) -> str | None:
     most, job = result.recommended.largest_micro_batch_size, dict(result.job)
     steps = job["gradient_accumulation_steps"]
     if not most or steps is None or job["runtime"] == words.TEXTBOOK or result.host is not None:
-        return None
-    if result.allocator is not None and SIMULATED in OFF:
         return None
     for micro, fits in ((most, True), (most + 1, False)):
         try:
@@ -251,8 +248,3 @@ def line(keys: Keys) -> list[str]:
 GROUPS = ("parallel", "adapter")
 ALWAYS: tuple[Oracle, ...] = (schema, sums, round_trip, echo)
 ONE_OF: tuple[Oracle, ...] = (pinned, largest, larger_gpu, more_work, commands, remedies)
-OFF = {
-    "remedies": "they are computed on the resolved job, and not on what was typed",
-    SIMULATED: "the search for the largest micro-batch assumes that what is reserved grows with it",
-}
-"""Oracles that are not asked by default, with the reason."""

@@ -18,7 +18,7 @@ from tests.fuzz.draws import Keys
 from vramplan import InputError
 from vramplan.options.flags import quoted
 
-MOST_SECONDS = 10.0  # of processor time, for one answer
+MOST_SECONDS = 20.0  # of a question, which is up to six answers; a simulated allocator takes up to three for one
 FILES = 0.25  # of all rounds
 MOST_BYTES = 1 << 30  # that one round may add to the process
 
@@ -121,8 +121,7 @@ def _each_without(keys: Keys) -> Iterator[Keys]:
 def job_round(random: Random) -> tuple[Fault | None, bool]:
     """A random job and its oracles. What is wrong, and whether the job was answered."""
     keys = draws.job(random)
-    more = [oracle for oracle in oracles.ONE_OF if oracle.__name__ not in oracles.OFF]
-    chosen = (*oracles.ALWAYS, *random.sample(more, 2))
+    chosen = (*oracles.ALWAYS, *random.sample(oracles.ONE_OF, 2))
     found = judged(keys, chosen)
     if found is None or found == REFUSED:
         return None, found is None

@@ -60,15 +60,14 @@ def test_a_message_is_printed_once(tmp_path: Path) -> None:
 
 def tight_jobs() -> dict[bool, dict[str, Any]]:
     """A tight job by whether its likely figure is within the usable memory."""
-    found: dict[bool, dict[str, Any]] = {}
-    for hundredths in range(1000, 4000, 20):
-        if len(found) == 2:
-            break
-        job: dict[str, Any] = {**JOB, "gpu": {"name": "a card", "memory": f"{hundredths / 100} GiB"}}
-        result = fit(**{key: value for key, value in job.items() if key != "name"})
-        if result.verdict == "tight":
-            found.setdefault(result.headroom_bytes >= 0, job)
-    return found
+    keys = {key: value for key, value in JOB.items() if key not in ("name", "gpu")}
+    peak = fit(**keys, gpu={"name": "a card", "memory": "80 GiB"}).peak  # the same on a card of any size
+    middle = {True: (peak.device_bytes + peak.high_bytes) // 2, False: (peak.low_bytes + peak.device_bytes) // 2}
+    jobs = {within: {**JOB, "gpu": {"name": "a card", "memory": f"{size} B"}} for within, size in middle.items()}
+    for within, size in middle.items():
+        result = fit(**keys, gpu={"name": "a card", "memory": f"{size} B"})
+        assert (result.verdict, result.headroom_bytes >= 0) == ("tight", within)
+    return jobs
 
 
 def test_tight_passes_only_within_the_usable_memory(tmp_path: Path) -> None:

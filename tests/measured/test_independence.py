@@ -98,7 +98,7 @@ def test_published_runs_are_predicted_from_no_word_beside_them(file: str, tmp_pa
 
 
 @pytest.mark.closed_form
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=24)
 @given(jobs(), st.sampled_from(RENAMED))
 def test_a_drawn_job_is_answered_from_no_word_beside_it(raw: dict[str, Any], renamed: str) -> None:
     told = {**raw, "model": {**raw["model"], "name": renamed}, "name": f"{renamed} with PyTorch 1.6", **CASE}

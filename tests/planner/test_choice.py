@@ -134,7 +134,7 @@ def test_the_best_choice_is_the_one_of_a_search_through_everything(data: st.Data
         )
 
 
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(jobs())
 def test_every_row_of_the_ladder_is_judged_at_its_own_best_micro_batch(raw: dict[str, Any]) -> None:
     result = answer(build_job(raw))

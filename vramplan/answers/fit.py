@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters
 from vramplan.answers.remarks import assumed, remarks
 from vramplan.answers.settings import settings_of
+from vramplan.catalog.gpus import list_gpus
 from vramplan.engines import imported
 from vramplan.errors import InputError, Problem
 from vramplan.job import build_any_job
@@ -63,7 +64,6 @@ def no_gpus() -> Iterable[Gpu]:
 
 def known_gpus(profile_dirs: Sequence[Path]) -> Iterable[Gpu]:
     """The GPUs that a remedy may name, without those whose profile is broken (`vramplan profiles lint` says why)."""
-    from vramplan.catalog.gpus import list_gpus  # only a no pays for it
 
     cards, problems = Cards(), list[Problem]()
     try:

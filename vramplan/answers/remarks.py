@@ -10,6 +10,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
 from vramplan.results import FITS, TIGHT, Host
+from vramplan.units import format_gib, format_needed_gib
 from vramplan.values.job import Assumption, Job
 
 WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
@@ -82,7 +83,6 @@ def _of_the_host(record: Record, host: Host | None, job: Job) -> tuple[str, ...]
     said = () if kept is None else tuple(one for one in (kept.stops, kept.doubts) if one)
     if host is None or (given is not None and host.node_bytes <= given):
         return said
-    from vramplan.units import format_gib, format_needed_gib  # few jobs offload
 
     need = format_needed_gib(host.node_bytes)
     if given is None:

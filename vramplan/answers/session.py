@@ -20,6 +20,7 @@ from vramplan.catalog.reading import MOST_FILES, Files
 from vramplan.planner import replays
 from vramplan.planner.decision import decide
 from vramplan.planner.replays import MOST_RECORDS, Replays
+from vramplan.planner.verdict import verdict_of
 from vramplan.results import FitResult
 from vramplan.results.figures import Figures, PeakFigures
 from vramplan.values.machine import Gpu
@@ -88,7 +89,6 @@ class Session:
         with self._lock, self.open():
             if isinstance(job, TextbookJob):
                 return figures_of(answer(job, no_gpus, self.replays))
-            from vramplan.planner.verdict import verdict_of  # only gates pay for it
 
             peak, verdict, usable = verdict_of(job, self.replays)
         return Figures(

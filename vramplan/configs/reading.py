@@ -36,7 +36,8 @@ class Wanted:
     """What was asked beside the files.
 
     `program`: a name of `--from`. `version`: of the program. `devices`: how many GPUs. `ignore_unknown`: settings that
-    are not understood are no error. `profiles`: folders of profiles.
+    are not understood are no error. `profiles`: folders of profiles. `beside`: keys of the job that are given beside
+    the files, as `parallel.sharding`.
     """
 
     program: str | None = None
@@ -44,6 +45,7 @@ class Wanted:
     devices: int | None = None
     ignore_unknown: bool = False
     profiles: Sequence[Any] = field(default_factory=tuple)
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_file(file: str, wanted: Wanted) -> ReadJob:
@@ -109,13 +111,26 @@ def _sourced(file: str) -> Callable[[str], str | None]:
     return text_of
 
 
+def nothing_opened(path: str) -> Mapping[str, Written] | None:
+    """Of settings that come from no folder: no other file is there."""
+    return None
+
+
 def job_of(
-    program: Program, written: Mapping[str, Written], files: Sequence[str], wanted: Wanted, source: str = ""
+    program: Program,
+    written: Mapping[str, Written],
+    files: Sequence[str],
+    wanted: Wanted,
+    source: str = "",
+    opened: Callable[[str], Mapping[str, Written] | None] = nothing_opened,
 ) -> ReadJob:
-    """The job that the settings of one program mean. Raises InputError with every problem of them."""
+    """The job that the settings of one program mean. Raises InputError with every problem of them.
+
+    `opened`: the settings of a file that they name, None where it is not there.
+    """
     release = registry.release_of(program, wanted.version)
     known = Catalogue(wanted.profiles)
-    sheet = Sheet(written, release, known.layers_of, source, wanted.devices, known.shape_named)
+    sheet = Sheet(written, release, known.layers_of, source, wanted.devices, known.shape_named, wanted.beside, opened)
     meaning = Meaning()
     program.read(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
@@ -146,7 +161,7 @@ def job_of(
 
 
 def _source(sheet: Sheet, key: str) -> Source:
-    found = sheet.written.get(key)
+    found = sheet.place(key)
     if found is None:
         return Source(key, sheet.release.defaults.get(key))
     return Source(key, found.value, found.file, found.line, found.column)

@@ -11,6 +11,10 @@ from vramplan.configs.sheet import Program, Release
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 
 MODULES = {
+    "training-arguments": "arguments",
+    "trl": "arguments:TRL",
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
     "axolotl": "axolotl",
     "llama-factory": "llama_factory",
     "torchtune": "torchtune",
@@ -24,6 +28,9 @@ MODULES = {
 """Names of `--from`, and the files in `programs/`."""
 
 OTHER_NAMES = {
+    "transformers": "training-arguments",
+    "trainer": "training-arguments",
+    "hf-training-arguments": "training-arguments",
     "megatron": "megatron-lm",
     "llamafactory": "llama-factory",
     "llama_factory": "llama-factory",
@@ -43,7 +50,8 @@ def program_of(name: str) -> Program:
     if name not in MODULES:
         hint = near_matches(name, [*MODULES, *OTHER_NAMES]) or ", ".join(MODULES)
         raise UsageError(f"{name!r} is no program whose files are read", key="--from", hint=hint)
-    found: Program = import_module(f"vramplan.configs.programs.{MODULES[name]}").PROGRAM
+    module, _, attribute = MODULES[name].partition(":")
+    found: Program = getattr(import_module(f"vramplan.configs.programs.{module}"), attribute or "PROGRAM")
     return found
 
 

@@ -6,9 +6,11 @@ no reader took is then of no effect, without a word of ours, or not understood: 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vramplan.errors import Problem, near_matches
@@ -122,14 +124,19 @@ class Sheet:
         source: str = "",
         devices: int | None = None,
         shape_named: Callable[[Mapping[str, Any]], str | None] = lambda sizes: None,
+        beside: Mapping[str, Any] = MappingProxyType({}),
+        opened: Callable[[str], Mapping[str, Written] | None] = lambda path: None,
     ) -> None:
         """What a reader may ask beside the file.
 
         `layers_of`: the blocks of a model by its name. `source`: the text of the file, for its comments. `devices`: how
         many GPUs were named beside the file, None where nobody said. `shape_named`: the catalogue's name for a model
-        of these sizes.
+        of these sizes. `beside`: what other files and the command line say of the same job, by its keys, as
+        `parallel.sharding`. `opened`: the settings of a file that this one names; None where it is not there.
         """
         self.shape_named = shape_named
+        self.beside, self.opened = beside, opened
+        self.adopted: list[tuple[str, Sheet, Table]] = []
         self.devices = devices
         self.written = _interpolated(written)
         self.source = source
@@ -194,13 +201,14 @@ class Sheet:
         if isinstance(value, bool):
             self.problem(key, f"{value} is not a number")
             return default
-        if isinstance(value, int | float):
-            return value
         try:
-            return float(str(value).replace("_", ""))
+            found = value if isinstance(value, int | float) else float(str(value).replace("_", ""))
         except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
             self.problem(key, f"{value!r} is not a number")
             return default
+        return found
 
     def text(self, key: str, default: str | None = None) -> str | None:
         """A text."""
@@ -215,6 +223,20 @@ class Sheet:
         if isinstance(value, list | tuple):
             return [str(item) for item in value]
         return [part.strip() for part in str(value).split(",") if part.strip()]
+
+    def adopt(self, key: str, other: Sheet, table: Table) -> None:
+        """Take in the settings of the file that `key` names; they are sorted out with its own."""
+        self.adopted.append((key, other, table))
+        self.problems += other.problems
+
+    def place(self, key: str) -> Written | None:
+        """Where a setting stands: of this file, or `KEY:SETTING` of the file that a key names."""
+        found = self.written.get(key)
+        if found is None:
+            for name, other, _ in self.adopted:
+                if key.startswith(name + ":"):
+                    return other.place(key[len(name) + 1 :])
+        return found
 
     def problem(self, key: str, message: str, hint: str | None = None) -> None:
         """Note what is wrong with a value, with its place."""
@@ -332,4 +354,9 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
         elif kind is None and key not in sheet.taken:
             hint = near_matches(key, table.known())
             strange.append(Problem("is not understood", key, hint, item.file, item.line, item.column))
+    for name, other, of in sheet.adopted:
+        more = sorted_out(other, of)
+        quiet += [f"{name}:{key}" for key in more[0]]
+        wordless.update({f"{name}:{key}": what for key, what in more[1].items()})
+        strange += [problem._replace(key=f"{name}:{problem.key}") for problem in more[2]]
     return quiet, wordless, strange

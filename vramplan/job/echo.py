@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vramplan.job.behaviour import sharing_in, under
+from vramplan.job.precision import over_fp32
 from vramplan.options import table
 from vramplan.options.option import SIZE, TEXTS, Option
 from vramplan.values.job import Adapter, Job
@@ -51,6 +52,20 @@ def _allocator(job: Job) -> str:
     return text_of(job.allocator)
 
 
+def _weight_dtype(job: Job) -> str | None:
+    """Null where it follows from the precision, and no default of the runtime would take its place."""
+    if job.half_weights:
+        return job.precision.rpartition("-")[2]
+    loaded = "weight_dtype" in job.runtime.defaults and not job.from_scratch
+    return "fp32" if loaded and over_fp32(job.precision) else None
+
+
+def _clipping(job: Job) -> float | None:
+    """Null where nothing is clipped; 0 where the runtime's default would be taken in place of null."""
+    off = 0.0 if job.runtime.defaults.get("max_gradient_norm") else None
+    return off if job.max_gradient_norm is None else job.max_gradient_norm
+
+
 def _every_second(job: Job) -> bool | None:
     """Whether selective checkpoints keep every second product; null where a runtime says so and none are pinned."""
     if job.every_second_matmul and job.activation_checkpointing is None:
@@ -74,7 +89,8 @@ OWN: dict[str, Callable[[Job], Any]] = {
     "gpu": lambda job: gpu_to_dict(job.gpu),
     "sequence_length": lambda job: job.sequence_length or None,
     "global_batch_size": lambda job: job.global_batch_size or None,
-    "weight_dtype": lambda job: job.precision.rpartition("-")[2] if job.half_weights else None,
+    "weight_dtype": lambda job: _weight_dtype(job),
+    "max_gradient_norm": lambda job: _clipping(job),
     "gradient_dtype": lambda job: "fp32" if job.fp32_gradients else under(job.runtime).said_gradient_dtype(job),
     "optimizer_state_dtype": lambda job: "fp32" if job.fp32_states else None,
     "every_second_matmul": lambda job: _every_second(job),

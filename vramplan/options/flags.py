@@ -6,14 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.options import table
+from vramplan.options.read import NO_TEXTS
 
+QLORA = "nf4"  # the weights of --qlora
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_+=:,./-")
 
 
 def arguments_of(change: Mapping[str, Any]) -> list[str]:
     """The arguments that set these job keys, one list item per word, in the order of `change`."""
     words: list[str] = []
+    lora = _is_lora(change)
+    quantized = lora and change.get("quantization") == QLORA
     for key, value in change.items():
+        if key == "adapter" and lora:
+            words.append("--qlora" if quantized else "--lora")
+            value = {name: part for name, part in value.items() if name != "kind"}
+        elif key == "quantization" and quantized:
+            continue
         if key in ("parallel", "adapter") and isinstance(value, Mapping):
             for inner, part in value.items():
                 words += _option(f"{key}.{inner}", part)
@@ -22,6 +31,11 @@ def arguments_of(change: Mapping[str, Any]) -> list[str]:
         else:
             words += _option(key, value)
     return words
+
+
+def _is_lora(change: Mapping[str, Any]) -> bool:
+    adapter = change.get("adapter")
+    return isinstance(adapter, Mapping) and adapter.get("kind") == "lora"
 
 
 def flags_of(change: Mapping[str, Any]) -> str:
@@ -45,5 +59,5 @@ def _option(key: str, value: Any) -> list[str]:
     if value is None:
         return [row.option, "null"]
     if isinstance(value, (list, tuple)):
-        return [row.option, ",".join(str(item) for item in value)]
+        return [row.option, ",".join(str(item) for item in value) or NO_TEXTS]
     return [row.option, str(value)]

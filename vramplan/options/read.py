@@ -93,6 +93,8 @@ def _size(option: Option, fields: Fields, name: str) -> int | None:
 
 def _texts(option: Option, fields: Fields, name: str) -> tuple[str, ...] | None:
     texts = fields.texts(name) if fields.given(name) else None
+    if texts and len(texts) == 1 and texts[0].lower() == NO_TEXTS and NO_TEXTS not in option.words:
+        return ()
     if texts and not any(text.strip() for text in texts):  # [] is how an answer writes "none"
         fields.problem(name, "is an empty list", hint="leave it out, or write null")
         return None
@@ -104,6 +106,7 @@ def _texts(option: Option, fields: Fields, name: str) -> tuple[str, ...] | None:
     return tuple(text for text in dict.fromkeys(texts) if text in option.words)
 
 
+NO_TEXTS = "none"  # an empty list, where a shell has only words
 READERS: dict[str, Callable[[Option, Fields, str], Any]] = {
     WORD: _word,
     FLAG: _flag,

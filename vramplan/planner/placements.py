@@ -7,9 +7,11 @@ from typing import NamedTuple
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
+from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.optimal import Sizes, is_possible, least_recomputation, smallest_peak
 from vramplan.planner.probes import ProbedSizes
+from vramplan.planner.subjects import subjects_of
 from vramplan.replay.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
@@ -51,9 +53,6 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
 
     whole = judge.record("none", accumulates, one)
     if not blocks_are_alike(shape, setup.sequence_length, setup.attention):
-        from vramplan.planner.composed import ComposedSizes
-        from vramplan.planner.subjects import subjects_of  # only such models pay for it
-
         return ComposedSizes(*subjects_of(setup, played), whole, micro)
 
     def record(segments: tuple[Segment, ...]) -> Record:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from vramplan.options.flags import flags_of, quoted
+from vramplan.report.advice import advice_lines
+from vramplan.report.allocator import allocator_facts
 from vramplan.report.headline import (
     NARROWEST,
     WIDEST,
@@ -12,6 +14,7 @@ from vramplan.report.headline import (
     strategy,
     value_text,
 )
+from vramplan.report.host import host_facts
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
 from vramplan.report.memory import MOST_REMEDIES, Figures, by_textbook, memory
 from vramplan.report.numbers import gib_against, gib_up, text_of
@@ -116,12 +119,8 @@ def _run(result: FitResult, width: int) -> list[Line]:
     if job.get("attention") is None:
         facts = [fact for fact in facts if fact[0] != "attention"]
     if result.host is not None:
-        from vramplan.report.host import host_facts  # few jobs offload
-
         facts[-1:-1] = host_facts(result.host)
     if result.allocator is not None:
-        from vramplan.report.allocator import allocator_facts  # few jobs simulate it
-
         facts[-1:-1] = allocator_facts(result.allocator)
     if by_textbook(result):  # the equations count checkpoints without placing them, and know no kernels
         facts = [("parameters", parameters), ("optimizer", str(job.get("optimizer")))]
@@ -303,7 +302,6 @@ def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
 def _advice(result: FitResult, width: int) -> list[Line]:
     if result.advice is None:
         return []
-    from vramplan.report.advice import advice_lines  # few answers have one
 
     return advice_lines(result.advice, width)
 

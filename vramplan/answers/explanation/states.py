@@ -8,6 +8,7 @@ from vramplan.replay.models.rope import keeps
 from vramplan.replay.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recorder import rounded
+from vramplan.replay.techniques.scaling import scaler_states
 from vramplan.replay.tensors import FP32, Parameter
 from vramplan.results.explain import Shape, State, StateTensor
 
@@ -101,7 +102,6 @@ def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
 
 
 def _of_the_scaler() -> list[StateTensor]:
-    from vramplan.replay.techniques.scaling import scaler_states  # few jobs scale their loss
 
     size = sum(state.at(0) for state in scaler_states())
     return [StateTensor("loss_scale.optimizer", (), FP32.name, 2, size // 2, size)]

@@ -7,12 +7,16 @@ from typing import Any
 
 from vramplan.answers.explanation import explain as explanation_of
 from vramplan.cli.output import emit, output
-from vramplan.cli.runs.jobs import job_of
+from vramplan.cli.runs.jobs import asked_of, job_of
 
 
 def explain(
     given: dict[str, Any],
     job: str | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     tensor: str | None,
     block: int | None,
     profiles: list[str] | None,
@@ -22,5 +26,6 @@ def explain(
 ) -> None:
     """Run `vramplan explain` with the values of its options."""
     to = output(output_format, key, quiet)
-    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job)
+    asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
+    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job, asked)
     emit("explain", explanation_of(resolved, block=block, tensor=tensor), to)

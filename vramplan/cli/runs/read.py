@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vramplan.cli.output import emit, output
 from vramplan.cli.runs.listings import folders_of
-from vramplan.configs.reading import Wanted, read_file
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
 
 
 def read(
-    file: str,
+    files: list[str],
     program: str | None,
     version: str | None,
     gpus: int | None,
+    sharding: str | None,
     ignore_unknown: bool,
     profiles: list[str] | None,
     output_format: str,
@@ -20,5 +24,8 @@ def read(
 ) -> None:
     """Run `vramplan read` with the values of its options."""
     to = output(output_format, key, quiet)
-    wanted = Wanted(program, version, gpus, ignore_unknown, folders_of(profiles))
-    emit("read", read_file(file, wanted), to)
+    beside: dict[str, Any] = {}
+    if sharding is not None:
+        beside["parallel.sharding"] = sharding
+    wanted = Wanted(program, version, gpus, ignore_unknown, folders_of(profiles), beside)
+    emit("read", read_files(files, wanted), to)

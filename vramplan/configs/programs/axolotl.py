@@ -12,6 +12,7 @@ from typing import Any
 
 from vramplan.configs.programs import trainer
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+from vramplan.errors import near_matches
 
 UNDERSTOOD = names(
     """
@@ -366,7 +367,7 @@ def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     if below:
         meaning.pointed["deepspeed"] = ""
     if isinstance(whole, str) and whole.strip():
-        facts = trainer.shipped(whole)
+        facts = trainer.facts_of(sheet, whole)
         meaning.pointed["deepspeed"] = whole
         if facts is None:
             meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
@@ -412,7 +413,6 @@ def _fsdp(sheet: Sheet) -> dict[str, Any]:
         *("reshard_after_forward", "mixed_precision_policy", "sharding_strategy", "limit_all_gathers"),
         *("backward_prefetch", "forward_prefetch", "save_optimizer_state_on_cpu"),
     }
-    from vramplan.errors import near_matches  # a mistake pays for it
 
     for key in below:
         if key.removeprefix("fsdp_") not in known and key not in known:
@@ -524,8 +524,6 @@ def _attention(sheet: Sheet, meaning: Meaning) -> None:
     elif name in ("flex_attention", "sage", "fp8", "kernels-community/sage-attention") or "/" in name:
         meaning.note(f"{key}: a job has no word for the kernel {name}; SDPA's is counted")
     else:
-        from vramplan.errors import near_matches  # a mistake pays for it
-
         known = (*trainer.ATTENTIONS, "flex_attention", "sage", "fp8")
         sheet.problem(key, f"{name!r} is not a known kernel", near_matches(name, known))
 

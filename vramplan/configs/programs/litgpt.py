@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+from vramplan.errors import near_matches
 
 UNDERSTOOD = names(
     """
@@ -275,8 +276,6 @@ def _optimizer(sheet: Sheet, meaning: Meaning, pretrain: bool, quantized: bool) 
     name = str(sheet.get(key) or "AdamW").rsplit(".", 1)[-1]
     fused, foreach = sheet.flag("optimizer.init_args.fused"), sheet.flag("optimizer.init_args.foreach")
     if name not in OPTIMIZERS:
-        from vramplan.errors import near_matches  # a mistake pays for it
-
         sheet.problem(key, f"{name!r} is not understood", near_matches(name, OPTIMIZERS))
         return
     word = OPTIMIZERS[name]

@@ -350,7 +350,7 @@ def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     whole = sheet.get("deepspeed")
     sheet.under("deepspeed")
     if isinstance(whole, str) and whole.strip():
-        facts = trainer.shipped(whole)
+        facts = trainer.facts_of(sheet, whole)
         meaning.pointed["deepspeed"] = whole
         if facts is None:
             meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
@@ -523,7 +523,7 @@ def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say("parallel.sharding", "fsdp-grad-op", "dist_config.reshard_after_forward")
     elif kind == "deepspeed":
         path = str(dist.get("config_file") or "")
-        facts = trainer.shipped(path)
+        facts = trainer.facts_of(sheet, path)
         if facts is None:
             meaning.ask("parallel.sharding", f"dist_config.config_file: {path} is not here; give that file too")
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Sheet, names
+from vramplan.configs.sheet import Meaning, Sheet, Written, names
+from vramplan.errors import near_matches
 
 FOREACH = ("optimizer_implementation", "foreach")
 
@@ -125,8 +126,6 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
         meaning.say("optimizer", name.replace("_", "-"), key)
         meaning.note(f"{key}: a job has no word for the optimizer {name}")
     else:
-        from vramplan.errors import near_matches  # a mistake pays for it
-
         known = (*OPTIMIZERS, *NEAREST_OPTIMIZERS, *WORDLESS_OPTIMIZERS, *more)
         sheet.problem(key, f"{name!r} is not a known optimizer", near_matches(name, known))
 
@@ -161,6 +160,8 @@ SIZES = {
     "param_persistence_threshold": "stage3_param_persistence_threshold",
 }
 """Sizes of `zero_optimization`, with the old names, and their keys under `parallel`."""
+
+_TEMPLATE: dict[str, Any] = {"fp16": True, "optimizer": "adamw", "gradient_accumulation_steps": 1, "overlap_comm": True}
 
 SHIPPED: dict[str, dict[str, Any]] = {
     # axolotl-ai-cloud/axolotl 0.18.0 (067b021c), deepspeed_configs/
@@ -212,6 +213,42 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "sub_group_size": 0,
         "max_live_parameters": 0,
         "bf16": True,
+    },
+    # huggingface/accelerate 1.15.0.dev0 (16cb6eb8), examples/deepspeed_config_templates/
+    "deepspeed_config_templates/zero_stage1_config.json": {
+        **_TEMPLATE,
+        "stage": 1,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 200_000_000,
+    },
+    "deepspeed_config_templates/zero_stage2_config.json": {
+        **_TEMPLATE,
+        "stage": 2,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 200_000_000,
+    },
+    "deepspeed_config_templates/zero_stage2_offload_config.json": {
+        **_TEMPLATE,
+        "stage": 2,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 200_000_000,
+        "offload_optimizer": "cpu",
+    },
+    "deepspeed_config_templates/zero_stage3_config.json": {
+        **_TEMPLATE,
+        "stage": 3,
+        "contiguous_gradients": True,
+        "sub_group_size": 10**9,
+        "stage3_max_live_parameters": 10**9,
+    },
+    "deepspeed_config_templates/zero_stage3_offload_config.json": {
+        **_TEMPLATE,
+        "stage": 3,
+        "contiguous_gradients": True,
+        "sub_group_size": 10**9,
+        "stage3_max_live_parameters": 10**9,
+        "offload_optimizer": "cpu",
+        "offload_param": "cpu",
     },
     # hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), examples/deepspeed/
     "examples/deepspeed/ds_z0_config.json": {
@@ -279,6 +316,24 @@ def shipped(path: str) -> dict[str, Any] | None:
     """What a file of that path says, if a program has one under that path."""
     tail = "/".join(path.replace("\\", "/").strip("./").split("/")[-3:])
     return next((facts for name, facts in SHIPPED.items() if tail == name or tail.endswith("/" + name)), None)
+
+
+def facts_of(sheet: Sheet, path: str) -> dict[str, Any] | None:
+    """What a DeepSpeed file of that path says: one that is there, else one that comes with a program."""
+    written = sheet.opened(path)
+    return shipped(path) if written is None else zero_facts(nested(written))
+
+
+def nested(written: Mapping[str, Written]) -> dict[str, Any]:
+    """Settings with dotted keys as mappings within mappings."""
+    result: dict[str, Any] = {}
+    for key, item in written.items():
+        place = result
+        *above, last = key.split(".")
+        for part in above:
+            place = place.setdefault(part, {})
+        place[last] = item.value
+    return result
 
 
 def zero_facts(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Trials:
     """The changes that were tried of one job. `rung`: the answer without a change."""
 
     def __init__(self, typed: Typed, judge: Judge, rung: Rung) -> None:
-        self.typed, self.rung, self.replays = typed, rung, judge.replays
+        self.typed, self.replays = typed, judge.replays
         self.device_bytes, self.usable_bytes, self.verdict = rung.peak.device, judge.usable_bytes, rung.verdict
         plain = typed({})
         self._plain = None if plain is None else _identity(plain)
@@ -96,8 +96,8 @@ class Trials:
             yield _without(candidate.change, typed)
 
     def smallest(self, job: Job) -> Least:
-        """`least_of` a job, with the strategy of the answer without a change where it is open."""
-        return least_of(job, self.replays, self.rung.strategy)
+        """`least_of` a job."""
+        return least_of(job, self.replays)
 
     def _judged(self, change: Mapping[str, Any], job: Job, *, surely: bool) -> Tried | None:
         try:
@@ -135,17 +135,13 @@ class Trials:
         )
 
 
-def least_of(job: Job, replays: Replays, strategy: str | None = None) -> Least:
+def least_of(job: Job, replays: Replays) -> Least:
     """The iteration of a job that holds least, with its estimated peak.
 
-    `strategy`: of its checkpoints, where the job leaves it open and has it; else the last of the ladder.
+    Where checkpoints are open, they are those of the last strategy of the ladder, which keeps least.
     """
     judge = Judge(job._replace(allocator=None), replays)
-    if job.activation_checkpointing is not None:
-        strategy = job.activation_checkpointing
-    elif strategy not in strategies_of(job):
-        strategy = strategies_of(job)[-1]
-    assert strategy is not None
+    strategy = job.activation_checkpointing or strategies_of(job)[-1]
     schedule = accumulation_of(job).smallest()
     if judge.waits_for_steps:
         judge = judge.at_steps(schedule.gradient_accumulation_steps)

@@ -26,6 +26,8 @@ from vramplan.replay.operators.basic import add, cross_entropy, dropout, embeddi
 from vramplan.replay.operators.basic import linear as linear_operator
 from vramplan.replay.operators.views import contiguous, select, to, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.padding import padded_mask
+from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
 from vramplan.replay.tensors import FP32, INT64, Tensor
 
 
@@ -207,8 +209,6 @@ class Bert:
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """nn.CrossEntropyLoss, over logits in fp32 or smoothed if the job asks for that."""
         if self.recipe.loss == SMOOTHED:
-            from vramplan.replay.techniques.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
-
             return smoothed_cross_entropy(logits, labels)
         return cross_entropy(to(logits, FP32) if self.recipe.loss == FP32_LOGITS else logits, labels)
 
@@ -236,8 +236,6 @@ class Bert:
         tape, recipe = self.tape, self.recipe
         mask = None
         if recipe.padded:
-            from vramplan.replay.techniques.padding import padded_mask  # only who pads pays for it
-
             mask = padded_mask(embedded, causal=False, additive=recipe.attention == "eager")
         return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), embedded, mask=mask)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from vramplan.replay.models.modules import FP32_LOGITS, SMOOTHED, Recipe
 from vramplan.replay.operators.basic import cross_entropy
 from vramplan.replay.operators.views import to
+from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
 from vramplan.replay.tensors import FP32, Tensor
 
 
 def entropy(rows: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
     """A cross-entropy over rows of logits as they are, in fp32, or with smoothed labels."""
     if recipe.loss == SMOOTHED:
-        from vramplan.replay.techniques.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
-
         return smoothed_cross_entropy(rows, labels)
     return cross_entropy(to(rows, FP32) if recipe.loss == FP32_LOGITS else rows, labels)

@@ -30,6 +30,7 @@ from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul
 from vramplan.replay.operators.indexing import split_with_sizes
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, to, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.packing import packed_rotary
 from vramplan.replay.tensors import FP32, INT64, Tensor, contiguous_strides
 
 Rotary = tuple[Tensor, Tensor]
@@ -251,7 +252,6 @@ class Llama:
         size = self.recipe.shape.head_size
         if self.positions is None:
             return rotary_embedding(hidden, size)
-        from vramplan.replay.techniques.packing import packed_rotary  # only who packs pays for it
 
         return packed_rotary(self.positions, size, hidden)
 

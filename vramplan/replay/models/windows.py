@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.gpt2 import causal_mask, mask_of
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.techniques.padding import index_tensors
 from vramplan.replay.tensors import BOOL, Tensor, normalised
 from vramplan.values.model import ModelShape
 
@@ -65,7 +66,6 @@ def masks_of(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | No
 
 def window_mask(hidden: Tensor) -> Tensor:
     """The boolean mask of fused attention [B, 1, S, S], a view of one [1, 1, S, S] (masking_utils.py, sdpa_mask)."""
-    from vramplan.replay.techniques.padding import index_tensors  # only who has a mask pays for it
 
     tape = hidden.tape
     batch, length, _ = hidden.shape

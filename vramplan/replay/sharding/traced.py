@@ -10,6 +10,7 @@ from vramplan.replay.models import (
     shares_by_itself,
 )
 from vramplan.replay.sharding import way_of
+from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 
@@ -133,11 +134,10 @@ def _of_adapter(job: Job) -> dict[str, str]:
     adapter = job.adapter
     if adapter is None:
         return {}
-    if job.model.experts is not None:
-        from vramplan.replay.techniques.expert_adapters import is_over_experts  # only models with experts pay for it
-
-        if is_over_experts(adapter.kind, job.model.transformers_model_type, adapter.targets):
-            return {"adapter": f"{adapter.kind} over experts"}
+    if job.model.experts is not None and is_over_experts(
+        adapter.kind, job.model.transformers_model_type, adapter.targets
+    ):
+        return {"adapter": f"{adapter.kind} over experts"}
     half = job.precision.startswith("pure-") or (job.half_weights and job.precision.startswith("amp-"))
     if adapter.modules_to_save and adapter.dtype == "fp32" and half:
         # FSDP expects one element type of all that is trained in a unit: _fsdp_param_group.py, _init_mp_dtypes

@@ -25,8 +25,11 @@ from vramplan.replay.techniques.adapters import (
     leaf,
     widths,
 )
+from vramplan.replay.techniques.convolution_adapters import LoraConvolution
 from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
 from vramplan.replay.techniques.frozen import path_of
+from vramplan.replay.techniques.quantized import quantize, shared_bytes
+from vramplan.replay.techniques.quantized_adapters import quantized_adapter
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
 
@@ -86,7 +89,6 @@ class Adapted:
                 return adapting(tape, module, name, self.adapter)
             if self.quantization == GPTQ:
                 return LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], quantized)
-            from vramplan.replay.techniques.quantized_adapters import quantized_adapter
 
             return quantized_adapter(tape, module, name, self.adapter, quantized, self.quantization, self.compute)
 
@@ -94,7 +96,6 @@ class Adapted:
         """What runs in place of a layer whose weight is stored in few bits."""
         if self.quantization is None or name in UNQUANTIZED:
             return None
-        from vramplan.replay.techniques.quantized import quantize  # only its jobs pay for it
 
         how = self.bitsandbytes, self.quantized_from
         return quantize(module, self.quantization, self.compute, tape.part, *how)
@@ -103,7 +104,6 @@ class Adapted:
         """The adapter over a convolution that is a target by its name."""
         if ALL_LINEAR in self.targets or not is_target(name, self.targets) or self.is_saved(tape, name):
             return None
-        from vramplan.replay.techniques.convolution_adapters import LoraConvolution  # only models of them pay for it
 
         with tape.building(OWN):
             return LoraConvolution(tape, module, name, self.adapter, DTYPES[self.adapter.dtype])
@@ -126,7 +126,6 @@ class Adapted:
         """What all quantized layers share."""
         if self.quantization is None:
             return 0
-        from vramplan.replay.techniques.quantized import shared_bytes
 
         return shared_bytes(self.quantization)
 

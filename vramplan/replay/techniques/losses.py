@@ -22,6 +22,8 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.operators.basic import add_in_place, add_scalar, cross_entropy, div_by
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
 from vramplan.replay.operators.views import after, contiguous, narrow, split, to, view
+from vramplan.replay.techniques.preference import fused_lm_head
+from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
 from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
 from vramplan.values.machine import Gpu
 
@@ -50,12 +52,8 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
     if loss == LOGITS:
         return Output(None, project(hidden, weight, bias, recipe))
     if loss in (SCORES, ALL_SCORES):
-        from vramplan.replay.techniques.preference import fused_lm_head  # only who asks for it pays for it
-
         return fused_lm_head(hidden, weight, bias, labels, with_others=loss == ALL_SCORES)
     if loss == SMOOTHED:
-        from vramplan.replay.techniques.smoothing import smoothed_cross_entropy  # only who asks for it pays for it
-
         logits = project(hidden, weight, bias, recipe)
         return Output(causal_lm_loss(logits, labels, recipe, smoothed_cross_entropy), logits)
     if loss in (FUSED, FUSED_BEFORE_AMPERE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.values.job import Job
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Sharded, Split
@@ -114,7 +115,6 @@ def _of_training(job: Job) -> Iterator[str]:
 
 
 def _is_over_experts(job: Job) -> bool:
-    from vramplan.replay.techniques.expert_adapters import is_over_experts  # only models with experts need it
 
     adapter, model = job.adapter, job.model
     if adapter is None or model.experts is None:
