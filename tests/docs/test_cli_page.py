@@ -22,7 +22,7 @@ from vramplan.cli.commands import COMMANDS, build
 from vramplan.measure import apart
 
 EXAMPLES = [(name, line) for line, name in {line: one.name for one in commands() for line in one.examples}.items()]
-BLOCK = re.compile(r"^```yaml\n(# ([\w.-]+\.ya?ml)\n.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?:yaml|bash)\n(# ([\w.-]+\.(?:ya?ml|sh))\n.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_page_is_current() -> None:
@@ -53,7 +53,7 @@ def test_every_command_has_examples() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What a person has who tries the examples: the files that they name, profiles of their own, a GPU."""
-    for source in (ROOT / "README.md", DOCS / "job-format.md"):
+    for source in (ROOT / "README.md", DOCS / "job-format.md", DOCS / "configs.md"):
         for text, name in BLOCK.findall(source.read_text("utf-8")):
             (tmp_path / name).write_text(text, "utf-8")
     (tmp_path / "baseline.json").write_text('{"schema_version": 1, "results": []}', "utf-8")

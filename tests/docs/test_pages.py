@@ -295,6 +295,7 @@ ANSWERS = {
     "timeline": "timeline.md",
     "walkthrough": "textbook.md",
     "measure": "measure.md",
+    "read": "configs.md",
     "fit": "batch.md",  # the advice; all else is in the job format
     "runtimes": "runtimes.md",
     "profile-lint": "profiles.md",

@@ -35,9 +35,9 @@ def read(
     \b
     Examples:
       vramplan read axolotl.yaml
-      vramplan read train_gpt3.sh --from megatron-lm --gpus 64
+      vramplan read train_gpt3.sh --from megatron-lm --gpus 16
       vramplan read accelerate.yaml sft.yaml
-      vramplan read config.yaml --print job
+      vramplan read axolotl.yaml --print job
 
     \b
     Exit codes: 0 it was read, 2 something in the file is not understood.

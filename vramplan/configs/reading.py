@@ -85,7 +85,12 @@ def settings(text: str, file: str) -> dict[str, Written]:
     if form == SHELL:
         if text.lstrip().startswith("--"):
             return megatron.arguments(shell.words_of(text), file)
-        return megatron.from_script(shell.read(text, _sourced(file)), file)
+        script = shell.read(text, _sourced(file))
+        written = megatron.from_script(script, file)
+        if not megatron.recognise(written) and script.notes:
+            hint = "give that file beside it: a script is parsed with the files that it sources"
+            raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
+        return written
     if form == PYTHON:
         return forms.from_python(text, file)
     if form == TOML:

@@ -20,8 +20,10 @@ MODULES = {
     "torchtune": "torchtune",
     "torchtitan": "torchtitan",
     "litgpt": "litgpt",
+    "llm-foundry": "llm_foundry",
     "megatron-lm": "megatron",
     "nanogpt": "nanogpt",
+    "open-instruct": "open_instruct",
 }
 """Names of `--from`, and the files in `programs/`."""
 

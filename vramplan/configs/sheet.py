@@ -46,6 +46,9 @@ class Release(NamedTuple):
     defaults: Mapping[str, Any]
 
 
+SLIP = 0.93  # of difflib: one letter changed, or two exchanged, in a word of a dozen
+
+
 @dataclass(frozen=True)
 class Table:
     """What is known of the keys of a program.
@@ -60,15 +63,31 @@ class Table:
     unmodelled: Mapping[str, str] = field(default_factory=dict)
 
     def class_of(self, key: str) -> str | None:
-        """The column that a key stands in, or None."""
-        for name, keys in (
+        """The column that a key stands in, or None; of several patterns the most exact one counts.
+
+        A prefix does not take a key that is one slip away from an understood one: `fp8_fromat` is no detail of fp8.
+        """
+        columns = (
             ("understood", self.understood),
             ("unmodelled", self.unmodelled),
             ("without_effect", self.without_effect),
-        ):
-            if _holds(keys, key) is not None:
+        )
+        best: tuple[int, str] | None = None
+        for name, keys in columns:
+            if key in keys:
                 return name
-        return None
+            found = _holds(keys, key)
+            if found is not None and (best is None or len(found) > best[0]):
+                best = (len(found), name)
+                prefix = not found.endswith(".*")
+        if best is not None and prefix and self._is_slip(key):
+            return None
+        return None if best is None else best[1]
+
+    def _is_slip(self, key: str) -> bool:
+        import difflib  # only keys that a prefix holds pay for it
+
+        return bool(difflib.get_close_matches(key, self.understood, n=1, cutoff=SLIP))
 
     def unmodelled_note(self, key: str) -> str:
         """What a key without a word changes."""

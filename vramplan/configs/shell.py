@@ -199,6 +199,8 @@ class _Scanner:
                 self.at += 1
         if self.text.startswith("\\\n", self.at):
             self.line -= 1  # counted when it is skipped
+        if self.at == start:
+            self.at += 1  # a sign that begins no word: it stands for itself
         return Word(self.text[start : self.at], line)
 
     def _array(self) -> list[Word]:
@@ -300,7 +302,7 @@ class _Reader:
             elif head == "then":
                 words = words[1:]
             elif head == "case" and len(words) > 1:
-                cases.append([self.text_of(words[1]), False, False])
+                cases.append([self.text_of(words[1]), False, False, []])
                 continue
             elif head == "esac" and cases:
                 cases.pop()
@@ -308,6 +310,8 @@ class _Reader:
             if cases and words and any(word.text == ")" for word in words):
                 words = self.pattern(cases[-1], words)
             if cases and not cases[-1][1]:
+                if len(words) == 1:
+                    cases[-1][3].append(words[0])  # `a|` of `a|b)`: a bar ends a statement
                 continue
             if not words or not all(entry[0] for entry in taken):
                 continue
@@ -316,7 +320,8 @@ class _Reader:
     def pattern(self, case: list[Any], words: list[Word]) -> list[Word]:
         """A pattern of `case`: whether it is the branch; the words behind it."""
         at = next(index for index, word in enumerate(words) if word.text == ")")
-        patterns = [part for word in words[:at] for part in word.text.strip("()\"'").split("|")]
+        patterns = [part for word in (*case[3], *words[:at]) for part in word.text.strip("()\"'").split("|")]
+        case[3] = []
         hit = not case[2] and any(part == "*" or part == case[0] for part in patterns)
         case[1], case[2] = hit, case[2] or hit
         return words[at + 1 :]
@@ -470,6 +475,9 @@ class _Reader:
             if held is None:
                 return []
             return list(held) if text.startswith('"') else [part for item in held for part in _split(item)]
+        whole = re.fullmatch(r"\$\{?([A-Za-z_]\w*)\}?", text)
+        if whole and split and whole[1] in self.values:
+            return [part for item in self.values[whole[1]] for part in _split(item)]
         while at < len(text):
             char = text[at]
             if char == "'":
@@ -531,9 +539,8 @@ class _Reader:
     def dollar(self, text: str, at: int) -> tuple[str, int]:
         """What `$...` at a place stands for, and where it ends."""
         if text.startswith("$((", at):
-            end = text.find("))", at)
-            end = len(text) if end < 0 else end
-            return self.arithmetic(text[at + 3 : end]), end + 2
+            end = _closing(text, at + 1, "(", ")")
+            return self.arithmetic(text[at + 3 : end - 1]), end + 1
         if text.startswith("$(", at):
             end = _closing(text, at + 1, "(", ")")
             return f"{OPEN}{text[at : end + 1]}{CLOSE}", end + 1

@@ -35,6 +35,7 @@ SCHEMAS = (
     "timeline",
     "walkthrough",
     "measure",
+    "read",
 )
 
 

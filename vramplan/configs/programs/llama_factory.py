@@ -67,7 +67,7 @@ WITHOUT_EFFECT = trainer.ARGUMENTS | names(
 )
 
 UNMODELLED = {
-    **trainer.UNMODELLED_ARGUMENTS,
+    **{key: what for key, what in trainer.UNMODELLED_ARGUMENTS.items() if key not in UNDERSTOOD},
     "mixture_of_depths": "mixture of depths: each second block computes a part of the tokens",
     "shift_attn": "shifted sparse attention",
     "upcast_lmhead_output": "the logits are cast to fp32 once more",
