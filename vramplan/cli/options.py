@@ -73,5 +73,10 @@ Allocator = Annotated[
     str,
     typer.Option("--allocator", metavar="SETTINGS", help="simulate, estimate, or what PYTORCH_ALLOC_CONF has."),
 ]
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Job files in YAML or JSON; - is standard input.")]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...", help="Job files in YAML or JSON, or files of training programs; - is standard input."
+    ),
+]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A job file in YAML or JSON; - is standard input.")]

@@ -60,6 +60,22 @@ def read_files(files: Sequence[str], wanted: Wanted) -> ReadJob:
     return _together(parts, files, wanted)
 
 
+def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
+    """The files of each job: one that says what is trained, and all that say how devices share the work.
+
+    A file that cannot be read is a job of its own, which says so when it is read.
+    """
+    how: list[str] = []
+    what: list[str] = []
+    for file in files:
+        try:
+            shares = all(part.is_how for part in _parts(file, wanted, alone=False))
+        except InputError:
+            shares = False
+        (how if shares else what).append(file)
+    return [[*how, file] for file in what] or [how]
+
+
 def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[Part]:
     text = read_text(file, allow_stdin=True)
     written = reading.settings(text, file)

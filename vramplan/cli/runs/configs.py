@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vramplan.answers.fit import answered
+from vramplan.catalog.fields import Sink
 from vramplan.catalog.text import read_text
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
-from vramplan.configs.combine import read_files
+from vramplan.configs.combine import groups, read_files
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError, Problem, UsageError
-from vramplan.job import build_any_job, build_job
+from vramplan.job import JobEntry, build_any_job, build_job
+from vramplan.job.keyed import root_of
+from vramplan.job.lookup import Catalog
 from vramplan.options import table
 from vramplan.results import FitResult
 from vramplan.results.reading import ReadJob
 from vramplan.values.job import Job
-from vramplan.values.textbook import AnyJob
 
 CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activation_checkpointing", "eval_batch_size"])
 """What a file may leave open: it is chosen, or only told of."""
@@ -75,7 +77,7 @@ def answer_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked, larg
     """The answer about the job of the files."""
     over = _over(given)
     read = _read(over, folders, asked)
-    keys = _keys(read, over, needs_gpu=True)
+    keys = _keys(read, over)
     with _placed(read, over):
         return answered(keys, folders, largest)
 
@@ -84,17 +86,28 @@ def job_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> Job:
     """The job of the files, to be replayed."""
     over = _over(given)
     read = _read(over, folders, asked)
-    keys = _keys(read, over, needs_gpu=True)
+    keys = _keys(read, over)
     with _placed(read, over):
         return build_job(keys, profile_dirs=folders)
 
 
-def any_job_of(over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> AnyJob:
-    """The job of the files and the keys that replace theirs."""
-    read = _read(over, folders, asked)
-    keys = _keys(read, over, needs_gpu=True)
-    with _placed(read, over):
-        return build_any_job(keys, profile_dirs=folders)
+def entries_of(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> list[JobEntry]:
+    """The jobs that files of training programs describe, for `check`: what is wrong with one is in its entry."""
+    wanted = Wanted(asked.program, asked.version, None, asked.ignore_unknown, folders)
+    return [_entry(group, over, folders, asked._replace(files=group)) for group in groups(files, wanted)]
+
+
+def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> JobEntry:
+    name = Path(files[-1]).stem
+    try:
+        read = _read(over, folders, asked)
+        keys = _keys(read, over)
+        with _placed(read, over):
+            job = build_any_job(keys, profile_dirs=folders)
+    except InputError as error:
+        return JobEntry(name, None, error.problems, 1)
+    root = root_of({"name": name, **keys}, Sink(None))
+    return JobEntry(name, job, (), 1, root, Catalog(folders))
 
 
 def _over(given: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +153,7 @@ def _tell(read: ReadJob) -> None:
         say(f"note: not understood and ignored: {', '.join(source.key for source in read.not_understood)}")
 
 
-def _keys(read: ReadJob, over: dict[str, Any], *, needs_gpu: bool) -> dict[str, Any]:
+def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     """The keys of the job with those of the options; what is still open and needed is asked for by its option."""
     keys: dict[str, Any] = {key: dict(value) if _is_group(key, value) else value for key, value in read.job.items()}
     for key, value in over.items():
@@ -157,7 +170,7 @@ def _keys(read: ReadJob, over: dict[str, Any], *, needs_gpu: bool) -> dict[str, 
         if key in given or key in CHOSEN or not _is_needed(key, given):
             continue
         missing.append(Problem(f"leaves {key} open, {reason}", None, _value_of(key), file))
-    if needs_gpu and "gpu" not in given:
+    if "gpu" not in given:
         missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))
     if missing:
         raise InputError(missing)
