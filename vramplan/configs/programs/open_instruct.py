@@ -78,7 +78,14 @@ DPO = ("dpo", "dpo_norm", "wpo")
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are open-instruct's alone, times three: the others are those of TrainingArguments too."""
     own = ("with_tracking", "checkpointing_steps", "use_slow_tokenizer", "dataset_mix_dir", "hf_metadata_dataset")
-    more = ("dataset_mixer", "dataset_mixer_list", "use_lora", "use_qlora", "max_seq_length", "preprocessing_num_workers")
+    more = (
+        "dataset_mixer",
+        "dataset_mixer_list",
+        "use_lora",
+        "use_qlora",
+        "max_seq_length",
+        "preprocessing_num_workers",
+    )
     heads = {key.split(".", 1)[0] for key in keys}
     if "model_name_or_path" not in keys or not any(name in heads for name in own):
         return 0
