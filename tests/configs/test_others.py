@@ -305,6 +305,7 @@ def test_nemo_says_when_the_file_starts_too_few_gpus() -> None:
 
 
 def test_nemo_adapters_are_on_fused_layers() -> None:
-    peft = "  peft:\n    peft_scheme: lora\n    lora_tuning:\n      target_modules: [attention_qkv, mlp_fc2]\n      adapter_dim: 16\n"
+    peft = "  peft:\n    peft_scheme: lora\n    lora_tuning:\n      adapter_dim: 16\n"
+    peft += "      target_modules: [attention_qkv, mlp_fc2]\n"
     found = job(NEMO.format(tensor=1, master="True") + peft, "a.yaml")
     holds(found, adapter__rank=16, adapter__alpha=16, adapter__targets=["q_proj", "k_proj", "v_proj", "down_proj"])

@@ -249,7 +249,8 @@ ARGUMENT_FILES = ("MODEL_ARGS", "TRAINING_ARGS", "ARGS")
 
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are Megatron's alone, with or without the dashes that its YAML has."""
-    names = {key.rsplit(".", 1)[-1].lstrip("-").replace("-", "_") for key in keys}
+    flat = (key for key in keys if "." not in key or key.split(".", 1)[0] in ARGUMENT_FILES)
+    names = {key.rsplit(".", 1)[-1].lstrip("-").replace("-", "_") for key in flat}
     own = {"tensor_model_parallel_size", "num_layers", "num_attention_heads", "use_mcore_models", "clip_grad"}
     return len(names & (own | {"pipeline_model_parallel_size", "max_position_embeddings", "micro_batch_size"}))
 

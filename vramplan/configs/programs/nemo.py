@@ -56,7 +56,8 @@ WITHOUT_EFFECT = names(
     model.peft.lora_tuning.column_init_method model.peft.lora_tuning.row_init_method
     model.peft.lora_tuning.position_embedding_strategy model.peft.lora_tuning.variant
     model.peft.adapter_tuning.* model.peft.p_tuning.* model.peft.ia3_tuning.* model.peft.selective_tuning.*
-    inference.* model.test_ds.* model.hparams_file model.head_scale model.attention_type model.pp_* model.gc_interval
+    chat chatbot_config.* server port web_server share username password web_port model.name restore_from_path
+    model.peft.restore_from_ckpt_name inference.* model.test_ds.* model.hparams_file model.head_scale model.attention_type model.pp_* model.gc_interval
     """
 )
 UNMODELLED = {
@@ -84,6 +85,11 @@ UNMODELLED = {
     "model.use_emha": "attention of Transformer Engine",
     "model.ub_tp_comm_overlap*": "communication overlaps with products, with buffers of its own",
     "model.cpu_offloading*": "activations or weights on the host",
+    "model.qkv_bias": "queries, keys and values have biases",
+    "model.override_vocab_size": "the vocabulary is another one than the tokenizer's",
+    "model.apply_embedding_scaling": "embeddings are scaled",
+    "model.layernorm_zero_centered_gamma": "weights of norms are kept around zero",
+    "model.mcore_customization_config.*": "a model that differs from GPT",
     "model.drop_layers": "layers that are left out",
     "model.moe_grouped_gemm": "the experts are one grouped product",
     "model.moe_token_dispatcher_type": "how tokens reach the experts",
