@@ -237,3 +237,74 @@ def test_a_file_of_no_program_is_an_error_that_names_them(text: str) -> None:
 def test_a_program_that_is_not_known_is_an_error() -> None:
     with pytest.raises(InputError, match="axolotl"):
         meant(OPEN_INSTRUCT, "a.yaml", program="axolotll")
+
+
+NEMO = """\
+name: own
+trainer:
+  devices: 8
+  num_nodes: 2
+  precision: bf16
+  gradient_clip_val: 1.0
+exp_manager:
+  exp_dir: null
+model:
+  micro_batch_size: 2
+  global_batch_size: 32
+  tensor_model_parallel_size: {tensor}
+  pipeline_model_parallel_size: 2
+  encoder_seq_length: 1024
+  max_position_embeddings: ${{.encoder_seq_length}}
+  num_layers: 12
+  hidden_size: 768
+  ffn_hidden_size: 3072
+  num_attention_heads: 12
+  hidden_dropout: 0.1
+  activation: gelu
+  normalization: layernorm
+  tokenizer:
+    library: megatron
+    type: GPT2BPETokenizer
+  megatron_amp_O2: {master}
+  sequence_parallel: true
+  activations_checkpoint_granularity: full
+  activations_checkpoint_method: uniform
+  activations_checkpoint_num_layers: 2
+  optim:
+    name: distributed_fused_adam
+"""
+
+
+def test_nemo() -> None:
+    text = NEMO.format(tensor=2, master="True")
+    found = meant(text, "a.yaml")
+    assert (found.program, found.job["model"]["max_positions"]) == ("nemo", 1024)
+    holds(
+        job(text, "a.yaml"),
+        runtime="megatron",
+        precision="mixed-bf16",
+        parallel__data=4,
+        parallel__tensor=2,
+        parallel__pipeline=2,
+        parallel__sequence_parallel=True,
+        parallel__sharding="distributed-optimizer",
+        gradient_accumulation_steps=4,
+        activation_checkpointing="every:2",
+        max_gradient_norm=1.0,
+    )
+
+
+def test_nemo_has_a_master_copy_only_with_o2() -> None:
+    holds(job(NEMO.format(tensor=1, master="False"), "a.yaml"), precision="amp-bf16", parallel__sequence_parallel=None)
+
+
+def test_nemo_says_when_the_file_starts_too_few_gpus() -> None:
+    found = meant(NEMO.format(tensor=16, master="True"), "a.yaml")
+    assert "parallel.data" in found.open
+    assert any("32 GPUs are needed" in note for note in found.notes)
+
+
+def test_nemo_adapters_are_on_fused_layers() -> None:
+    peft = "  peft:\n    peft_scheme: lora\n    lora_tuning:\n      target_modules: [attention_qkv, mlp_fc2]\n      adapter_dim: 16\n"
+    found = job(NEMO.format(tensor=1, master="True") + peft, "a.yaml")
+    holds(found, adapter__rank=16, adapter__alpha=16, adapter__targets=["q_proj", "k_proj", "v_proj", "down_proj"])

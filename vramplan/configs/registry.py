@@ -23,6 +23,7 @@ MODULES = {
     "llm-foundry": "llm_foundry",
     "megatron-lm": "megatron",
     "nanogpt": "nanogpt",
+    "nemo": "nemo",
     "open-instruct": "open_instruct",
 }
 """Names of `--from`, and the files in `programs/`."""

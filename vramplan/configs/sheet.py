@@ -266,6 +266,7 @@ def _interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
         for key, item in result.items():
             if not isinstance(item.value, str) or "${" not in item.value:
                 continue
+            item = item._replace(value=_absolute(item.value, key))
             whole = _REFERENCE.fullmatch(item.value)
             if whole and whole[1] in result and whole[1] != key:
                 result[key] = item._replace(value=result[whole[1]].value)
@@ -278,6 +279,16 @@ def _interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
         if not changed:
             break
     return result
+
+
+def _absolute(text: str, key: str) -> str:
+    """`${.x}` beside `a.b` is `${a.x}`, and `${..x}` is one level above."""
+
+    def resolved(match: re.Match[str]) -> str:
+        above = key.split(".")[: -len(match[1])]
+        return "${" + ".".join([*above, match[2]]) + "}"
+
+    return re.sub(r"\$\{(\.+)([A-Za-z_][\w.]*)\}", resolved, text)
 
 
 def _spelled(written: Mapping[str, Written], match: re.Match[str]) -> str:

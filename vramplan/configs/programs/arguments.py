@@ -663,6 +663,10 @@ _LAUNCHED = (
     "launcher.num_nodes",
 )
 
-TABLE = Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED)
+TABLE = Table(
+    UNDERSTOOD,
+    WITHOUT_EFFECT.difference(UNMODELLED),
+    {key: what for key, what in UNMODELLED.items() if key not in UNDERSTOOD},
+)
 PROGRAM = Program("training-arguments", RELEASES, TABLE, read, recognise)
 TRL = Program("trl", TRL_RELEASES, TABLE, read_trl, recognise_trl)

@@ -76,12 +76,20 @@ DPO = ("dpo", "dpo_norm", "wpo")
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
-    """How many keys are open-instruct's alone."""
-    own: tuple[str, ...]
-    own = ("with_tracking", "checkpointing_steps", "dataset_mixer", "dataset_mixer_list", "use_slow_tokenizer")
-    own += ("use_lora", "dataset_mix_dir", "hf_metadata_dataset")
+    """How many keys are open-instruct's alone, times three: the others are those of TrainingArguments too."""
+    own = ("with_tracking", "checkpointing_steps", "use_slow_tokenizer", "dataset_mix_dir", "hf_metadata_dataset")
+    more = (
+        "dataset_mixer",
+        "dataset_mixer_list",
+        "use_lora",
+        "use_qlora",
+        "max_seq_length",
+        "preprocessing_num_workers",
+    )
     heads = {key.split(".", 1)[0] for key in keys}
-    return sum(name in heads for name in own) if "model_name_or_path" in keys else 0
+    if "model_name_or_path" not in keys or not any(name in heads for name in own):
+        return 0
+    return 3 * sum(name in heads for name in own) + sum(name in heads for name in more)
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
