@@ -14,7 +14,8 @@ from vramplan.catalog.text import read_text
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
 from vramplan.configs.combine import groups, read_files
-from vramplan.configs.reading import Wanted
+from vramplan.configs.reading import Wanted, settings
+from vramplan.configs.registry import recognised
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
 from vramplan.job.keyed import root_of
@@ -30,6 +31,15 @@ CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activati
 MODEL, JOB, CONFIG = "model", "job", "config"
 _JOBS = re.compile(r'(?m)^\s*"?jobs"?\s*:')
 _MODEL = re.compile(r'(?m)^\s*[{,]?\s*"?(kind"?\s*:\s*"?model\b|model_type"?\s*:|architectures"?\s*:)')
+
+
+def is_known(path: str) -> bool:
+    """Whether the keys of a file are those of a training program."""
+    try:
+        recognised(settings(read_text(path), path), path)
+    except InputError:
+        return False
+    return True
 
 
 class Asked(NamedTuple):
@@ -79,7 +89,9 @@ def answer_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked, larg
     read = _read(over, folders, asked)
     keys = _keys(read, over)
     with _placed(read, over):
-        return answered(keys, folders, largest)
+        result = answered(keys, folders, largest)
+    _tell(read, asked)
+    return result
 
 
 def job_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> Job:
@@ -88,7 +100,9 @@ def job_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> Job:
     read = _read(over, folders, asked)
     keys = _keys(read, over)
     with _placed(read, over):
-        return build_job(keys, profile_dirs=folders)
+        job = build_job(keys, profile_dirs=folders)
+    _tell(read, asked)
+    return job
 
 
 def entries_of(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> list[JobEntry]:
@@ -104,8 +118,11 @@ def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], 
         keys = _keys(read, over)
         with _placed(read, over):
             job = build_any_job(keys, profile_dirs=folders)
+        _tell(read, asked)
     except InputError as error:
         return JobEntry(name, None, error.problems, 1)
+    if isinstance(job, Job):
+        job = job._replace(name=name)
     root = root_of({"name": name, **keys}, Sink(None))
     return JobEntry(name, job, (), 1, root, Catalog(folders))
 
@@ -139,13 +156,13 @@ def _read(over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> ReadJo
         for key in ("parallel.tensor", "parallel.pipeline", "parallel.context"):
             devices = devices * int(beside.get(key, 1)) if devices is not None else None
     wanted = Wanted(asked.program, asked.version, devices, asked.ignore_unknown, folders, beside)
-    read = read_files(asked.files, wanted)
-    if not asked.quiet:
-        _tell(read)
-    return read
+    return read_files(asked.files, wanted)
 
 
-def _tell(read: ReadJob) -> None:
+def _tell(read: ReadJob, asked: Asked) -> None:
+    """How the files were read, and what of them is not in the job."""
+    if asked.quiet:
+        return
     say(f"note: {' '.join(read.files)} is read as {read.program} {read.release} (vramplan read shows every value)")
     if read.unmodelled:
         say(f"note: not in the job, for want of a word: {', '.join(read.unmodelled)}")

@@ -250,7 +250,10 @@ def _is_config(file: str) -> bool:
     except InputError:
         return False  # said where it is read
     keys = set(re.findall(r"""(?m)(?:^|[{,]) *["']?([A-Za-z_]\w*)["']? *:""", text))
-    return bool(keys) and not keys & {"jobs", "version", "defaults"} and not {"name", "gpu"} <= keys
+    if not keys or keys & {"jobs", "version", "defaults"}:
+        return False
+    known: bool = named("vramplan.cli.runs.configs:is_known")(file)
+    return known
 
 
 def _read(files: list[str], folders: list[Path], others: _Others | None = None) -> list[tuple[str, JobEntry]]:

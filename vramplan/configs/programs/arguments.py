@@ -41,6 +41,14 @@ OF_SCRIPTS = names(
 HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
 """Keys of the scripts of the alignment handbook, whose README launches full training under ZeRO-3."""
 
+OF_OTHERS = names(
+    """
+    base_model finetuning_type cutoff_len stage with_tracking checkpointing_steps use_slow_tokenizer use_lora
+    dataset_mixer_list dataset_mix_dir hf_metadata_dataset
+    """
+)
+"""Keys of Axolotl, LLaMA-Factory and open-instruct, whose files have many keys of TrainingArguments."""
+
 UNDERSTOOD = names(
     """
     model_name_or_path torch_dtype dtype attn_implementation use_flash_attention_2 use_peft lora_r lora_alpha
@@ -90,11 +98,10 @@ WITHOUT_EFFECT = (trainer.ARGUMENTS - UNDERSTOOD) | names(
 """Keys that change neither memory nor time of a training step."""
 
 UNMODELLED = {
-    **trainer.UNMODELLED_ARGUMENTS,
+    **{key: what for key, what in trainer.UNMODELLED_ARGUMENTS.items() if key not in UNDERSTOOD},
     "lora_target_parameters": "adapters on parameters, as those of experts",
     "sync_ref_model": "the reference model follows the trained one",
     "use_liger_kernel_config": "which of the Liger kernels are applied",
-    "eval_on_start": "an evaluation before training",
     "use_vllm": "an inference engine beside training",
     "vllm_*": "an inference engine beside training",
     "teacher_model_name_or_path": "distillation: a teacher beside the trained model",
@@ -189,7 +196,7 @@ SFT, DPO, OTHERS = "sft", "dpo", ("grpo", "kto", "orpo", "cpo", "ppo", "reward",
 
 def recognise_trl(keys: Mapping[str, Any]) -> int:
     """How many keys are TRL's, or its scripts'."""
-    if "base_model" in keys or "finetuning_type" in keys or "cutoff_len" in keys or "stage" in keys:
+    if OF_OTHERS & set(keys):
         return 0
     program = str(getattr(keys.get("program"), "value", "") or "").rsplit("/", 1)[-1]
     tops = {key.split(".", 1)[0] for key in keys}
@@ -205,7 +212,7 @@ def recognise_trl(keys: Mapping[str, Any]) -> int:
 
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are the plain Trainer's."""
-    if "base_model" in keys or "finetuning_type" in keys or "cutoff_len" in keys or recognise_trl(keys):
+    if OF_OTHERS & set(keys) or recognise_trl(keys):
         return 0
     tops = {key.split(".", 1)[0] for key in keys}
     return len(tops & _COMMON) + 2 * len(tops & OF_SCRIPTS)

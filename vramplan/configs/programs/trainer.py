@@ -111,8 +111,7 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
         word, also = more.get(name) or OPTIMIZERS[name]
         meaning.say("optimizer", word, key)
         for other, value in also:
-            if sheet.given(key) or other != "optimizer_implementation":
-                meaning.say(other, value, key)
+            meaning.say(other, value, key)
     elif name in NEAREST_OPTIMIZERS:
         word, note = NEAREST_OPTIMIZERS[name]
         meaning.say("optimizer", word, key)
