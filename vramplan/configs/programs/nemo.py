@@ -57,7 +57,8 @@ WITHOUT_EFFECT = names(
     model.peft.lora_tuning.position_embedding_strategy model.peft.lora_tuning.variant
     model.peft.adapter_tuning.* model.peft.p_tuning.* model.peft.ia3_tuning.* model.peft.selective_tuning.*
     chat chatbot_config.* server port web_server share username password web_port model.name restore_from_path
-    model.peft.restore_from_ckpt_name inference.* model.test_ds.* model.hparams_file model.head_scale model.attention_type model.pp_* model.gc_interval
+    model.peft.restore_from_ckpt_name inference.* model.test_ds.* model.hparams_file
+    model.head_scale model.attention_type model.pp_* model.gc_interval
     """
 )
 UNMODELLED = {
