@@ -92,6 +92,7 @@ def test_the_last_blocks_are_trained() -> None:
 def test_quantization_may_stand_in_the_name_of_the_checkpoint_alone() -> None:
     found = meant(BASE.replace("Qwen/Qwen3-4B-Instruct-2507", "TheBloke/Llama-2-7B-GPTQ"), "a.yaml")
     assert found.job["quantization"] == "gptq-int4"
+    assert len(found.job["adapter"]["targets"]) == 7
     assert any("name of the checkpoint" in note for note in found.notes)
 
 

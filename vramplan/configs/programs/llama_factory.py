@@ -147,6 +147,9 @@ RELEASES = (
 
 ATTENTIONS = {"auto": "sdpa", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash", "disabled": "eager"}
 ATTENTIONS_V1 = {**ATTENTIONS, **trainer.ATTENTIONS}
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Linear layers of a block of Llama and its kin."""
+
 STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto")
 DPO_LOSSES = ("sigmoid", "hinge", "ipo", "kto_pair")
 
@@ -287,7 +290,11 @@ def _adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     meaning.say("adapter.kind", "dora" if sheet.flag("use_dora") else "lora", "finetuning_type", "use_dora")
     meaning.say("adapter.rank", rank, "lora_rank")
     targets = sheet.texts("lora_target") or ["all"]
-    if targets == ["all"]:
+    stored = "quantization" in meaning.job and meaning.job["quantization"].of == ("model_name_or_path",)
+    if targets == ["all"] and stored:
+        # find_all_linear_modules takes names of layers, which PEFT's all-linear does not see in such checkpoints
+        meaning.say("adapter.targets", list(PROJECTIONS), "lora_target", "model_name_or_path")
+    elif targets == ["all"]:
         meaning.say("adapter.targets", "all-linear", "lora_target")
     elif any(sign in target for target in targets for sign in "*+()|[\\^"):
         meaning.say("adapter.targets", "all-linear", "lora_target")
