@@ -292,10 +292,13 @@ def test_every_word_of_the_job_format_is_described(keys: tuple[str, ...]) -> Non
 ANSWERS = {
     "checkpoints": "checkpointing.md",
     "explain": "explain.md",
+    "explain-time": "time.md",
     "timeline": "timeline.md",
     "walkthrough": "textbook.md",
     "measure": "measure.md",
     "read": "configs.md",
+    "compare": "compare.md",
+    "plan": "plan.md",
     "fit": "batch.md",  # the advice; all else is in the job format
     "runtimes": "runtimes.md",
     "profile-lint": "profiles.md",

@@ -11,6 +11,7 @@ from vramplan.catalog.gpus import list_gpus
 from vramplan.catalog.models import list_models
 from vramplan.errors import InputError
 from vramplan.job import build_any_job
+from vramplan.job.length import OF_A_RUN
 from vramplan.options import table, words
 from vramplan.options.option import COUNT, FLAG, MAX_COUNT, NUMBER, PARAMETERS, SIZE, TEXT, TEXTS, WORD, Option
 
@@ -27,6 +28,13 @@ TEXTS_OF = {
     "bitsandbytes": ("0.41.1", "0.45.0", "0.49.2", "0.50.2", "1.0"),
     "allocator": ("estimate", "simulate", "expandable_segments:True", "roundup_power2_divisions:4"),
     "weight_dtype": words.CELL_WORDS,
+    "price": ("2", "2.50", "1.99-3.50", "1-2-3", "0", "free"),
+    "purchase_price": ("30k", "1500", "$25000", "much"),
+    "deadline": ("90min", "36h", "7d", "2 weeks", "soon"),
+    "budget": ("5", "5k", "5000 USD", "-1"),
+    "grid": ("us", "france", "400 g/kWh", "0.05 kg/kWh", "atlantis"),
+    "data_rate": ("1 kB/s", "500 MB/s", "7 GB/s", "500 MB"),
+    "parallel.node_bandwidth": ("200 GB/s", "100 Gbit/s", "25Gbps"),
 }
 LISTS_OF = {
     "adapter.targets": TARGETS,
@@ -69,6 +77,7 @@ BESIDE: dict[str, Keys] = {
     "parallel.schedule": {"parallel": {"pipeline": 2}, "gradient_accumulation_steps": 8},
     "parallel.context_communication": {"parallel": {"context": 2}},
     "parallel.sequence_parallel": {"parallel": {"tensor": 2}},
+    **{key: {"samples": 52_000} for key in OF_A_RUN},
     **{
         f"parallel.{key}": {"offload": ["optimizer", "parameters"]}
         for key in (*words.PARAMETER_DRIVE_KEYS, "offload_optimizer_device", "offload_optimizer_buffer_count")

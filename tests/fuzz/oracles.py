@@ -203,13 +203,13 @@ def _same(key: str, given: Any, echoed: Any, result: FitResult) -> bool:
     if isinstance(given, list):
         return set(given) <= set(echoed or ())
     if key == "precision":
-        return given == words.AUTO or words.PRECISIONS.get(given) in (echoed, None)
+        return given in (words.AUTO, echoed) or words.PRECISIONS.get(given) in (echoed, None)
     if option.words == words.CELL_WORDS:
         own = own_cells(str(job["precision"]))  # which says the others
         return given in (echoed, own.get(key)) or (key == "weight_dtype" and job.get("adapter") is not None)
     if key == "attention":
         return given == "sdpa" or given == echoed
-    if option.kind == "size":
+    if option.kind == "size" or key == "parallel.node_bandwidth":
         return echoed is not None
     if key in ("allocator", "runtime", "cuda_module_loading"):
         return echoed is not None

@@ -74,6 +74,7 @@ def test_a_value_that_would_be_dropped_is_refused(keys: Keys, key: str) -> None:
 
 SAID = {
     "host memory": ({"host_memory": "1 kB"}, "host_memory is not looked at"),
+    "network": ({"parallel": {"data": 4, "node_bandwidth": "1 GB/s"}}, "node_bandwidth is not looked at"),
     "another half": (
         {"precision": "amp-fp16", "compute_dtype": "bf16"},
         "precision amp-fp16 beside compute_dtype bf16 is answered as amp-bf16",

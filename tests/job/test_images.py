@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_no_proposes_no_shorter_sequence() -> None:
 def test_every_command_says_what_it_has_to_say(command: str, form: str) -> None:
     ran = run(command, "--model", "vit-base-patch16-224", "--gpu", "t4", "--micro-batch", "2", "--format", form)
     assert ran.code == 0, ran.err
-    assert "tokens" not in ran.out
+    assert "tokens" not in re.sub(r"\"?tokens(_per_\w+)?\"?: null", "", ran.out)  # keys of every answer
     assert "None" not in ran.out
 
 
@@ -135,7 +136,7 @@ def test_batch_normalisation_is_warned_of_in_small_micro_batches() -> None:
 def test_every_command_speaks_of_convolutions(command: str, form: str) -> None:
     ran = run(command, "--model", "resnet-50", "--gpu", "t4", "--micro-batch", "2", "--format", form)
     assert ran.code == 0, ran.err
-    assert "tokens" not in ran.out
+    assert "tokens" not in re.sub(r"\"?tokens(_per_\w+)?\"?: null", "", ran.out)  # keys of every answer
     assert "None" not in ran.out
 
 

@@ -14,10 +14,11 @@ from jsonschema import Draft202012Validator
 from tests.checkpoints.examples import ANSWER
 from tests.explain.examples import small as small_derivation
 from tests.report import profile_answers
+from tests.report.roofline_answer import small_roofline
 from tests.report.textbook_answers import WALK
 from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
-from vramplan.report import measure, runtimes
+from vramplan.report import compared, measure, plans, runtimes
 from vramplan.report.checkpoints import document as checkpoints_document
 from vramplan.report.explain import document as explain_document
 from vramplan.report.json import (
@@ -32,13 +33,16 @@ from vramplan.report.json import (
     schema,
     validate_document,
 )
+from vramplan.report.roofline import document as roofline_document
 from vramplan.report.select import select
 from vramplan.report.timeline import document as timeline_document
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.walkthrough import document as walkthrough_document
 from vramplan.results import FitResult
+from vramplan.results.compared import Cell, Comparison
 from vramplan.results.listings import RuntimeRow
 from vramplan.results.measure import Figures, MeasuredRow, Measurement, Predicted
+from vramplan.results.plans import Bought, Plan, Search
 
 # In the order of docs/job-format.md.
 KEYS = [
@@ -69,6 +73,9 @@ KEYS = [
     "host",
     "allocator",
     "advice",
+    "time",
+    "run",
+    "data",
     "solved",
 ]
 
@@ -99,6 +106,55 @@ MEASUREMENT = Measurement(
 )
 
 
+RATES = (0.5, 8.0, 4.0, 8.0, 40.0, "compute", 2.0, 69.4)
+COMPARISON = Comparison(
+    axes=("gpu",),
+    cells=(
+        Cell(
+            {"gpu": "a"},
+            "fits",
+            None,
+            1,
+            10,
+            20,
+            2,
+            1,
+            "none",
+            3,
+            0.5,
+            8.0,
+            4.0,
+            8.0,
+            40.0,
+            "compute",
+            2.0,
+            69.4,
+            None,
+            None,
+            None,
+        ),
+        Cell({"gpu": "b"}, None, "no such GPU", *[None] * 18),
+    ),
+    fastest=0,
+    cheapest=0,
+    cheapest_hour=0,
+)
+
+
+SEARCH = Search(
+    axes={},
+    candidates=3,
+    refused=1,
+    too_large=1,
+    complete=True,
+    plans=(Plan(COMPARISON.cells[0]._replace(options={}), 1, "--loss fused"),),
+    fastest=0,
+    simplest=0,
+    front=(0,),
+    ladder=(Bought("plain", "fits", 10, 4.0, None),),
+)
+
+
 @pytest.fixture
 def documents(
     examples: dict[str, FitResult], check_rows: Any, validate_rows: Any, gpu_rows: Any, model_rows: Any, profile: Any
@@ -108,6 +164,7 @@ def documents(
         "timeline": timeline_document(Drawing(small(), None, False)),
         "checkpoints": checkpoints_document(ANSWER),
         "explain": explain_document(small_derivation()),
+        "explain-time": roofline_document(small_roofline(examples["fits"])),
         "check": check_document(check_rows),
         "validate": validate_document(validate_rows),
         "gpus": gpus_document(gpu_rows),
@@ -119,6 +176,8 @@ def documents(
         "runtimes": runtimes.document([RUNTIME]),
         "walkthrough": walkthrough_document(WALK),
         "measure": measure.document(MEASUREMENT),
+        "compare": compared.document(COMPARISON),
+        "plan": plans.document(SEARCH),
         "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
         **{
             f"profile-{kind}": import_module(f"vramplan.report.profiles.{kind}").document(answer)

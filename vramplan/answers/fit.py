@@ -21,6 +21,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
+from vramplan.planner.timed import step_time
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
@@ -35,7 +36,9 @@ from vramplan.results import (
     Remedy,
 )
 from vramplan.results.frozen import frozen
-from vramplan.values.job import Job
+from vramplan.time.rates import rate_key
+from vramplan.values.job import Assumption, Job
+from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu
 from vramplan.values.model import ModelShape
 from vramplan.values.textbook import AnyJob, TextbookJob
@@ -163,6 +166,12 @@ def describe(
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
     host = _host(record, job, rung.schedule)
+    time = step_time(judged, judge, rung.placement, rung.schedule, host)
+    data, run = None, None
+    if time is not None and judged.length != NO_LENGTH:
+        from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
+
+        data, time, run = timed(judged, time, rung.schedule, total)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -183,8 +192,12 @@ def describe(
         checkpoints=checkpoints,
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
-        assumptions=assumed(job, choice),
-        warnings=(*remarks(decision, host, own_parameters(job, record)), *map(_left_out, left_out)),
+        assumptions=(*assumed(job, choice), *(() if time is not None else _without_time(judged))),
+        warnings=(
+            *remarks(decision, host, own_parameters(job, record)),
+            *map(_left_out, left_out),
+            *(() if run is None else run.broken_limits),
+        ),
         active_parameters=_active(job, total),
         stages=_stages(decision),
         host=host,
@@ -193,6 +206,9 @@ def describe(
         settings=settings,
         settings_need_code=rung.is_code,
         weight_dtype=_weight_dtype(judged),
+        time=time,
+        run=run,
+        data=data,
     )
     return _sealed(result)
 
@@ -204,6 +220,11 @@ def _weight_dtype(job: Job) -> str:
     precision = precision_of(job.precision, half_weights=job.half_weights)
     frozen = precision.frozen if job.adapter is not None else None
     return SHORT[(frozen or precision.stored or precision.weights).name]
+
+
+def _without_time(job: Job) -> tuple[Assumption, ...]:
+    key = "gpu.memory_bandwidth" if job.gpu.memory_bandwidth_bytes_per_s is None else f"gpu.{rate_key(job)}"
+    return (Assumption(key, None, f"unknown for {job.gpu.name}: no step time is given"),)
 
 
 def _left_out(file: str) -> str:

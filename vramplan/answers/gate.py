@@ -35,11 +35,18 @@ def _judge(result: FitResult | Figures, job: AnyJob, strict: bool) -> tuple[bool
         if strict:
             return False, ExitCode.TIGHT, [reason]
         return True, ExitCode.OK, [reason]
+    broken = result.broken_limits if isinstance(result, Figures) else _limits(result)
+    if broken:
+        return False, ExitCode.DOES_NOT_FIT, list(broken)
     if result.utilization > job.max_utilization:
         used = ceil(1000 * result.utilization) / 10  # up: what is above the limit is not shown as if it were at it
         reason = f"utilization {used:.1f}% is above max_utilization {100 * job.max_utilization:.4g}%"
         return False, ExitCode.DOES_NOT_FIT, [reason]
     return True, ExitCode.OK, []
+
+
+def _limits(result: FitResult) -> tuple[str, ...]:
+    return () if result.run is None else result.run.broken_limits
 
 
 MOST_REMEDIES = 3  # that a gate names in words; the document has all

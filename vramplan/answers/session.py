@@ -89,6 +89,8 @@ class Session:
         with self._lock, self.open():
             if isinstance(job, TextbookJob):
                 return figures_of(answer(job, no_gpus, self.replays))
+            if job.length.deadline_seconds is not None or job.length.budget_usd is not None:
+                return figures_of(describe(decide(job, self.replays, whole_ladder=False), with_remedies=False))
 
             peak, verdict, usable = verdict_of(job, self.replays)
         return Figures(
@@ -116,4 +118,5 @@ def figures_of(result: FitResult) -> Figures:
         headroom_bytes=result.headroom_bytes,
         utilization=result.utilization,
         peak=PeakFigures(peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes, peak.low_bytes, peak.high_bytes),
+        broken_limits=() if result.run is None else result.run.broken_limits,
     )

@@ -8,6 +8,9 @@ from typing import Any
 from vramplan.exit_codes import ExitCode
 from vramplan.results import FITS, FitResult
 from vramplan.results.listings import ValidateRow
+from vramplan.results.listings.rates import FIGURES
+from vramplan.results.time import Time
+from vramplan.time import fitted
 from vramplan.values.textbook import AnyJob, TextbookJob
 
 
@@ -44,7 +47,60 @@ def compare(result: FitResult, job: AnyJob) -> ValidateRow:
         relative_error=error,
         outcome="fits" if result.verdict == FITS or result.headroom_bytes >= 0 else "oom",
         measured_outcome=measured.get("outcome") if use is None or "fit" in use else None,
+        **(_rate(result, job, measured) if use is None or RATES & {*use} else {}),
     )
+
+
+RATES = frozenset({"mfu", "rate"})
+"""Words of `use` that ask for a comparison of speed."""
+
+
+def _rate(result: FitResult, job: AnyJob, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """The measured rate of a case beside the predicted one, and that of a constant utilisation.
+
+    Of several figures that which the source has printed: one that was computed of it is among `inferred`.
+    """
+    given = [name for name in FIGURES if measured.get(name)]
+    inferred = job.case.get("inferred") or ()
+    name = next((name for name in given if f"measured.{name}" not in inferred), given[0] if given else None)
+    if name is None:
+        return {}
+    value = float(measured[name])
+    found: dict[str, Any] = {"rate_figure": name, "measured_rate": value}
+    time = result.time
+    if time is None or isinstance(job, TextbookJob):
+        return found
+    steady = fitted.CONSTANT_MFU.get(job.gpu.architecture or "", fitted.CONSTANT_MFU[""])
+    faster = steady / time.mfu_percent
+    predicted = _figure(time, name)
+    if predicted is None:
+        return found
+    constant = predicted / faster if name == "step_seconds" else predicted * faster
+    source = job.case.get("source")
+    title = source.get("title") if isinstance(source, Mapping) else None
+
+    def error(rate: float) -> float:
+        return value / rate - 1 if name == "step_seconds" else rate / value - 1
+
+    return found | {
+        "predicted_rate": predicted,
+        "rate_error": error(predicted),
+        "constant_rate": constant,
+        "constant_rate_error": error(constant),
+        "rate_basis": time.basis,
+        "rate_group": (str(title), job.model.name, job.gpu.name, "tf32" if job.tf32 else job.precision),
+    }
+
+
+def _figure(time: Time, name: str) -> float | None:
+    """The predicted figure of that name; None where it has no meaning, as tokens of images."""
+    return {
+        "tokens_per_second": time.tokens_per_second_per_device,
+        "samples_per_second": time.samples_per_second,
+        "step_seconds": time.step_seconds,
+        "tflops_per_device": time.hfu_percent / 100 * time.peak_flop_per_s / 1e12,
+        "mfu": time.mfu_percent,
+    }[name]
 
 
 def band_of(result: FitResult, off_bytes: int) -> tuple[bool, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from vramplan import units
@@ -12,6 +13,7 @@ from vramplan.catalog.reading import once
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu
 
+PER_DIRECTION = "per_direction"
 LOCAL = "local"  # as in `--gpu local` and `--gpu local:1`
 
 
@@ -39,6 +41,12 @@ def _power(fields: Fields, name: str) -> float | None:
     return fields.parsed(name, units.parse_power_watts)
 
 
+ATTENTION_FIELDS = {
+    kernel: tuple(f"{word}_{direction}_{head}" for head in (64, 128) for direction in ("forward", "backward"))
+    for kernel, word in (("flash-attention-2", "flash2"), ("cudnn", "cudnn"))
+}
+"""Published rates of fused attention without a mask, by kernel, direction and head size."""
+
 _READERS: dict[str, Read] = {
     "vendor": _text,
     "architecture": _text,
@@ -55,10 +63,15 @@ _READERS: dict[str, Read] = {
     "fp8_rate": _throughput,
     "link_bandwidth": _bandwidth,
     "tdp": _power,
+    "product_rate": _throughput,
+    **dict.fromkeys(itertools.chain(*ATTENTION_FIELDS.values()), _throughput),
 }
 
-FIELDS = tuple(_READERS)
-"""The fields of a GPU profile: sizes in bytes, rates per second, power in watts, the rest text and flags."""
+MEASURED = ("product_rate", *itertools.chain(*ATTENTION_FIELDS.values()))
+"""Fields that most profiles leave out: rates of kernels that somebody measured."""
+
+FIELDS = tuple(key for key in _READERS if key not in MEASURED)
+"""The other fields of a GPU profile: sizes in bytes, rates per second, power in watts, the rest text and flags."""
 
 
 class GpuProfile(Profile):
@@ -80,7 +93,27 @@ class GpuProfile(Profile):
             flash_attention=self.value("flash_attention"),
             memory_bandwidth_bytes_per_s=self.value("memory_bandwidth"),
             note=self.note,
+            fp32_flop_per_s=self.value("fp32"),
+            fp16_flop_per_s=self.value("fp16"),
+            bf16_flop_per_s=self.value("bf16_rate"),
+            fp8_flop_per_s=self.value("fp8_rate"),
+            link_bytes_per_s=self._link_bytes_per_s(),
+            tdp_watts=self.value("tdp"),
+            product_flop_per_s=self.value("product_rate"),
+            attention_flop_per_s=self._attention(),
         )
+
+    def _link_bytes_per_s(self) -> float | None:
+        """Both directions of the link, which most data sheets add."""
+        found: float | None = self.value("link_bandwidth")
+        if found is None or self.fields["link_bandwidth"].direction != PER_DIRECTION:
+            return found
+        return 2 * found
+
+    def _attention(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
+        """The kernels of which all four rates are known."""
+        found = [(kernel, tuple(self.value(key) for key in keys)) for kernel, keys in ATTENTION_FIELDS.items()]
+        return tuple((kernel, rates) for kernel, rates in found if None not in rates)
 
     def assumptions(self) -> tuple[Assumption, ...]:
         """What was found out and not read from the file; nothing, but for a GPU of this machine."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from vramplan.catalog import document, gpus, locate, models, runtimes, stacks
+from vramplan.catalog import document, gpus, grids, locate, models, prices, runtimes, stacks
 from vramplan.catalog.fields import ordered
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.gpu_profile import GpuProfile
@@ -21,12 +21,14 @@ from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.results.profiles import ERROR, WARNING, Finding, Linted
 
-KindWord = Literal["gpu", "model", "runtime", "stack"]
+KindWord = Literal["gpu", "model", "runtime", "stack", "prices", "grid"]
 FOLDER_OF: dict[KindWord, locate.Kind] = {
     "gpu": "gpus",
     "model": "models",
     "runtime": "runtimes",
     "stack": "stacks",
+    "prices": "prices",
+    "grid": "grids",
 }
 KIND_OF: dict[str, KindWord] = {folder: kind for kind, folder in FOLDER_OF.items()}
 LOADERS: dict[KindWord, Callable[[Path], Profile]] = {
@@ -34,6 +36,8 @@ LOADERS: dict[KindWord, Callable[[Path], Profile]] = {
     "model": models.load_model_profile,
     "runtime": runtimes.load_runtime_profile,
     "stack": stacks.load_stack_profile,
+    "prices": prices.load_prices,
+    "grid": grids.load_grid,
 }
 TODO = "TODO"  # what `profiles new` writes where a person has to
 

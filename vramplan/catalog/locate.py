@@ -17,7 +17,7 @@ from vramplan.catalog.reading import once
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.values.job import Assumption
 
-Kind = Literal["gpus", "models", "runtimes", "stacks"]
+Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids"]
 
 SUFFIXES = (".yaml", ".yml", ".json")
 SHIPPED = "shipped"  # the origin of what comes with the program; another origin is a folder
@@ -26,7 +26,14 @@ LOOSE = "file"  # of a file that lies in no folder of profiles
 VARIABLE = "VRAMPLAN_PROFILES"
 SHOWN = 4  # names in a hint
 
-_LABELS = {"gpus": "GPU", "models": "model", "runtimes": "runtime", "stacks": "stack"}
+_LABELS = {
+    "gpus": "GPU",
+    "models": "model",
+    "runtimes": "runtime",
+    "stacks": "stack",
+    "prices": "price",
+    "grids": "grid",
+}
 
 _ALIASES = re.compile(r"^\s*[\"']?aliases[\"']?:\s*(?:\[(?P<flow>.*?)\]|\n(?P<block>(?:\s*-\s.*\n)+))", re.M | re.S)
 
@@ -183,7 +190,9 @@ def check_profile_dirs(dirs: Iterable[Path | str], key: str = "profiles") -> tup
             problems.append(Problem("no such directory", key, file=str(directory)))
         elif not any(os.path.isdir(directory / kind) for kind in _LABELS):
             hint = "profiles are DIR/gpus/NAME.yaml and DIR/models/NAME.yaml"
-            problems.append(Problem("has no folder gpus, models, runtimes or stacks", key, hint, str(directory)))
+            problems.append(
+                Problem("has no folder gpus, models, runtimes, stacks, prices or grids", key, hint, str(directory))
+            )
         result.append(directory)
     if problems:
         raise InputError(problems)

@@ -31,6 +31,9 @@ COMMANDS = {
     "explain": Entry(
         "vramplan.cli.explain", "explain", "Derive the peak: every operator, what it saves and why, what is alive."
     ),
+    "plan": Entry("vramplan.cli.plan", "plan", "Search for the fastest way to run a job, and for a simple one."),
+    "compare": Entry("vramplan.cli.compare", "compare", "Runs side by side: which fits, is fastest, is cheapest?"),
+    "scale": Entry("vramplan.cli.compare", "scale", "The same run on more and more GPUs, and where to stop."),
     "walkthrough": Entry(
         "vramplan.cli.walkthrough", "walkthrough", "The textbook's four steps to fit a model, each beside its replay."
     ),

@@ -28,6 +28,10 @@ def explain(
         int | None,
         typer.Option("--block", metavar="N", help="The block to show, counted from 0; the one in the middle."),
     ] = None,
+    time: Annotated[
+        bool,
+        typer.Option("--time", help="Where the time of a step goes: a roofline of its operators and of its blocks."),
+    ] = False,
     profiles: Profiles = None,
     output_format: Format = "text",
     key: Print = None,
@@ -44,6 +48,7 @@ def explain(
       vramplan explain -m gpt2-xl -g v100 --tensor block.17.attn.c_attn.addmm
       vramplan explain -m llama-3-8b -g h100 --tensor self_attn.q_proj.weight.grad
       vramplan explain -m gpt2-xl -g v100 --print peak.alive
+      vramplan explain -m gpt2-xl -g v100 --time
 
     \b
     Exit codes: 0 answered, also for a job that does not fit; 2 bad input.

@@ -42,7 +42,7 @@ OPTIONS = {
 
 COMMANDS = {
     SERVING: ("infer", "inference", "serve", "serving", "generate", "chat", "estimate-inference", "kv-cache"),
-    "fit": ("estimate", "plan", "predict", "run", "train", "finetune", "fine-tune", "calc", "calculate", "can-i-run"),
+    "fit": ("estimate", "predict", "run", "train", "finetune", "fine-tune", "calc", "calculate", "can-i-run"),
     "gpus": ("gpu", "devices", "cards", "hardware", "list-gpus"),
     "models": ("model", "list", "ls", "list-models"),
     "runtimes": ("runtime", "frameworks", "engines"),

@@ -80,3 +80,7 @@ Files = Annotated[
     ),
 ]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A job file in YAML or JSON; - is standard input.")]
+Svg = Annotated[
+    str | None,
+    typer.Option("--svg", metavar="FILE", help="Write memory against rate as a picture, over what is there."),
+]

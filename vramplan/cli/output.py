@@ -50,11 +50,14 @@ _TEXTS = {
 }
 
 
-_LISTS = ("check", "validate", "gpus", "models", "runtimes", "profile", "profile-lint", "profile-path")
+_LISTS = ("compare", "check", "validate", "gpus", "models", "runtimes", "profile", "profile-lint", "profile-path")
 
 # kinds with a module of their own: `document`, `text`, `csv` and `markdown` of the answer
 _OWN: dict[str, str] = {
+    "compare": "vramplan.report.compared",
+    "plan": "vramplan.report.plans",
     "explain": "vramplan.report.explain",
+    "explain-time": "vramplan.report.roofline",
     "timeline": "vramplan.report.timeline",
     "checkpoints": "vramplan.report.checkpoints",
     "walkthrough": "vramplan.report.walkthrough",

@@ -16,4 +16,4 @@ def parameter_count(text: str) -> int | None:
     whole, part, power, prefix = found[1], found[2] or "", int(found[3] or 0), found[4].upper()
     digits, shift = int(whole + part), power + _POWERS[prefix] - len(part)
     count, rest = (digits * 10**shift, 0) if shift >= 0 else divmod(digits, 10**-shift)
-    return count if not rest and 1 <= count <= 10**15 else None
+    return count if not rest and 1 <= count <= 10**18 else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.precision import over_fp32
-from vramplan.options import table
+from vramplan.options import table, words
 from vramplan.options.option import SIZE, TEXTS, Option
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu
@@ -80,15 +80,34 @@ def _parallel(job: Job) -> dict[str, Any]:
         **sharding_to_dict(job.sharding),
         **_zero_to_dict(job.sharding, job.offload),
         "devices_per_node": job.devices_per_node,
+        "node_bandwidth": _figure(job.node_bandwidth_bytes_per_s, "B/s"),
     }
     return {name: values.get(name) for name in table.inside("parallel")}
 
 
+def _whole(rate: float | None) -> int | None:
+    return None if rate is None else int(rate)
+
+
 OWN: dict[str, Callable[[Job], Any]] = {
+    "tokens": lambda job: job.length.tokens,
+    "samples": lambda job: job.length.samples,
+    "epochs": lambda job: job.length.epochs if job.length.epochs != 1 else None,
+    "compute_optimal": lambda job: job.length.compute_optimal or None,
+    "goodput": lambda job: job.length.goodput,
+    "price": lambda job: None if job.length.price is None else job.length.price.text,
+    "purchase_price": lambda job: _figure(job.length.purchase_usd, "USD"),
+    "deadline": lambda job: _figure(job.length.deadline_seconds, "s"),
+    "budget": lambda job: _figure(job.length.budget_usd, "USD"),
+    "pue": lambda job: job.length.pue,
+    "grid": lambda job: _figure(job.length.grid_g_per_kwh, "g/kWh"),
+    "data_rate": lambda job: _figure(_whole(job.length.data_bytes_per_s), "B/s"),
+    "sample_size": lambda job: _figure(job.length.sample_bytes, "B"),
     "model": lambda job: model_to_dict(job.model),
     "gpu": lambda job: gpu_to_dict(job.gpu),
     "sequence_length": lambda job: job.sequence_length or None,
     "global_batch_size": lambda job: job.global_batch_size or None,
+    "precision": lambda job: words.TF32 if job.tf32 else job.precision,
     "weight_dtype": lambda job: _weight_dtype(job),
     "max_gradient_norm": lambda job: _clipping(job),
     "gradient_dtype": lambda job: "fp32" if job.fp32_gradients else under(job.runtime).said_gradient_dtype(job),
@@ -264,7 +283,6 @@ def _experts_to_dict(experts: Experts) -> dict[str, Any]:
 
 def gpu_to_dict(gpu: Gpu) -> dict[str, Any]:
     """A GPU with everything that the planner knows of it, so that it does not depend on a profile."""
-    bandwidth = gpu.memory_bandwidth_bytes_per_s
     return {
         "name": gpu.name,
         "memory": f"{gpu.capacity_bytes} B",
@@ -274,6 +292,16 @@ def gpu_to_dict(gpu: Gpu) -> dict[str, Any]:
         "compute_capability": gpu.compute_capability,
         "bf16": gpu.bf16,
         "flash_attention": gpu.flash_attention,
-        "memory_bandwidth": None if bandwidth is None else f"{bandwidth!r} B/s",
+        "memory_bandwidth": _figure(gpu.memory_bandwidth_bytes_per_s, "B/s"),
         "note": gpu.note,
+        "fp32": _figure(gpu.fp32_flop_per_s, "FLOP/s"),
+        "fp16": _figure(gpu.fp16_flop_per_s, "FLOP/s"),
+        "bf16_rate": _figure(gpu.bf16_flop_per_s, "FLOP/s"),
+        "fp8_rate": _figure(gpu.fp8_flop_per_s, "FLOP/s"),
+        "link_bandwidth": _figure(gpu.link_bytes_per_s, "B/s"),
+        "tdp": _figure(gpu.tdp_watts, "W"),
     }
+
+
+def _figure(value: float | None, unit: str) -> str | None:
+    return None if value is None else f"{value!r} {unit}"

@@ -72,6 +72,19 @@ class JobKeys(TypedDict, total=False):
     reserve: str | None
     expect: str | None
     max_utilization: float | None
+    tokens: int | str | None
+    samples: int | str | None
+    epochs: float | None
+    compute_optimal: bool | None
+    goodput: float | None
+    price: str | None
+    purchase_price: str | None
+    deadline: str | None
+    budget: str | None
+    pue: float | None
+    grid: str | None
+    data_rate: str | None
+    sample_size: str | None
     base_batch_size: int | None
     base_learning_rate: float | None
 
@@ -139,5 +152,18 @@ class JobFields:
     reserve: str | None
     expect: str | None
     max_utilization: float | None
+    tokens: int | str | None
+    samples: int | str | None
+    epochs: float | None
+    compute_optimal: bool | None
+    goodput: float | None
+    price: str | None
+    purchase_price: str | None
+    deadline: str | None
+    budget: str | None
+    pue: float | None
+    grid: str | None
+    data_rate: str | None
+    sample_size: str | None
     base_batch_size: int | None
     base_learning_rate: float | None

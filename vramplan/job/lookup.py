@@ -11,7 +11,7 @@ from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.gpu_profile import GpuProfile
 from vramplan.errors import InputError
 from vramplan.options import words
-from vramplan.units import parse_bandwidth_bytes_per_s
+from vramplan.units import parse_bandwidth_bytes_per_s, parse_power_watts, parse_throughput_flop_per_s
 from vramplan.values.job import Assumption, Job
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
@@ -19,7 +19,17 @@ from vramplan.values.model import ModelShape
 T = TypeVar("T")
 Told = tuple[Assumption, ...]
 
-_ATTRIBUTES = {"memory_bandwidth": "memory_bandwidth_bytes_per_s"}  # where Gpu has another name for the key
+_ATTRIBUTES = {  # where Gpu has another name for the key
+    "memory_bandwidth": "memory_bandwidth_bytes_per_s",
+    "fp32": "fp32_flop_per_s",
+    "fp16": "fp16_flop_per_s",
+    "bf16_rate": "bf16_flop_per_s",
+    "fp8_rate": "fp8_flop_per_s",
+    "link_bandwidth": "link_bytes_per_s",
+    "tdp": "tdp_watts",
+}
+_MEASURED = ("product_flop_per_s", "attention_flop_per_s")  # which a job does not say
+_RATES = ("fp32", "fp16", "bf16_rate", "fp8_rate")
 
 
 class Catalog:
@@ -114,6 +124,9 @@ def gpu_from_mapping(fields: Fields, catalog: Catalog) -> tuple[Gpu, Told] | Non
         "flash_attention": fields.boolean("flash_attention"),
         "memory_bandwidth": bandwidth,
         "note": fields.prose("note"),
+        **{key: fields.parsed(key, parse_throughput_flop_per_s) for key in _RATES},
+        "link_bandwidth": fields.parsed("link_bandwidth", parse_bandwidth_bytes_per_s),
+        "tdp": fields.parsed("tdp", parse_power_watts),
     }
     basis = fields.word("capacity_basis", words.CAPACITY_BASES)
     profile, told = catalog.label(name) if name is not None else (None, ())
@@ -144,5 +157,7 @@ def gpu_from_mapping(fields: Fields, catalog: Catalog) -> tuple[Gpu, Told] | Non
         flash_attention=values["flash_attention"],
         memory_bandwidth_bytes_per_s=values["memory_bandwidth"],
         note=values["note"],
+        **{_ATTRIBUTES[key]: values[key] for key in (*_RATES, "link_bandwidth", "tdp")},
+        **({} if profile is None else {key: getattr(profile, key) for key in _MEASURED}),
     )
     return gpu, told

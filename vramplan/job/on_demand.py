@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vramplan.job.kernels import flash_alone as flash_alone
     from vramplan.job.kernels import only_kernel as only_kernel
     from vramplan.job.kernels import with_windows as with_windows
+    from vramplan.job.length import length_of as length_of
     from vramplan.job.losses import check_beside as check_beside
     from vramplan.job.losses import check_chunks as check_chunks
     from vramplan.job.losses import check_padding as check_padding
@@ -82,6 +83,7 @@ MODULES = {
     "vramplan.job.galore": ("check_galore",),
     "vramplan.job.images": ("image_size_of",),
     "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_windows"),
+    "vramplan.job.length": ("length_of",),
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
     "vramplan.job.losses": (

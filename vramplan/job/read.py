@@ -13,12 +13,16 @@ from vramplan.catalog import shapes
 from vramplan.catalog.document import Mapping, Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.catalog.hf_config import read_value
+from vramplan.errors import UsageError
 from vramplan.job.counts import parameter_count
 from vramplan.job.spelled import spelled_out
 from vramplan.options import table, words
 from vramplan.options.draft import Values
 from vramplan.options.read import read
+from vramplan.units import parse_bandwidth_bytes_per_s
 from vramplan.values.parallel import Split
+
+OF_LENGTH = tuple(option.attribute for option in table.TABLE if option.section == table.RUN)
 
 
 class RawJob(Values):
@@ -31,12 +35,18 @@ class RawJob(Values):
     split: Split | None = None  # how a replica is split over devices; None: each has a whole one
     zero: dict[str, Any] | None = None  # the switches of DeepSpeed's ZeRO that are given
     adapter: Fields | None = None
+    node_bandwidth_bytes_per_s: float | None = None
 
     @property
     def shares_states(self) -> bool:
         """Whether a key says how devices share the states."""
         given = (self.no_sync, self.gradient_as_bucket_view, self.fsdp_version, self.reduce_dtype, self.zero)
         return self.sharding not in {None, "none"} or self.shards is not None or any(given)
+
+    @property
+    def asks_for_length(self) -> bool:
+        """Whether a key says how long the whole run is, or what it may cost."""
+        return any(getattr(self, key) is not None for key in OF_LENGTH)
 
     def __init__(self, fields: Fields) -> None:
         self.__dict__ |= table.absent()
@@ -116,14 +126,34 @@ def _allocator(raw: RawJob, fields: Fields) -> str | None:
     return read_allocator(fields)
 
 
-def _count_of_parameters(raw: RawJob, fields: Fields) -> int | None:
-    """A count as texts write it, `2.8B`, or as a number."""
-    key = "trainable_parameters"
-    text = fields.text(key)
-    count = None if text is None else parameter_count(text)
-    if text is not None and count is None:
-        fields.problem(key, f"{shown(text)} is no count of parameters", hint="2.8B, 2.8e9 or 2800000000")
-    return count
+def _counted(key: str, what: str) -> Callable[[RawJob, Fields], int | None]:
+    """Reads a count as texts write it, `2.8B`, or as a number."""
+
+    def read_count(raw: RawJob, fields: Fields) -> int | None:
+        text = fields.text(key)
+        count = None if text is None else parameter_count(text)
+        if text is not None and count is None:
+            fields.problem(key, f"{shown(text)} is no count of {what}", hint="2.8B, 2.8e9 or 2800000000")
+        return count
+
+    return read_count
+
+
+_BITS = re.compile(r"(?<=[\d\s])([kMGT]?)(?:b/s|bps|bit/s)\s*$")
+"""Bits per second as people write them: 400Gbps, 400 Gb/s."""
+
+
+def _node_bandwidth(raw: RawJob, fields: Fields) -> str | None:
+    """A rate in bytes or in bits, as network cards are sold."""
+    text = fields.text("node_bandwidth")
+    if text is None:
+        return None
+    try:
+        raw.node_bandwidth_bytes_per_s = parse_bandwidth_bytes_per_s(_BITS.sub(r"\1bit/s", text))
+    except UsageError as error:
+        problem = error.problems[0]
+        fields.problem("node_bandwidth", problem.message, hint="write for example 200 GB/s or 100 Gbit/s")
+    return text
 
 
 def read_model_mapping(fields: Fields) -> dict[str, Any]:
@@ -249,7 +279,10 @@ OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
     "runtime": _runtime,
     "gpu_free": _gpu_free,
     "allocator": _allocator,
-    "trainable_parameters": _count_of_parameters,
+    "trainable_parameters": _counted("trainable_parameters", "parameters"),
+    "tokens": _counted("tokens", "tokens"),
+    "samples": _counted("samples", "samples"),
+    "parallel.node_bandwidth": _node_bandwidth,
 }
 """Keys that are more than a value of their kind."""
 
@@ -272,8 +305,8 @@ def _case(fields: Fields) -> dict[str, Any]:
         measured.integer("sum_over_devices_bytes")
         measured.word("metric", words.METRICS)
         measured.word("outcome", words.OUTCOMES)
-        measured.number("mfu", minimum=0)
-        measured.number("tokens_per_second", minimum=0)
+        for key in words.MEASURED_RATES:
+            measured.number(key, minimum=0)
     for use in (fields.texts("use") if fields.given("use") else None) or ():
         if use not in words.USES:
             fields.problem("use", f"{shown(use)} is not a known value", hint="known: " + ", ".join(words.USES))

@@ -18,6 +18,7 @@ from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backwar
 from vramplan.options import words
 from vramplan.replay.models import ladder_of, no_checkpointing, no_code_for
 from vramplan.values.job import Adapter, Job
+from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Sharded, Split
@@ -77,6 +78,7 @@ class _ReplayResolver(Resolver):
         host = self._on_host(sharding)
         recipe = None if model is None else model.recipe_global_batch_size
         global_batch, given = self.batch(recipe, "" if model is None else RECIPE.format(model.name))
+        length = on_demand.length_of(self, model, gpu) if raw.asks_for_length else NO_LENGTH
         if gpu is not None:
             if raw.gpu_free_now or raw.gpu_free_bytes is not None:
                 on_demand.check_free(self, gpu)
@@ -88,6 +90,9 @@ class _ReplayResolver(Resolver):
         self._tell_of_the_model(model)
         self._warn(model, sequence_length, attention)
         devices_per_node = devices_per_node_of(self)
+        every = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
+        if raw.node_bandwidth_bytes_per_s is not None and every <= devices_per_node:
+            self.warnings.append("parallel.node_bandwidth is not looked at: all devices are in one node")
         job = Job(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
@@ -98,6 +103,7 @@ class _ReplayResolver(Resolver):
             global_batch_given=given,
             gradient_accumulation_steps=raw.gradient_accumulation_steps,
             precision=precision,
+            tf32=raw.precision == words.TF32,
             optimizer=optimizer,
             optimizer_implementation=implementation,
             activation_checkpointing=raw.activation_checkpointing,
@@ -147,11 +153,13 @@ class _ReplayResolver(Resolver):
             split=split,
             offload=host,
             devices_per_node=devices_per_node,
+            node_bandwidth_bytes_per_s=raw.node_bandwidth_bytes_per_s,
             host_memory_bytes=raw.host_memory_bytes,
             gpu_free_bytes=raw.gpu_free_bytes,
             pytorch_version=raw.pytorch_version,
             cuda_module_loading=raw.cuda_module_loading,
             allocator=self._allocator(runtime),
+            length=length,
         )
         return self._checked(job)
 

@@ -72,5 +72,18 @@ class Values:
     reserve_bytes: int
     expect: str | None
     max_utilization: float | None
+    tokens: int | None
+    samples: int | None
+    epochs: float | None
+    compute_optimal: bool | None
+    goodput: float | None
+    price: str | None
+    purchase_price: str | None
+    deadline: str | None
+    budget: str | None
+    pue: float | None
+    grid: str | None
+    data_rate: str | None
+    sample_size: int | None
     base_batch_size: int | None
     base_learning_rate: float | None

@@ -23,7 +23,8 @@ PARALLELISM = "Parallelism"
 GATES = "Gates only"
 TEXTBOOK = "Textbook keys"
 ADVICE = "Batch advice"
-SECTIONS = (SUBJECT, BATCH, NUMBERS, FORWARD, BETWEEN, TRAINED, PARALLELISM, GATES, TEXTBOOK, ADVICE)
+RUN = "Length and cost of the run"
+SECTIONS = (SUBJECT, BATCH, NUMBERS, FORWARD, BETWEEN, TRAINED, PARALLELISM, RUN, GATES, TEXTBOOK, ADVICE)
 
 MODEL = "Model and data"
 PRECISION = "Precision and optimizer"
@@ -42,6 +43,7 @@ PANELS = {
     DEVICES: (PARALLELISM,),
     TUNING: (),
     EVALUATION: (BETWEEN,),
+    RUN: (RUN,),
     EQUATIONS: (TEXTBOOK, ADVICE, GATES),
 }
 """Headings of the help in their order, each with the sections whose keys stand there if their rows name no other."""
@@ -1007,6 +1009,15 @@ TABLE = (
         note="What is [offloaded](zero.md#offloading) lives there.",
         also=("--gpus-per-node", "--nproc-per-node"),
     ),
+    _parallel(
+        "node_bandwidth",
+        TEXT,
+        "Bandwidth of a node's network, each way, e.g. '200 GB/s' or '100 Gbit/s'.",
+        slot="",
+        usual="that of the usual node of the GPU",
+        note="Of all its network cards together. Changes the [time of a step](time.md#communication) alone.",
+        also=("--network-bandwidth",),
+    ),
     Option(
         "runtime",
         WORD,
@@ -1112,6 +1123,127 @@ TABLE = (
         flags=(),
         textbook=True,
         section=GATES,
+    ),
+    Option(
+        "tokens",
+        PARAMETERS,
+        "Tokens of the run, as in 300B; of one epoch, with --epochs.",
+        usual="no length",
+        note="Padding counts. With a length the answer has steps, hours, cost and energy ([cost](cost.md)).",
+        metavar="COUNT",
+        everyday=True,
+        section=RUN,
+    ),
+    Option(
+        "samples",
+        PARAMETERS,
+        "Samples of the run, as in 52k; of one epoch, with --epochs.",
+        usual="no length",
+        note="Sequences, pairs or images. In place of `tokens`.",
+        metavar="COUNT",
+        section=RUN,
+    ),
+    Option(
+        "epochs",
+        NUMBER,
+        "How often the run goes over --samples or --tokens.",
+        minimum=0,
+        maximum=MAX_RATE,
+        zero="0 epochs train nothing",
+        usual="1",
+        also=("--num-train-epochs", "--num-epochs"),
+        everyday=True,
+        section=RUN,
+    ),
+    Option(
+        "compute_optimal",
+        FLAG,
+        "As many tokens as are compute-optimal: 20 for each parameter.",
+        usual="no length",
+        note="Chinchilla, arXiv 2203.15556. In place of `tokens`.",
+        also=("--chinchilla",),
+        section=RUN,
+    ),
+    Option(
+        "goodput",
+        NUMBER,
+        "Share of wall time in which the run makes progress.",
+        minimum=0,
+        maximum=1,
+        zero="a run that never makes progress has no end",
+        usual="0.85, from 0.80 to 0.91",
+        note="The rest are restarts, evaluations, checkpoints and bad nodes.",
+        section=RUN,
+    ),
+    Option(
+        "price",
+        TEXT,
+        "US dollars for an hour of one GPU, as in 2.50 or 1.99-3.50.",
+        usual="published prices of the GPU, if there are any",
+        note="One number, or the lowest and the highest, with a likely one between them if there are three. "
+        "Published prices are [profiles](cost.md#prices).",
+        metavar="USD",
+        section=RUN,
+    ),
+    Option(
+        "purchase_price",
+        TEXT,
+        "What one GPU costs to buy, in US dollars, as in 30k: to compare with renting it.",
+        usual="a published price, if there is one",
+        metavar="USD",
+        section=RUN,
+    ),
+    Option(
+        "deadline",
+        TEXT,
+        "How long the run may take, as in 7d, 36h or 90min.",
+        usual="any time",
+        note="A run that takes longer fails a gate, and `fit` ends with exit code 3.",
+        metavar="TIME",
+        section=RUN,
+    ),
+    Option(
+        "budget",
+        TEXT,
+        "What the run may cost in US dollars, as in 5000 or 5k.",
+        usual="any cost",
+        note="A run that costs more fails a gate, and `fit` ends with exit code 3.",
+        metavar="USD",
+        section=RUN,
+    ),
+    Option(
+        "pue",
+        NUMBER,
+        "Power usage effectiveness: power of the building over that of its computers.",
+        minimum=1,
+        maximum=10,
+        usual="the energy of the GPUs alone",
+        section=RUN,
+    ),
+    Option(
+        "grid",
+        TEXT,
+        "Whose electricity, as in us or france; or its carbon, as in '400 g/kWh'.",
+        usual="no carbon dioxide is told",
+        note="A [grid profile](cost.md#energy-and-carbon-dioxide) or a figure.",
+        metavar="PLACE",
+        section=RUN,
+    ),
+    Option(
+        "data_rate",
+        TEXT,
+        "What storage and input pipeline of a node deliver, as in '500 MB/s'.",
+        usual="as fast as the GPUs need it",
+        note="Plan on half of what a disk is rated at ([data](cost.md#data)).",
+        metavar="RATE",
+        section=RUN,
+    ),
+    Option(
+        "sample_size",
+        SIZE,
+        "Size of one sample as it is read, as in '110 kB'.",
+        usual="4 bytes a token, 3 bytes a pixel",
+        section=RUN,
     ),
     Option(
         "base_batch_size",

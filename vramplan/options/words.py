@@ -15,9 +15,10 @@ TEXTBOOK_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "lion"
 TEXTBOOK_SHARDINGS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op")
 
 AUTO = "auto"  # of precision: what the GPU can do
+TF32 = "tf32"  # fp32 whose products run on tensor cores
 PRECISIONS = {
     "fp32": "fp32",
-    "tf32": "fp32",
+    TF32: "fp32",
     "bf16": "amp-bf16",
     "fp16": "amp-fp16",
     **{name: name for name in ("amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16")},
@@ -83,13 +84,14 @@ UNKNOWNS = ("sequence", "micro-batch", "rank", "layers")  # of --max: what is so
 
 METRICS = ("allocated", "reserved", "device", "unspecified")
 OUTCOMES = ("fits", "oom")
-USES = ("peak", "fit", "mfu")
+USES = ("peak", "fit", "mfu", "rate")
 CONFIDENCES = ("high", "medium", "low")
-MEASURED_KEYS = ("peak_bytes", "metric", "outcome", "mfu", "tokens_per_second", "sum_over_devices_bytes")
+MEASURED_RATES = ("tokens_per_second", "samples_per_second", "step_seconds", "tflops_per_device", "mfu")
+MEASURED_KEYS = ("peak_bytes", "metric", "outcome", "sum_over_devices_bytes", *MEASURED_RATES)
 
 GPU_KEYS = (
     *("name", "memory", "capacity_basis", "title", "architecture", "compute_capability", "bf16", "flash_attention"),
-    *("memory_bandwidth", "note"),
+    *("memory_bandwidth", "note", "fp32", "fp16", "bf16_rate", "fp8_rate", "link_bandwidth", "tdp"),
 )
 CAPACITY_BASES = ("visible", "nominal", "given")
 

@@ -122,13 +122,16 @@ def _run(tape: Tape, node: Node) -> None:
         start, end = node.slot, node.slot + node.width
         saved = taken[start:end]
         taken[start:end] = [None] * node.width
+        tape.launch(node.operator, (*grads, *saved))
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
     elif tape.unpack is not None and node.saved and not any(one.unpacks for one in tape.observers):
         saved = tape.unpack(node.saved)
+        tape.launch(node.operator, (*grads, *saved))
         results = list(node.fn(grad, saved))
         del saved
     else:
+        tape.launch(node.operator, (*grads, *(node.saved or ())))
         results = list(node.fn(grad, node.saved or ()))
     _validate(tape, node, results)
     node.saved = None

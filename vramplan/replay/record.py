@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
+from vramplan.replay.kernels import Kernel, Noted, kernels_of
 from vramplan.replay.recorder import Path, Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 
@@ -76,6 +77,9 @@ class Record:
         self.categories = tape.categories
         self.host: list[Any] = []  # what forward has saved there: vramplan/replay/offload.py, HostTensor
         self.host_states: Any = None  # what of the states lives there: vramplan/replay/sharding/hosted.py
+        self.batch = tape.batch
+        self.launches, self.counted = tape.launches, tape.counted
+        self.beside: tuple[Record, ...] = ()  # of the other parts of the model on this device of a pipeline
         self.flops = dict(tape.flops)
         self.recomputed = dict(tape.recomputed)
         self.events = list(tape.events)
@@ -109,6 +113,28 @@ class Record:
     def _count_states(self) -> None:
         self._static_sampled = [state for state in self.states if state.per_sample_bytes]
         self._static_fixed = sum(state.at(0) for state in self.states if not state.per_sample_bytes)
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """What forward, recomputation and backward ran, of every part of the model that the device has."""
+        own = self._kernels()
+        return own + tuple(kernel for other in self.beside for kernel in other.kernels)
+
+    def _kernels(self) -> tuple[Kernel, ...]:
+        scratch = (index for index, name in enumerate(self.categories) if name == "workspace")
+        return kernels_of(
+            Noted(
+                self.batch,
+                self.launches,
+                self.counted,
+                self.events,
+                self.fixed,
+                self.per_sample,
+                frozenset(scratch) | self.elsewhere | self.relabelled,
+                {index: self.sized[index] for index in self.not_affine if index in self.sized},
+                next((position for position, name in self.phases if name == "step"), len(self.events)),
+            )
+        )
 
     @cached_property
     def requests(self) -> Requests:

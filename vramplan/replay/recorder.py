@@ -14,6 +14,10 @@ if sys.implementation.name != "cpython":  # pragma: no cover
     raise RuntimeError("vramplan follows lifetimes by CPython's reference counts; other interpreters free late")
 
 Path = tuple[tuple[int, int], ...]  # the repeated units around an event: (identity, copies), outermost first
+# an operator that ran: the events before it, its name, its direction, where, and shape, dtype, whether batched and
+# strides of each operand
+Launch = tuple[int, str, str, Path, list[tuple[Shape, DType, int, Shape | None]]]
+Counted = tuple[int, int, int, int]  # the number of a launch, its FLOPs, those made again, the head of an attention
 Saved = Sequence[Any]
 
 
@@ -305,6 +309,8 @@ class Tape:
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
         self.gradients_resident = False
         self.flops: dict[str, int] = {"forward": 0, "recompute": 0, "backward": 0}
+        self.launches: list[Launch] = []  # every operator that ran; vramplan/replay/kernels.py makes kernels of them
+        self.counted: list[Counted] = []
         self.flop_phase = "forward"
         self.recomputed: dict[tuple[int, int], int] = {}  # by the outermost units around, of one of their copies
 
@@ -539,9 +545,22 @@ class Tape:
         """From here on it is this phase: forward, backward or step."""
         self.phases.append((len(self.events), name))
 
+    def launch(self, operator: str, operands: Sequence[Any]) -> None:
+        """An operator is about to run on these operands. Shapes are noted, never tensors: those have lifetimes."""
+        read = [(x.shape, x.dtype, x.batched, x.strides) for x in operands if isinstance(x, Tensor)]
+        self.launches.append((len(self.events), operator, self.flop_phase, self.path, read))
+
+    def attend(self, flops: int, again: int, head_size: int) -> None:
+        """Count those of a fused attention kernel; `again` are of scores that it makes a second time."""
+        self.work(flops)
+        if self.launches:
+            self.counted[-1] = (*self.counted[-1][:2], again, head_size)
+
     def work(self, flops: int) -> None:
         """Count floating-point operations of the representative batch."""
         self.flops[self.flop_phase] += flops * self.copies
+        if self.launches:
+            self.counted.append((len(self.launches) - 1, flops, 0, 0))
         if self.flop_phase == "recompute":
             (unit, times), (inner, each), *_ = (*self.path, (0, 1), (0, 1))
             key = (unit, inner)
@@ -553,6 +572,7 @@ class Tape:
 
         Saved inputs are packed here, saved outputs by `save` afterwards: the order in which a checkpoint stops early.
         """
+        self.launch(operator, inputs)
         for one in self.observers:
             fn = one.recorded(inputs, fn)
         if self.no_grad:

@@ -43,6 +43,7 @@ CHECK = (
 VALIDATE = (
     *("name", "exit_code", "verdict", "metric", "predicted_bytes", "measured_bytes", "relative_error"),
     *("outcome", "measured_outcome", "error"),
+    *("rate_figure", "rate_predicted", "rate_measured", "rate_relative_error", "rate_constant_mfu_relative_error"),
 )
 GPUS = (
     *("name", "title", "capacity_bytes", "capacity_basis", "architecture", "compute_capability"),
@@ -76,7 +77,11 @@ def render_check(rows: Iterable[CheckRow]) -> str:
 
 def render_validate(rows: Iterable[ValidateRow]) -> str:
     """One row per case."""
-    return written(VALIDATE, map(_job, validate_document(rows)["results"]))
+
+    def row(result: Mapping[str, Any]) -> dict[str, Any]:
+        return _job(result) | {f"rate_{key}": value for key, value in (result.get("rate") or {}).items()}
+
+    return written(VALIDATE, (dict.fromkeys(VALIDATE) | row(one) for one in validate_document(rows)["results"]))
 
 
 def render_gpus(rows: Iterable[GpuRow]) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # ten dataclasses take 8 ms, and `fit` needs none of them
         LabelStats,
         ModelRow,
         ProfileView,
+        RateStats,
+        RateSummary,
         ValidateRow,
         ValidateSummary,
     )
@@ -31,7 +33,10 @@ SCHEMAS = (
     *("runtimes", "runtime-profile", "stack-profile"),
     *("profile-lint", "profile-new", "profile-diff", "profile-path"),
     "checkpoints",
+    "compare",
+    "plan",
     "explain",
+    "explain-time",
     "timeline",
     "walkthrough",
     "measure",
@@ -89,6 +94,16 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
                 "outcome": row.outcome,
                 "measured_outcome": row.measured_outcome,
                 "in_band": row.in_band,
+                "rate": None
+                if row.rate_figure is None
+                else {
+                    "figure": row.rate_figure,
+                    "predicted": row.predicted_rate,
+                    "measured": row.measured_rate,
+                    "relative_error": row.rate_error,
+                    "constant_mfu": row.constant_rate,
+                    "constant_mfu_relative_error": row.constant_rate_error,
+                },
             }
             for row in rows
         ],
@@ -105,8 +120,25 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
             "bands": asdict(summary.bands or BandStats.of([])),
             "outcomes": {"right": summary.outcomes_right, "total": summary.outcomes_total},
             "ladders": _ladders(summary),
+            "rates": None if summary.rates is None else _rates(summary.rates),
         },
     }
+
+
+def _rates(rates: RateSummary) -> dict[str, Any]:
+    """Errors of predicted rates, calibrated and extrapolated ones apart, and those of a constant utilisation."""
+    groups = ("calibrated", "extrapolated", "together", "constant", "constant_calibrated")
+    names = {"together": "all", "constant": "constant_mfu", "constant_calibrated": "constant_mfu_calibrated"}
+    found: dict[str, Any] = {}
+    for group in groups:
+        stats: RateStats = getattr(rates, group)
+        found[names.get(group, group)] = {
+            **_stats(stats.errors),
+            "order": stats.order,
+            "order_right": stats.order_right,
+            "order_total": stats.order_total,
+        }
+    return {**found, "without_a_prediction": rates.without}
 
 
 def _labels(labels: LabelStats) -> dict[str, Any]:

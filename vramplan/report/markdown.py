@@ -27,7 +27,10 @@ from vramplan.report.lists import problems_text, yes
 from vramplan.report.memory import MOST_REMEDIES, Figures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.solved import solved_words
-from vramplan.report.validated import error_text, named_metrics, unspecified_text
+from vramplan.report.times import time_facts
+from vramplan.report.validated import RATE_COLUMNS, error_text, named_metrics, rate_rows, unspecified_text
+from vramplan.report.whole_run import TITLE as RUN_TITLE
+from vramplan.report.whole_run import run_facts
 from vramplan.results import DOES_NOT_FIT, TIGHT, FitResult
 from vramplan.results.listings import (
     CheckRow,
@@ -57,15 +60,28 @@ def render_fit(result: FitResult) -> str:
         headline(result, figures),
         [] if result.solved is None else [text(solved_words(result.solved))],
         _run(result),
+        _time(result),
         _memory(result, figures),
         _host(result),
         _allocator(result),
         _ladder(result),
         _remedies(result, figures),
+        _whole_run(result),
         _advice(result),
         _assumptions(result),
     ]
     return page(sections)
+
+
+def _time(result: FitResult) -> list[str]:
+    """How long a step takes."""
+    if result.time is None:
+        return []
+    return [
+        "### Time of a step",
+        "",
+        *table(("", ""), [(name, text(value)) for name, value in time_facts(result.time)]),
+    ]
 
 
 def _host(result: FitResult) -> list[str]:
@@ -115,6 +131,9 @@ def render_validate(rows: Iterable[ValidateRow]) -> str:
         right = f"{summary.outcomes_right} of {count(summary.outcomes_total, 'case')}"
         heading += f"; {right} fit or run out of memory as predicted"
     sections = [[heading], _stats("metric", named_metrics(summary)), _stats("runtime", summary.per_runtime)]
+    if summary.rates is not None and summary.rates.count:
+        cells = [[name, *figures] for name, *figures in rate_rows(summary.rates)]
+        sections.append(["### Error of the rate", "", *table(("rate", *(f"{word}:" for word in RATE_COLUMNS)), cells)])
     if unspecified_text(summary):
         sections.append([text(f"{unspecified_text(summary)}.")])
     cells = []
@@ -279,6 +298,11 @@ def _remedies(result: FitResult, figures: Figures) -> list[str]:
         cells.append([text(flags_of(remedy.change)), text(remedy.verdict), *sizes, text(remedy.cost)])
     columns = ("change", "verdict", "GPU GiB:", "saves GiB:", "cost")
     return [f"### {changes_title(result)}", "", *table(columns, cells)]
+
+
+def _whole_run(result: FitResult) -> list[str]:
+    facts = run_facts(result.run, result.data)
+    return [f"### {RUN_TITLE}", "", *table(["", ""], [[key, text(said)] for key, said in facts])] if facts else []
 
 
 def _advice(result: FitResult) -> list[str]:

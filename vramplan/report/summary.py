@@ -26,6 +26,7 @@ from vramplan.report.lines import Line, Span, cells, clean, elide, width_of, wra
 from vramplan.report.memory import Figures, by_textbook, drawing, keys_of
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
+from vramplan.report.times import time_words
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, FitResult
 
 MOST_LINES = 16
@@ -93,6 +94,8 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
         _solved(result, width),
         _memory(result, figures, width),
         _plan(result, width),
+        _time(result, width),
+        _whole_run(result, width),
         _drawn(result, figures, width),
         _repeated(result, width),
     ]
@@ -107,9 +110,9 @@ def render_summary(result: FitResult, *, width: int) -> list[Line]:
     left -= len(changes)
     advice = _advice(result, width, left - bool(said))
     remarks = _notes(said, width, left - len(advice))
-    title, solved, memory, plan, drawn, repeated = kept
+    title, solved, memory, plan, time, run, drawn, repeated = kept
     # at a width where even these do not fit, the last to be needed go first
-    sections = [title, solved, memory, plan, drawn, changes, host, advice, remarks, assumed, repeated]
+    sections = [title, solved, memory, plan, time, run, drawn, changes, host, advice, remarks, assumed, repeated]
     for spare in (repeated, assumed, drawn):
         if sum(map(len, sections)) > MOST_LINES:
             sections.remove(spare)
@@ -297,6 +300,30 @@ def _plan(result: FitResult, width: int) -> list[Line]:
         said = f"{elide(strategy(result), 20)} is code, not a switch: "
         lines += _paragraph("", [Span(said), Span("vramplan checkpoints ... --emit python", "flags")], width)
     return lines
+
+
+def _time(result: FitResult, width: int) -> list[Line]:
+    """How long a step takes, and what it is bound by."""
+    if result.time is None:
+        return []
+    likely, between, rate, utilisation, bound = time_words(result.time)
+    items = [
+        _Item((Span(likely, "strong"), Span(f" ({between})", "muted"))),
+        _item(rate),
+        _item(utilisation),
+        _item(bound, "muted"),
+    ]
+    return _laid("time", items, width, 2 if width >= PIPE_WIDTH else 3)
+
+
+def _whole_run(result: FitResult, width: int) -> list[Line]:
+    """How long the run takes, and what it costs."""
+    if result.run is None:
+        return []
+    from vramplan.report.whole_run import limit_words, run_words  # few answers are of a whole run
+
+    broken = limit_words(result.run)
+    return _laid("run", [_item(words, "note" if words in broken else "") for words in run_words(result.run)], width, 5)
 
 
 def _drawn(result: FitResult, figures: Figures, width: int) -> list[Line]:

@@ -19,6 +19,9 @@ from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, s
 from vramplan.report.memory import MOST_REMEDIES, Figures, by_textbook, memory
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
+from vramplan.report.times import time_facts
+from vramplan.report.whole_run import TITLE as RUN_TITLE
+from vramplan.report.whole_run import run_facts
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
 __all__ = ["print_rich", "render_fit", "to_plain"]
@@ -34,11 +37,13 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
         headline(result, figures, width),
         _solved(result, width),
         _run(result, width),
+        _time(result, width),
         memory(result, figures, width),
         _stages(result, width),
         _ladder(result, width),
         _why_not(result, figures, width),
         _remedies(result, figures, width),
+        _whole_run(result, width),
         _advice(result, width),
         _assumptions(result, width),
     ]
@@ -127,9 +132,21 @@ def _run(result: FitResult, width: int) -> list[Line]:
         if job.get("activation_model") is not None:
             facts += [("equation", str(job["activation_model"]))]
             facts += [("largest", f"micro-batch {largest}" if largest else "no micro-batch fits")]
+    return lines + _facts(facts, width)
+
+
+def _facts(facts: list[tuple[str, str]], width: int) -> list[Line]:
+    lines: list[Line] = []
     for key, value in facts:
         lines += wrap([Span(f"{key.ljust(12)} ", "muted"), Span(value)], width, first=2, rest=15)
     return lines
+
+
+def _time(result: FitResult, width: int) -> list[Line]:
+    """How long a step takes, its rates and utilisation, and where the time goes."""
+    if result.time is None:
+        return []
+    return [(Span("Time of a step", "heading"),), *_facts(time_facts(result.time), width)]
 
 
 def paste(flags: str, width: int) -> list[Line]:
@@ -297,6 +314,17 @@ def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
             rows.append(["", "", "", Span(remedy.cost, "muted")])
     columns = [Column("GiB", right=True), Column("verdict"), Column("saves", right=True), Column("change", fluid=True)]
     return lines + table(columns, rows, width)
+
+
+def _whole_run(result: FitResult, width: int) -> list[Line]:
+    """The length and the cost of the run; what the input pipeline delivers also where no length is asked."""
+    facts = run_facts(result.run, result.data)
+    if not facts:
+        return []
+    lines: list[Line] = [(Span(RUN_TITLE, "heading"),)]
+    for key, value in facts:
+        lines += wrap([Span(f"{key.ljust(12)} ", "muted"), Span(value)], width, first=2, rest=15)
+    return lines
 
 
 def _advice(result: FitResult, width: int) -> list[Line]:

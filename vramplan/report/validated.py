@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from vramplan.report.lines import Cell, Column, Line, Span, table, wrap
 from vramplan.report.lists import ABOVE, ENDLESS
 from vramplan.report.numbers import count, gib_up, share_text, text_of
+from vramplan.report.times import three
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.results.listings import UNSPECIFIED, ErrorStats, ValidateRow, ValidateSummary
+from vramplan.results.listings import UNSPECIFIED, ErrorStats, RateSummary, ValidateRow, ValidateSummary
 
 
 def render_validate(
@@ -37,6 +38,8 @@ def render_validate(
     lines += _labels(summary, width)
     if summary.steps:
         lines += [*_ladders(summary, width), ()]
+    lines += _rates(summary, width)
+    lines += _slowest(rows, width, worst)
     compared = [row for row in rows if row.relative_error is not None]
     compared.sort(key=lambda row: -abs(row.relative_error or 0.0))
     if compared[:worst]:
@@ -71,6 +74,76 @@ def render_validate(
     total = summary.computed + summary.errors
     words = f"{count(total, 'case')}: {summary.computed} computed, {count(summary.errors, 'error')}"
     return lines + wrap([Span(words)], width or ENDLESS)
+
+
+def _rates(summary: ValidateSummary, width: int | None) -> list[Line]:
+    """Errors of predicted rates, and beside them those of a constant utilisation."""
+    rates = summary.rates
+    if rates is None or not rates.count:
+        return []
+    cells: list[list[Cell]] = [list(row) for row in rate_rows(rates)]
+    columns = [Column("rate", most=28), *(Column(word, right=True) for word in RATE_COLUMNS)]
+    words = "  order: pairs of one source, model, GPU and precision that differ by more than 5 %"
+    if rates.without:
+        words += f"; {count(rates.without, 'case')} without a known peak rate of the GPU"
+    heading = [Span("Error of the rate", "heading"), Span(words)]
+    return [*wrap(heading, width or ENDLESS, rest=2), *table(columns, cells, width), ()]
+
+
+RATE_COLUMNS = ("cases", "median", "p90", "worst", "bias", "order", "pairs")
+
+
+def rate_rows(rates: RateSummary) -> list[list[str]]:
+    """Errors of predicted rates by basis, and of a constant utilisation, in the order of `RATE_COLUMNS`."""
+    groups = {
+        "calibrated": rates.calibrated,
+        "extrapolated": rates.extrapolated,
+        "all": rates.together,
+        "constant MFU, calibrated": rates.constant_calibrated,
+        "constant MFU, all": rates.constant,
+    }
+    return [
+        [
+            name,
+            str(stats.errors.count),
+            share_text(stats.errors.median),
+            share_text(stats.errors.p90),
+            share_text(stats.errors.worst),
+            share_text(stats.errors.bias, signed=True),
+            share_text(stats.order),
+            str(stats.order_total),
+        ]
+        for name, stats in groups.items()
+        if stats.errors.count
+    ]
+
+
+def _slowest(rows: Iterable[ValidateRow], width: int | None, worst: int) -> list[Line]:
+    """The cases whose rate is furthest off."""
+    compared = [row for row in rows if row.rate_error is not None]
+    compared.sort(key=lambda row: -abs(row.rate_error or 0.0))
+    if not compared[:worst]:
+        return []
+    cells: list[list[Cell]] = [
+        [
+            row.name,
+            row.rate_figure or "-",
+            row.rate_basis or "-",
+            three(row.predicted_rate or 0.0),
+            three(row.measured_rate or 0.0),
+            share_text(row.rate_error, signed=True),
+        ]
+        for row in compared[:worst]
+    ]
+    columns = [
+        Column("case", most=48),
+        Column("figure", drop=1),
+        Column("basis", drop=2),
+        Column("predicted", right=True),
+        Column("measured", right=True),
+        Column("error", right=True),
+    ]
+    return [(Span("Worst rates", "heading"),), *table(columns, cells, width), ()]
 
 
 def named_metrics(summary: ValidateSummary) -> dict[str, ErrorStats]:

@@ -20,8 +20,10 @@ from vramplan.version import __version__
 if TYPE_CHECKING:  # most answers give no advice, and have no pipeline
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
+    from vramplan.results.run import Data, Run
     from vramplan.results.solved import Solved
     from vramplan.results.stages import StageRow
+    from vramplan.results.time import Time
 
 TEXTBOOK_PHASE = "textbook"  # the phase of a peak that is a sum of closed forms and not a moment
 
@@ -161,13 +163,22 @@ class FitResult(NamedTuple):
     settings: tuple[Setting, ...] = ()  # the judged plan in the words of the training program
     settings_need_code: bool = False  # whether its checkpoints are no setting of the program, but code in the script
     weight_dtype: str | None = None  # element type of the weights on the GPU; the quantization, where they have one
+    time: Time | None = None  # of a step; None: the peak rate of the GPU is not known, or the job is of equations
+    run: Run | None = None  # the whole one, where the job says how long it is
+    data: Data | None = None  # what the input pipeline delivers, where the job says it
 
     def to_dict(self, *, strict: bool = False) -> dict[str, Any]:
         """The JSON document of `vramplan fit --format json`, as plain dicts and lists of the caller's own.
 
         `strict` is the option `--strict`: it decides `exit_code` for a tight verdict, and nothing else.
         """
-        return fit_document(self, exit_code=code_of(self.verdict, strict=strict))
+        return fit_document(self, exit_code=self.exit_code(strict=strict))
+
+    def exit_code(self, *, strict: bool) -> int:
+        """That of the verdict; a run that breaks its deadline or budget is one that does not fit."""
+        code = code_of(self.verdict, strict=strict)
+        broken = self.run is not None and self.run.broken_limits
+        return ExitCode.DOES_NOT_FIT if broken and code == ExitCode.OK else code
 
     def __repr__(self) -> str:
         needed, usable = self.peak.device_bytes / _GIB, self.usable_bytes / _GIB
@@ -259,6 +270,9 @@ def fit_document(result: FitResult, *, exit_code: int) -> dict[str, Any]:
         "host": None if result.host is None else result.host._asdict(),
         "allocator": None if result.allocator is None else _allocator(result.allocator),
         "advice": None if result.advice is None else _advice(result.advice),
+        "time": None if result.time is None else result.time.to_dict(),
+        "run": None if result.run is None else result.run.to_dict(),
+        "data": None if result.data is None else result.data._asdict(),
         "solved": None if result.solved is None else result.solved._asdict(),
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vramplan.values.length import NO_LENGTH, Length
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, Sharded, Split
@@ -75,6 +76,7 @@ class Job(NamedTuple):
     grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step
     ema: bool = False  # an exponential moving average of the weights
     from_scratch: bool = False  # no checkpoint gives the weights their element type
+    tf32: bool = False  # precision fp32 whose products run on tensor cores, in TF32
     half_weights: bool = False  # amp-* and fsdp-*: the weights have the element type of the matrix products already
     fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
@@ -103,11 +105,13 @@ class Job(NamedTuple):
     split: Split | None = None  # None: each device has a whole replica
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     devices_per_node: int = 1  # that share a host
+    node_bandwidth_bytes_per_s: float | None = None  # of a node's network, each way; None: that of the usual machine
     host_memory_bytes: int | None = None  # of a node; None: not checked
     allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
     gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
     pytorch_version: str | None = None  # 2.1; None: the context is the runtime profile's
     cuda_module_loading: str | None = None  # lazy | eager; None: what that version does
+    length: Length = NO_LENGTH  # of the whole run: time and cost only
 
     @property
     def usable_bytes(self) -> int:

@@ -21,6 +21,16 @@ class Gpu(NamedTuple):
     memory_bandwidth_bytes_per_s: float | None = None
     note: str | None = None  # said with the answer: "v100 is the 32 GiB part; the other is v100-16gb"
     free_bytes: int | None = None  # now, of a card of this machine; a resolved job has it as `gpu_free_bytes`
+    # dense rates of the data sheet
+    fp32_flop_per_s: float | None = None  # without tensor cores
+    fp16_flop_per_s: float | None = None
+    bf16_flop_per_s: float | None = None
+    fp8_flop_per_s: float | None = None
+    link_bytes_per_s: float | None = None  # to other GPUs of the machine, both directions added
+    tdp_watts: float | None = None
+    product_flop_per_s: float | None = None  # of the best 16-bit product that somebody measured
+    # of fused attention by kernel, measured without a mask: forward and backward of heads of 64, then of 128
+    attention_flop_per_s: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 
 class ContextFigure(NamedTuple):

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from vramplan.answers.explanation import explain as explanation_of
+from vramplan.cli import named
 from vramplan.cli.output import emit, output
 from vramplan.cli.runs.jobs import asked_of, job_of
+from vramplan.errors import UsageError
 
 
 def explain(
@@ -19,6 +21,7 @@ def explain(
     ignore_unknown: bool,
     tensor: str | None,
     block: int | None,
+    time: bool,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -28,4 +31,11 @@ def explain(
     to = output(output_format, key, quiet)
     asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
     resolved = job_of(given, [Path(folder) for folder in profiles or ()], job, asked)
+    if time:
+        if tensor is not None or block is not None:
+            raise UsageError(
+                "--time shows every block and no tensor", key="--time", hint="leave out --tensor and --block"
+            )
+        emit("explain-time", named("vramplan.answers.roofline:roofline")(resolved), to)
+        return
     emit("explain", explanation_of(resolved, block=block, tensor=tensor), to)

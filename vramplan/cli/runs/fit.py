@@ -12,7 +12,6 @@ from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
 from vramplan.errors import UsageError
-from vramplan.results import code_of
 
 
 def fit(
@@ -42,7 +41,7 @@ def fit(
         result = answered(as_job(given), folders, largest)
     else:
         result = named("vramplan.cli.runs.jobs:answer_of")(given, folders, job, largest)
-    code = code_of(result.verdict, strict=strict)
+    code = result.exit_code(strict=strict)
     if all_stages:
         if result.stages is None:
             raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")

@@ -9,6 +9,7 @@ ENGINE = Engine(
         "answers": "vramplan.engines.deepspeed.answers:BEHAVIOUR",
         "job": "vramplan.engines.deepspeed.job:BEHAVIOUR",
         "settings": "vramplan.engines.deepspeed.settings:BEHAVIOUR",
+        "time": "vramplan.engines.deepspeed.time:BEHAVIOUR",
         "sharing": "vramplan.engines.deepspeed.job:SHARING",
     },
 )

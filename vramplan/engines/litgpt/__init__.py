@@ -6,5 +6,8 @@ ENGINE = Engine(
     name="litgpt",
     families=dict.fromkeys(("llama", "neox", "phi", "falcon"), "vramplan.engines.litgpt.model"),
     rules=("vramplan.engines.litgpt.operators",),
-    behaviour={"settings": "vramplan.engines.litgpt.settings:BEHAVIOUR"},
+    behaviour={
+        "settings": "vramplan.engines.litgpt.settings:BEHAVIOUR",
+        "time": "vramplan.engines.litgpt.time:BEHAVIOUR",
+    },
 )

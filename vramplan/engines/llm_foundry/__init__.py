@@ -9,5 +9,6 @@ ENGINE = Engine(
     behaviour={
         "job": "vramplan.engines.llm_foundry.job:BEHAVIOUR",
         "settings": "vramplan.engines.llm_foundry.settings:BEHAVIOUR",
+        "time": "vramplan.engines.llm_foundry.time:BEHAVIOUR",
     },
 )

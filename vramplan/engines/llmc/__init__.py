@@ -11,5 +11,6 @@ ENGINE = Engine(
         "job": "vramplan.engines.llmc.job:BEHAVIOUR",
         "planner": "vramplan.engines.llmc.planner:BEHAVIOUR",
         "settings": "vramplan.engines.llmc.settings:BEHAVIOUR",
+        "time": "vramplan.engines.llmc.time:BEHAVIOUR",
     },
 )

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.engines.llmc.model import arena, flops, parameters, weights
+from vramplan.engines.llmc.model import ATTENTION, CLASSIFIER, arena, kernels, parameters, weights
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record, State
-from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.tensors import BYTE, FP32, INT32
+from vramplan.replay.recorder import Path, Tape, rounded
+from vramplan.replay.tensors import BYTE, FP32, INT32, DType, Shape
 from vramplan.values.job import Job
 from vramplan.values.parallel import ZERO1
 
@@ -41,13 +41,10 @@ def replay_llmc(setup: Setup, tape: Tape) -> Record:
         tape.new("cudaMalloc", (tape.batch, size), BYTE, True, category=category)
         for size, category in ((kept, "activations"), (scratch, "temporaries"))
     ]
-    forward = flops(shape, length) * tape.batch
-    tape.flop_phase = "forward"
-    tape.work(forward)
+    _run(tape, setup, dtype, "forward")
     saved_at = len(tape.events)
     tape.phase("backward")
-    tape.flop_phase = "backward"
-    tape.work(2 * forward)
+    _run(tape, setup, dtype, "backward")
     tape.phase("step")
     held.clear()
 
@@ -67,6 +64,30 @@ def replay_llmc(setup: Setup, tape: Tape) -> Record:
         parameter.node = None
     tape.parameters.clear()
     return record
+
+
+def _run(tape: Tape, setup: Setup, dtype: DType, direction: str) -> None:
+    """List the kernels of a pass: backward has a gradient of each operand, and reads each again.
+
+    Source: train_gpt2.cu, gpt2_forward and gpt2_backward_and_reduce: their calls, in their order.
+    """
+    shape, length = setup.model, setup.sequence_length
+    tape.flop_phase = direction
+    twice = 2 if direction == "backward" else 1
+    for one in kernels(shape, length, setup.attention):
+        if direction == "backward" and one.name == CLASSIFIER:
+            continue  # it has made the gradient of the logits in place of them
+        copies = one.copies * (twice if one.flops else 1)
+        operands: list[tuple[Shape, DType, int, Shape | None]]
+        operands = [((tape.batch, *size), dtype, True, None) for size in one.operands]
+        operands += [(size, dtype, False, None) for size in one.weights]
+        path: Path = ((0, copies),) if copies > 1 else ()
+        tape.launches.append((len(tape.events), one.name, direction, path, operands * (1 if one.flops else twice)))
+        if one.flops:
+            count = one.flops * tape.batch
+            tape.flops[direction] += count * copies
+            head = shape.head_size if one.name == ATTENTION else 0
+            tape.counted.append((len(tape.launches) - 1, count, 0, head))
 
 
 def shards_of(setup: Setup) -> int:

@@ -104,6 +104,56 @@ def arena(shape: ModelShape, length: int, attention: str, recomputes: str | None
     )
 
 
+ATTENTION, CLASSIFIER = "attention_forward_cudnn", "fused_classifier_"
+
+
+class Call(NamedTuple):
+    """A kernel of forward for one sequence: shapes that it reads and writes, and how often it is called."""
+
+    name: str  # one that ends with an underscore writes, and multiplies nothing
+    copies: int
+    operands: tuple[tuple[int, ...], ...]
+    weights: tuple[tuple[int, ...], ...] = ()
+    flops: int = 0
+
+
+def kernels(shape: ModelShape, length: int, attention: str) -> tuple[Call, ...]:
+    """The calls of gpt2_forward (train_gpt2.cu), whose products sum to `flops`.
+
+    `attention` flash is cuDNN's; llm.c's own kernels write the scores, and read them for the softmax.
+    """
+    width, layers, heads = shape.hidden_size, shape.layers, shape.attention_heads
+    row, wide = (length, width), (length, 4 * width)
+
+    def product(name: str, count: int, inputs: int, outputs: int) -> Call:
+        read = ((length, inputs), (length, outputs))
+        return Call(name, count, read, ((outputs, inputs),), 2 * length * inputs * outputs)
+
+    scores = 4 * length * length * width
+    attended = (
+        [Call(ATTENTION, layers, ((length, 3 * width), row), (), scores)]
+        if attention == "flash"
+        else [
+            Call("permute_", layers, ((length, 3 * width),) * 2),
+            Call("matmul_cublaslt", layers, (row, row, (heads, length, length)), (), scores // 2),
+            Call("softmax_forward_", layers, ((heads, length, length),) * 2),
+            Call("matmul_cublaslt", layers, (row, row, (heads, length, length)), (), scores // 2),
+        ]
+    )
+    return (
+        Call("encoder_forward_", 1, (row,), (row,)),
+        Call("fused_residual_forward_", 2 * layers + 1, (row,) * 4),  # and the norm behind it
+        product("matmul_forward_cublaslt", layers, width, 3 * width),
+        *attended,
+        product("matmul_forward_cublaslt", layers, width, width),
+        product("matmul_forward_cublaslt", layers, width, 4 * width),
+        Call("gelu_forward_", layers, (wide, wide)),
+        product("matmul_forward_cublaslt", layers, 4 * width, width),
+        product("matmul_forward_cublaslt", 1, width, padded_vocabulary(shape)),
+        Call(CLASSIFIER, 1, ((length, padded_vocabulary(shape)),) * 2),
+    )
+
+
 def flops(shape: ModelShape, length: int) -> int:
     """Floating-point operations of forward for one sequence: matrix products and attention.
 

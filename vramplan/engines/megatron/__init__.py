@@ -17,5 +17,6 @@ ENGINE = Engine(
         "job": "vramplan.engines.megatron.job:BEHAVIOUR",
         "planner": "vramplan.engines.megatron.planner:BEHAVIOUR",
         "settings": "vramplan.engines.megatron.settings:BEHAVIOUR",
+        "time": "vramplan.engines.megatron.time:BEHAVIOUR",
     },
 )

@@ -74,6 +74,7 @@ def replay_megatron(setup: Setup, tape: Tape) -> Record:
     worst = max(stage.moments, key=level)
     others = waiting_beside(setup, found, worst.waiting)
     record = replay_part(parts[worst.part], _fresh(tape), others).with_states(common)
+    record.beside = tuple(one for part, one in enumerate(found) if part != worst.part)
     record.parameters = record.trainable_parameters = record.reached_parameters = sum(one.parameters for one in found)
     return record
 

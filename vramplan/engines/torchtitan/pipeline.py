@@ -55,7 +55,9 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
     candidates += [(within[moment.part], moment) for moment in moments]
     candidates += [(_replayed(part, tape, reduces=True), Moment(i, idle)) for i, part in enumerate(parts)]
     records = [beside(record, moment.part, moment.waiting) for record, moment in candidates]
-    worst = max(records, key=lambda record: record.peak_bytes(tape.batch))
+    number = max(range(len(records)), key=lambda number: records[number].peak_bytes(tape.batch))
+    worst, own = records[number], candidates[number][1].part
+    worst.beside = tuple(record for part, record in enumerate(within) if part != own)
     worst.weight_bytes = tuple(size for record in within for size in record.weight_bytes)
     worst.state_bytes = tuple(sizes for record in within for sizes in record.state_bytes)
     for name in ("parameters", "trainable_parameters", "reached_parameters"):

@@ -8,5 +8,6 @@ ENGINE = Engine(
     behaviour={
         "job": "vramplan.engines.unsloth.job:BEHAVIOUR",
         "settings": "vramplan.engines.unsloth.settings:BEHAVIOUR",
+        "time": "vramplan.engines.unsloth.time:BEHAVIOUR",
     },
 )

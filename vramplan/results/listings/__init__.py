@@ -7,6 +7,7 @@ from vramplan.results.listings.gates import CheckRow, CheckSummary
 from vramplan.results.listings.ladders import LadderStep, ladder_steps
 from vramplan.results.listings.measured import UNSPECIFIED, ErrorStats, ValidateRow
 from vramplan.results.listings.profiles import FieldRow, GpuRow, ModelRow, ProfileView, RuntimeRow, SourceRow
+from vramplan.results.listings.rates import RateStats, RateSummary
 from vramplan.results.listings.summary import BandStats, LabelStats, UnspecifiedStats, ValidateSummary
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "LadderStep",
     "ModelRow",
     "ProfileView",
+    "RateStats",
+    "RateSummary",
     "RuntimeRow",
     "SourceRow",
     "UnspecifiedStats",

@@ -31,6 +31,14 @@ class ValidateRow:
     confidence: str | None = None  # of the case: high | medium | low
     in_band: bool | None = None  # whether the measured figure lies in the predicted band
     band_width: float | None = None  # the band's, against the device figure
+    rate_figure: str | None = None  # the measured figure of its speed that is compared; None: it has none
+    measured_rate: float | None = None
+    predicted_rate: float | None = None  # None: no peak rate of the GPU is known
+    rate_error: float | None = None  # (predicted - measured) / measured, of the speed: more is faster
+    constant_rate: float | None = None  # what a constant utilisation of the GPU's generation predicts
+    constant_rate_error: float | None = None
+    rate_basis: str | None = None  # calibrated | extrapolated
+    rate_group: tuple[str, ...] | None = None  # source, model, GPU and precision: runs that are ordered
     problems: tuple[Problem, ...] = ()
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.results.listings.ladders import LadderStep, ladder_steps
 from vramplan.results.listings.measured import UNSPECIFIED, ErrorStats, ValidateRow
+from vramplan.results.listings.rates import RateSummary
 
 RAN, DIED = "fits", "oom"  # what a source says of a run
 JUDGED = ("high", "medium")  # the confidence of cases that a total counts; a case that names none counts too
@@ -116,6 +117,7 @@ class ValidateSummary:
     labels: LabelStats | None = None
     bands: BandStats | None = None
     steps: tuple[LadderStep, ...] = ()
+    rates: RateSummary | None = None  # None: no case has a measured rate
 
     @property
     def outcomes_right(self) -> int:
@@ -161,4 +163,5 @@ class ValidateSummary:
             labels=LabelStats.of(computed),
             bands=BandStats.of(trusted),
             steps=tuple(ladder_steps(rows)),
+            rates=RateSummary.of(rows) if any(row.measured_rate is not None for row in rows) else None,
         )

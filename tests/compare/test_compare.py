@@ -1,0 +1,120 @@
+"""Runs side by side: each row is the answer of `fit`, and the winners are the best rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.cli.running import refused, run
+from vramplan import fit
+from vramplan.report.json import schema
+
+pytestmark = pytest.mark.contract
+
+WORDS = ("-m", "gpt2", "-g", "t4,v100,24 GiB", "--seq", "256", "--micro-batch", "1,16")
+
+
+def compared(*words: str, command: str = "compare") -> dict[str, Any]:
+    ran = run(command, *words, "--format", "json")
+    assert ran.code in (0, 3)
+    document: dict[str, Any] = ran.document
+    jsonschema.validate(document, schema("compare"))
+    return document
+
+
+def test_every_row_is_the_answer_of_fit() -> None:
+    document = compared(*WORDS)
+    assert document["axes"] == ["gpu", "micro-batch"]
+    assert [(cell["options"]["gpu"], cell["options"]["micro-batch"]) for cell in document["cells"]] == [
+        (gpu, micro) for gpu in ("t4", "v100", "24 GiB") for micro in ("1", "16")
+    ]
+    for cell in document["cells"]:
+        options = cell["options"]
+        alone = fit(model="gpt2", gpu=options["gpu"], sequence_length=256, micro_batch_size=int(options["micro-batch"]))
+        assert cell["verdict"] == alone.verdict
+        assert cell["device_bytes"] == alone.peak.device_bytes
+        assert cell["largest_micro_batch_size"] == alone.recommended.largest_micro_batch_size
+        if alone.time is None:
+            assert cell["tokens_per_second"] is None
+        else:
+            assert cell["tokens_per_second"] == alone.time.tokens_per_second
+            assert cell["step_seconds"] == alone.time.step_seconds
+
+
+def test_the_winners_are_the_best_of_those_that_fit() -> None:
+    document = compared(*WORDS)
+    fitting = [cell for cell in document["cells"] if cell["verdict"] == "fits"]
+    for winner, key, best in (
+        ("fastest", "samples_per_second", max),
+        ("cheapest", "usd_per_million_tokens", min),
+        ("cheapest_hour", "usd_per_hour", min),
+    ):
+        figures = [cell[key] for cell in fitting if cell[key] is not None]
+        assert document["cells"][document[winner]][key] == best(figures)
+
+
+def test_a_budget_and_a_deadline_rule_rows_out() -> None:
+    free = compared("-m", "gpt2", "-g", "t4,h100", "--tokens", "1B")
+    costs = [cell["cost_usd"] for cell in free["cells"]]
+    assert all(cost is not None for cost in costs)
+    held = compared("-m", "gpt2", "-g", "t4,h100", "--tokens", "1B", "--budget", f"{(costs[0] + costs[1]) / 2:.2f}")
+    assert [cell["keeps_limits"] for cell in held["cells"]] == [cost == min(costs) for cost in costs]
+    assert held["fastest"] == costs.index(min(costs))
+    none = run("compare", "-m", "gpt2", "-g", "t4,h100", "--tokens", "1B", "--deadline", "1s")
+    assert none.code == 3
+    assert "none of them fits and keeps its limits" in none.out
+
+
+def test_what_is_refused_is_a_row_and_the_rest_is_answered() -> None:
+    document = compared("-m", "gpt2,no-such-model", "-g", "v100")
+    assert [cell["error"] is None for cell in document["cells"]] == [True, False]
+    assert "no-such-model" in document["cells"][1]["error"]
+    assert run("compare", "-m", "a,b", "-g", "v100").code == 2
+
+
+def test_values_with_commas_are_separated_by_semicolons() -> None:
+    words = ("-m", "gpt2", "-g", "v100", "--adapter", "lora", "--targets", "c_attn,c_proj;all-linear")
+    document = compared(*words)
+    assert [cell["options"] for cell in document["cells"]] == [
+        {"targets": "c_attn,c_proj"},
+        {"targets": "all-linear"},
+    ]
+
+
+def test_a_table_has_a_row_for_each() -> None:
+    rows = list(csv.DictReader(io.StringIO(run("compare", *WORDS, "--format", "csv").out)))
+    assert [row["gpu"] for row in rows] == ["t4", "t4", "v100", "v100", "24 GiB", "24 GiB"]
+    text = run("compare", *WORDS).out
+    assert text.count("\nv100 ") == 2
+    assert "fastest: --gpu v100" in text
+    assert run("compare", *WORDS, "--format", "markdown").out.startswith("| gpu |")
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    assert "nothing to compare" in refused("compare", "-m", "gpt2", "-g", "v100").err
+    numbers = ",".join(map(str, range(1, 200)))
+    many = refused("compare", "-m", "gpt2", "-g", "v100", "--micro-batch", numbers, "--seq", numbers)
+    assert "39,601 combinations" in many.err
+
+
+def test_a_run_on_more_and_more_devices() -> None:
+    document = compared("-m", "gpt2-xl", "-g", "a100", "--sharding", "ddp", "--to", "8", command="scale")
+    cells = document["cells"]
+    assert [cell["devices"] for cell in cells] == [1, 2, 4, 8]
+    assert cells[0]["efficiency"] == 1
+    rates = [cell["samples_per_second"] for cell in cells]
+    assert rates == sorted(rates)
+    for cell in cells:
+        assert cell["efficiency"] == pytest.approx(cell["samples_per_second"] / cell["devices"] / rates[0], abs=1e-6)
+    assert any("exhaust it first" in words for words in document["advice"])
+    split = ("-m", "gpt2-medium", "-g", "a100", "--runtime", "megatron", "--tensor", "2", "--gpus", "1,2")
+    assert [cell["error"] for cell in compared(*split, command="scale")["cells"]] == [None, None]
+    few = compared("-m", "gpt2", "-g", "a100", "--gpus", "3,1", command="scale")
+    assert [cell["devices"] for cell in few["cells"]] == [1, 3]
+    assert "no list of numbers" in refused("scale", "-m", "gpt2", "-g", "a100", "--gpus", "two").err
+    json.dumps(document)

@@ -1,0 +1,134 @@
+"""The search among plans: its winner is the best of all combinations, typed it gives the same run."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from tests.cli.running import refused, run
+from vramplan import fit
+from vramplan.answers.plans import CHECKPOINTS, COMPILED, LOSSES, OFFLOADS, complexity
+from vramplan.errors import InputError
+from vramplan.report.json import schema
+
+pytestmark = pytest.mark.contract
+
+WORDS = ("-m", "gpt2", "-g", "v100", "--seq", "512", "--steps", "4")
+
+
+def planned(*words: str) -> dict[str, Any]:
+    ran = run("plan", *words, "--format", "json")
+    assert ran.code in (0, 3)
+    document: dict[str, Any] = ran.document
+    jsonschema.validate(document, schema("plan"))
+    return document
+
+
+def test_the_winner_is_that_of_trying_everything() -> None:
+    document = planned(*WORDS)
+    best, count = 0.0, 0
+    for checkpoints, loss, compiled, offload in product(CHECKPOINTS, LOSSES, COMPILED, OFFLOADS):
+        keys: dict[str, Any] = {"model": "gpt2", "gpu": "v100", "sequence_length": 512}
+        keys |= {"gradient_accumulation_steps": 4, "activation_checkpointing": checkpoints}
+        keys |= {} if loss == "-" else {"loss": loss}
+        keys |= {} if compiled == "-" else {"compile": True}
+        keys |= {} if offload == "-" else {"offload": [offload]}
+        count += 1
+        try:
+            result = fit(**keys)
+        except InputError:
+            continue
+        if result.verdict == "fits" and result.time is not None:
+            best = max(best, result.time.samples_per_second)
+    assert document["candidates"] == count
+    assert document["plans"][document["fastest"]]["samples_per_second"] == best
+
+
+def test_a_plan_typed_is_the_run_that_it_promises() -> None:
+    document = planned(*WORDS, "--exclude", "compile=true")
+    for place in {document["fastest"], document["simplest"], *document["front"]}:
+        found = document["plans"][place]
+        alone = run("fit", *WORDS, *shlex.split(found["flags"]), "--format", "json").document
+        assert alone["verdict"] == "fits"
+        assert alone["peak"]["device_bytes"] == found["device_bytes"]
+        assert alone["time"]["samples_per_second"] == found["samples_per_second"]
+
+
+def test_the_order_the_simple_plan_and_the_front() -> None:
+    document = planned(
+        "-m", "gpt2-xl", "-g", "a100", "--gpus", "4", "--exclude", "offload=optimizer", "--loss", "standard"
+    )
+    plans = document["plans"]
+    rates = [one["samples_per_second"] for one in plans]
+    assert rates == sorted(rates, reverse=True)
+    assert all("loss" not in one["options"] for one in plans)
+    simple = plans[document["simplest"]]
+    near = [one for one in plans if one["samples_per_second"] >= 0.9 * rates[0]]
+    assert simple["complexity"] == min(one["complexity"] for one in near)
+    assert all(one["complexity"] == complexity(one["options"]) for one in plans)
+    front = [plans[place] for place in document["front"]]
+    for one in front:
+        assert not any(
+            other["device_bytes"] < one["device_bytes"] and other["samples_per_second"] > one["samples_per_second"]
+            for other in plans
+        )
+    assert plans[0] in front
+    assert document["ladder"][0]["option"] == "plain"
+    assert document["ladder"][-1]["samples_per_second"] == rates[0]
+
+
+def test_what_is_given_is_pinned_and_what_is_excluded_is_left_out() -> None:
+    document = planned(*WORDS, "--checkpointing", "full", "--exclude", "loss=fused")
+    assert set(document["axes"]) == {"loss", "compile", "offload"}
+    assert document["axes"]["loss"] == ["-"]
+    assert all(one["activation_checkpointing"] == "full" for one in document["plans"])
+    assert "names no open choice" in refused("plan", *WORDS, "--exclude", "colour=red").err
+    assert "names no value" in refused("plan", *WORDS, "--exclude", "loss=red").err
+
+
+def test_a_program_that_splits_models_has_degrees() -> None:
+    words = ("-m", "gpt2-medium", "-g", "a100", "--gpus", "4", "--runtime", "megatron", "--checkpointing", "none")
+    document = planned(*words, "--exclude", "context=2", "--exclude", "context=4")
+    assert {"tensor", "pipeline"} <= set(document["axes"])
+    assert any(one["options"]["tensor"] != "-" for one in document["plans"])
+    for one in document["plans"]:
+        assert one["devices"] == 4
+
+
+def test_nothing_fits() -> None:
+    ran = run("plan", "-m", "llama-2-70b", "-g", "t4", "--checkpointing", "full")
+    assert ran.code == 3
+    assert "no plan fits" in ran.out
+
+
+def test_an_interrupted_search_prints_the_best_so_far() -> None:
+    words = ["plan", "-m", "llama-2-7b", "-g", "a100", "--gpus", "8", "--format", "json"]
+    code = "import sys; from vramplan.cli.start import main; sys.argv[1:] = " + repr(words) + "; main()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert '"complete": false' in out
+
+
+@pytest.mark.parametrize("words", [("plan", *WORDS), ("compare", "-m", "gpt2", "-g", "t4,v100,h100")])
+def test_the_picture_has_a_point_for_each_run_and_lists_the_front(words: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "front.svg"
+    found = run(*words, "--svg", str(path), "--format", "json").document
+    picture = ElementTree.fromstring(path.read_text("ascii"))
+    points = picture.findall(".//{http://www.w3.org/2000/svg}circle")
+    runs = found.get("plans") or [one for one in found["cells"] if one["verdict"] == "fits"]
+    assert len(points) == len(runs)
+    listed = [text for text in picture.itertext() if " GiB, " in text]
+    assert len(listed) == sum(point.get("r") == "5" for point in points) > 0

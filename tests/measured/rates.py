@@ -1,0 +1,97 @@
+"""Published rates beside predictions, and their part of docs/time.md: `python -m tests.measured.rates` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from vramplan.answers.fit import describe
+from vramplan.answers.validation import compare
+from vramplan.job import read_job_file
+from vramplan.planner.decision import decide
+from vramplan.results.listings import ErrorStats, ValidateRow
+from vramplan.results.listings.rates import RateStats, RateSummary
+from vramplan.time import fitted
+from vramplan.values.job import Job
+
+HERE = Path(__file__).parent
+FILES = ("utilisation", "rates")
+COUNTS = {"utilisation": 73, "rates": 97}
+PAGE = HERE.parents[1] / "docs" / "time.md"
+BEGIN, END = "<!-- made by python -m tests.measured.rates -->", "<!-- end -->"
+
+
+@cache
+def rates(file: str) -> tuple[ValidateRow, ...]:
+    """Every case of a file; its memory is estimated, which changes no rate."""
+    found = []
+    for entry in read_job_file(HERE / f"{file}.yaml"):
+        job = entry.job
+        assert isinstance(job, Job), entry.problems
+        found.append(compare(describe(decide(job, whole_ladder=False), with_remedies=False), job))
+    assert len(found) == COUNTS[file]
+    return tuple(found)
+
+
+def all_rates() -> tuple[ValidateRow, ...]:
+    """Those of both files."""
+    return tuple(row for file in FILES for row in rates(file))
+
+
+def counted(rows: Iterable[ValidateRow]) -> tuple[ValidateRow, ...]:
+    """Those that no constant was fitted to."""
+    patterns = [pattern for one in fitted.FITTED_FROM for pattern in one.fitted_from]
+    return tuple(row for row in rows if not any(fnmatchcase(row.name, pattern) for pattern in patterns))
+
+
+def accuracy() -> str:
+    """The tables of the page."""
+    rows = all_rates()
+    found, unseen = RateSummary.of(rows), RateSummary.of(counted(rows))
+    lines = [
+        "| Published rates | Count | Median | 90th percentile | Worst | Bias | Order | Pairs |",
+        "|---|---|---|---|---|---|---|---|",
+        _row("calibrated", found.calibrated),
+        _row("of them, that no constant was fitted to", unseen.calibrated),
+        _row("extrapolated", found.extrapolated),
+        _row("constant MFU, of the calibrated", found.constant_calibrated),
+        _row("constant MFU, of all", found.constant),
+        "",
+        "| Program, generation of the GPU | Count | Median | Worst | Bias |",
+        "|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        if row.rate_error is not None and row.result is not None:
+            gpu = row.result.job["gpu"]["architecture"]
+            groups.setdefault((str(row.rate_basis), str(row.runtime), gpu), []).append(row.rate_error)
+    for (basis, runtime, gpu), errors in sorted(groups.items()):
+        stats = ErrorStats.of(errors)
+        cells = (_share(stats.median), _share(stats.worst), _share(stats.bias, signed=True))
+        lines.append(f"| {runtime}, {gpu}: {basis} | {stats.count} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _row(name: str, stats: RateStats) -> str:
+    errors = stats.errors
+    cells = (_share(errors.median), _share(errors.p90), _share(errors.worst), _share(errors.bias, signed=True))
+    return f"| {name} | {errors.count} | {' | '.join(cells)} | {_share(stats.order)} | {stats.order_total} |"
+
+
+def _share(share: float | None, *, signed: bool = False) -> str:
+    if share is None:
+        return "-"
+    return f"{100 * share:+.1f} %" if signed else f"{100 * share:.1f} %"
+
+
+def written(text: str) -> str:
+    """The page with the tables of now."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{accuracy()}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text("utf-8")), "utf-8")

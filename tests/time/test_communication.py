@@ -1,0 +1,70 @@
+"""Collectives and pipelines beside the closed forms of texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramplan.catalog.gpus import find_gpu
+from vramplan.textbook import communication as text
+from vramplan.time.communication import Link, all_gather_seconds, all_reduce_seconds, all_to_all_seconds, link_of
+
+pytestmark = pytest.mark.closed_form
+
+ETHERNET = 12.5e9  # 100 Gbit/s
+
+
+def test_seven_billion_gradients_over_a_hundred_gigabit() -> None:
+    size = text.gradient_bytes(7 * 10**9)
+    assert size == 14e9
+    assert text.ring_bytes(size) == 28e9
+    assert text.ring_seconds(size, ETHERNET) == pytest.approx(2.24)
+
+
+@pytest.mark.parametrize("devices", [2, 8, 1024])
+def test_a_ring_without_latency_is_the_texts(devices: int) -> None:
+    link = Link(ETHERNET, 0.0)
+    ring = 2 * all_gather_seconds(14 * 10**9, devices, link)
+    assert ring == pytest.approx(text.ring_seconds(14e9, ETHERNET, devices))
+    assert ring < 2.24
+
+
+def test_a_tree_is_quicker_where_latency_counts() -> None:
+    slow = Link(100e9, 1e-5)
+    assert all_reduce_seconds(1024, 512, slow) < 2 * all_gather_seconds(1024, 512, slow)
+    assert all_reduce_seconds(1 << 30, 8, slow) == pytest.approx(2 * all_gather_seconds(1 << 30, 8, slow))
+
+
+def test_one_device_tells_nobody() -> None:
+    link = Link(1e9, 1e-6)
+    assert all_gather_seconds(10**9, 1, link) == all_reduce_seconds(10**9, 1, link) == 0
+    assert all_to_all_seconds(10**9, 1, link) == 0
+
+
+def test_the_network_wall_is_where_nothing_is_hidden_any_more() -> None:
+    wall = text.network_wall_bytes_per_s(14e9, 1.0)
+    assert wall == pytest.approx(28e9)
+    below = text.scaling(1.0, text.ring_seconds(14e9, wall / 2), 1.0)
+    assert below.exposed_seconds == pytest.approx(1.0)
+    assert text.scaling(1.0, text.ring_seconds(14e9, wall), 1.0).efficiency == pytest.approx(1.0)
+
+
+def test_accumulation_without_synchronisation_keeps_one_of_k() -> None:
+    assert text.accumulated_share(4) == 1 - 0.75
+    four = text.scaling(4.0, 2.24, 0.0)
+    assert four.efficiency == pytest.approx(4 / 6.24)
+
+
+def test_the_bubble_of_schedules() -> None:
+    assert text.bubble_share(4, 8) == pytest.approx(3 / 8)
+    assert text.bubble_share(4, 8, virtual=2) == pytest.approx(3 / 16)
+    assert text.bubble_share(1, 8) == 0
+
+
+def test_links_of_platforms() -> None:
+    a100, rtx = (find_gpu(name).gpu() for name in ("a100-80gb", "rtx-4090"))
+    inside, between = (link_of(a100, members, 1, 8, None) for members in (8, 16))
+    assert inside.bytes_per_s == pytest.approx(234e9)  # of 300 GB/s
+    assert between.bytes_per_s == pytest.approx(150e9)  # eight cards of 200 Gbit/s
+    assert link_of(a100, 16, 8, 8, None).bytes_per_s == pytest.approx(150e9 / 8)  # each device has a card of its own
+    assert link_of(a100, 16, 1, 8, 25e9).bytes_per_s == pytest.approx(25e9 * 0.75)
+    assert link_of(rtx, 8, 1, 8, None).bytes_per_s < 32e9

@@ -1,0 +1,135 @@
+"""How fast a device is taken to be, and what a program changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramplan import fit
+from vramplan.catalog.gpus import find_gpu
+from vramplan.job import build_any_job
+from vramplan.time.rates import best_product, rates_of
+from vramplan.values.job import Job
+
+LORA = {
+    "model": "llama-3.2-1b",
+    "gpu": "a100",
+    "micro_batch_size": 2,
+    "sequence_length": 1024,
+    "adapter": {"kind": "lora", "rank": 8},
+    "precision": "pure-bf16",
+}
+
+
+def job(**keys: object) -> Job:
+    found = build_any_job({"model": "gpt2", **keys})
+    assert isinstance(found, Job)
+    return found
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("precision", "gpu", "peak"),
+    [
+        ("fp32", "a100", 19.5e12),
+        ("tf32", "a100", 156e12),
+        ("amp-bf16", "a100", 312e12),
+        ("amp-fp16", "v100", 125e12),
+        ("tf32", "v100", 15.7e12),  # which has none
+        ("fp32", "h100", 67e12),
+    ],
+)
+def test_the_peak_is_that_of_the_products(precision: str, gpu: str, peak: float) -> None:
+    found = rates_of(job(gpu=gpu, precision=precision))
+    assert found is not None
+    assert found.peak_flop_per_s == pytest.approx(peak)
+    assert found.product_flop_per_s < peak
+
+
+@pytest.mark.contract
+def test_a_measured_product_is_taken_before_a_general_one() -> None:
+    assert best_product(find_gpu("a100").gpu()) == pytest.approx(0.869, abs=1e-3)
+    assert best_product(find_gpu("h100").gpu()) == pytest.approx(0.803, abs=1e-3)
+    assert best_product(find_gpu("a10").gpu()) != best_product(find_gpu("a100").gpu())
+
+
+@pytest.mark.contract
+def test_without_a_peak_there_is_no_time_and_the_answer_says_what_is_missing() -> None:
+    found = fit(model="gpt2", gpu={"name": "mine", "memory": "24 GiB", "memory_bandwidth": "1 TB/s"})
+    assert found.time is None
+    assert found.to_dict()["time"] is None
+    assert [one.value for one in found.assumptions if one.key == "gpu.bf16_rate"] == [None]
+    given = {"name": "mine", "memory": "24 GiB", "memory_bandwidth": "1 TB/s", "bf16_rate": "100 TFLOP/s"}
+    assert fit(model="gpt2", gpu=given).time is not None
+
+
+@pytest.mark.contract
+def test_a_resolved_job_has_the_same_time() -> None:
+    for keys in (
+        {"model": "gpt2", "gpu": "a100", "precision": "tf32"},
+        {
+            "model": "llama-3.2-1b",
+            "gpu": "a100",
+            "parallel": {"data": 16, "sharding": "fsdp", "node_bandwidth": "100Gbps"},
+        },
+    ):
+        first = fit(**keys)
+        again = fit(**dict(first.job))
+        assert again.time == first.time
+
+
+@pytest.mark.closed_form
+def test_more_of_what_takes_time_takes_longer() -> None:
+    def seconds(**keys: object) -> float:
+        time = fit(
+            **{
+                "model": "gpt2-medium",
+                "gpu": "a100",
+                "sequence_length": 1024,
+                "micro_batch_size": 4,
+                "gradient_accumulation_steps": 1,
+                **keys,
+            }
+        ).time
+        assert time is not None
+        return time.step_seconds
+
+    plain = seconds()
+    assert seconds(micro_batch_size=8) > plain
+    assert seconds(sequence_length=512) < plain
+    assert seconds(activation_checkpointing="full") > plain
+    assert seconds(gpu="h100") < plain
+    assert seconds(precision="fp32") > plain
+    accumulated = seconds(gradient_accumulation_steps=4)
+    assert 3 * plain < accumulated < 4.2 * plain
+    shared = {"data": 16, "sharding": "fsdp"}
+    assert seconds(parallel={**shared, "node_bandwidth": "10 GB/s"}) > seconds(parallel=shared)
+
+
+@pytest.mark.closed_form
+def test_kernels_of_unsloth_move_less_than_the_operators_of_transformers() -> None:
+    theirs, ours = fit(**LORA).time, fit(**LORA, runtime="unsloth").time
+    assert theirs is not None
+    assert ours is not None
+    assert ours.shares["bytes"] * ours.step_seconds < theirs.shares["bytes"] * theirs.step_seconds
+    assert ours.model_flops == theirs.model_flops
+
+
+@pytest.mark.truth
+def test_tinyllama_was_trained_at_24_000_tokens_per_second_and_56_percent() -> None:
+    """On 16 A100 of 40 GB, micro-batches of 16,384 tokens, with kernels that join point-wise operators.
+
+    Source: jzhang38/TinyLlama, README.md: a throughput of 24 k tokens per second and A100-40G, 56 % MFU.
+    """
+    time = fit(
+        model="tinyllama-1.1b",
+        gpu="a100-40gb",
+        runtime="litgpt",
+        sequence_length=2048,
+        micro_batch_size=8,
+        gradient_accumulation_steps=8,
+        activation_checkpointing="none",
+        parallel={"data": 16, "sharding": "fsdp"},
+    ).time
+    assert time is not None
+    assert time.tokens_per_second_per_device == pytest.approx(24_000, rel=0.1)
+    assert time.mfu_percent == pytest.approx(56, rel=0.1)

@@ -1,0 +1,166 @@
+"""Runs side by side: every combination of the values of some options, and from one device to many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from vramplan.answers.session import Session
+from vramplan.catalog.prices import rents_of
+from vramplan.errors import InputError, UsageError
+from vramplan.job import build_any_job
+from vramplan.results import FITS, FitResult
+from vramplan.results.compared import Cell, Comparison
+from vramplan.values.textbook import TextbookJob
+
+MOST_CELLS = 10_000
+WEEKS_ALONE = 14 * 86400.0  # seconds after which texts leave one device
+WORTH_IT = 0.8  # of the rate of a device: below, the next devices mostly wait for each other
+
+Keys = dict[str, Any]
+
+
+def compared(
+    axes: Mapping[str, Sequence[str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path] = ()
+) -> Comparison:
+    """Every combination of the values of `axes`, the last of which varies fastest.
+
+    `keys_of` makes the keys of a job of a combination. Raises UsageError for too many.
+    """
+    number = prod(len(values) for values in axes.values())
+    if number > MOST_CELLS:
+        hint = "compare fewer values at a time"
+        raise UsageError(f"{number:,} combinations are more than {MOST_CELLS:,}", key="compare", hint=hint)
+    names = tuple(axes)
+    combinations = (dict(zip(names, values, strict=True)) for values in product(*axes.values()))
+    cells = tuple(_cells(combinations, keys_of, profiles))
+    return _ranked(names, cells)
+
+
+def scaled(
+    counts: Sequence[int], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path] = ()
+) -> Comparison:
+    """The same job on more and more devices: what each adds, and where to stop."""
+    found = compared({"gpus": [str(count) for count in counts]}, keys_of, profiles)
+    first = next((cell for cell in found.cells if cell.is_possible and cell.samples_per_second), None)
+    cells = []
+    for cell in found.cells:
+        efficiency = None
+        if first is not None and cell.samples_per_second and cell.devices and first.devices:
+            assert first.samples_per_second is not None
+            efficiency = cell.samples_per_second / cell.devices / (first.samples_per_second / first.devices)
+        cells.append(cell._replace(efficiency=None if efficiency is None else round(efficiency, 6)))
+    ranked = _ranked(found.axes, tuple(cells))
+    return ranked._replace(advice=tuple(_advice(ranked)))
+
+
+def _cells(
+    combinations: Iterable[Mapping[str, str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path]
+) -> Iterator[Cell]:
+    session, prices = Session(), Prices(profiles)
+    with session.open():
+        for one in combinations:
+            try:
+                job = build_any_job(keys_of(one), profile_dirs=profiles)
+                if isinstance(job, TextbookJob):
+                    raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
+                yield cell_of(one, session.compared(job), job.length.price, prices)
+            except InputError as error:
+                yield Cell(one, None, str(error.problems[0]), *[None] * 18)
+
+
+class Prices:
+    """The published price of an hour of each GPU, looked up once."""
+
+    def __init__(self, profiles: Sequence[Path]) -> None:
+        self.profiles = profiles
+        self.known: dict[str, float | None] = {}
+
+    def __getitem__(self, gpu: str) -> float | None:
+        if gpu not in self.known:
+            offers = [offer.usd for offer in rents_of(gpu, self.profiles)]
+            self.known[gpu] = median(offers) if offers else None
+        return self.known[gpu]
+
+
+def cell_of(options: Mapping[str, str], result: FitResult, given: Any, prices: Prices) -> Cell:
+    """A run as a row. `given`: the price of an hour that the job gives; else those that are published count."""
+    best, time, run = result.recommended, result.time, result.run
+    parallel = result.job["parallel"]
+    devices = parallel["data"] * parallel["tensor"] * parallel["pipeline"] * parallel["context"]
+    each = given.likely_usd if given is not None else prices[result.job["gpu"]["name"]]
+    hour = None if each is None else each * devices
+    rate = None if time is None else time.tokens_per_second
+    fits = result.verdict == FITS
+    return Cell(
+        options=options,
+        verdict=result.verdict,
+        error=None,
+        devices=devices,
+        device_bytes=result.peak.device_bytes,
+        usable_bytes=result.usable_bytes,
+        micro_batch_size=result.job["micro_batch_size"] if best.micro_batch_size is None else best.micro_batch_size,
+        gradient_accumulation_steps=result.job["gradient_accumulation_steps"],
+        activation_checkpointing=result.job["activation_checkpointing"],
+        largest_micro_batch_size=best.largest_micro_batch_size or None,
+        step_seconds=None if time is None or not fits else time.step_seconds,
+        tokens_per_second=rate if fits else None,
+        samples_per_second=None if time is None or not fits else time.samples_per_second,
+        tokens_per_second_per_device=None if time is None or not fits else time.tokens_per_second_per_device,
+        mfu_percent=None if time is None or not fits else time.mfu_percent,
+        bound=None if time is None or not fits else time.bound,
+        usd_per_hour=hour,
+        usd_per_million_tokens=None if hour is None or not rate or not fits else hour / 3600 / rate * 1e6,
+        wall_seconds=None if run is None else run.wall_seconds.likely,
+        cost_usd=None if run is None or run.cost_usd is None else run.cost_usd.likely,
+        keeps_limits=None if run is None else not run.broken_limits,
+    )
+
+
+def _ranked(axes: tuple[str, ...], cells: tuple[Cell, ...]) -> Comparison:
+    possible = [(number, cell) for number, cell in enumerate(cells) if cell.is_possible]
+
+    def best(figures: Iterable[tuple[int, float | None]]) -> int | None:
+        known = [(figure, number) for number, figure in figures if figure is not None]
+        return min(known)[1] if known else None
+
+    def negative(rate: float | None) -> float | None:
+        return None if rate is None else -rate
+
+    return Comparison(
+        axes=axes,
+        cells=cells,
+        fastest=best((number, negative(cell.samples_per_second)) for number, cell in possible),
+        cheapest=best((number, cell.usd_per_million_tokens) for number, cell in possible),
+        cheapest_hour=best((number, cell.usd_per_hour) for number, cell in possible),
+    )
+
+
+def _advice(found: Comparison) -> Iterator[str]:
+    """Where to stop, and what texts advise."""
+    possible = [cell for cell in found.cells if cell.is_possible]
+    if not possible:
+        yield "no number of these GPUs is enough: exhaust one machine first, or split the model (--tensor, --pipeline)"
+        return
+    first = possible[0]
+    if first.devices == 1:
+        steps = "mixed precision, accumulation, checkpointing, a faster data pipeline"
+        yield f"it fits on one GPU: exhaust it first with {steps}"
+        if first.wall_seconds is not None and first.wall_seconds > WEEKS_ALONE:
+            days = first.wall_seconds / 86400
+            yield f"one GPU would take {days:.0f} days, more than the two weeks after which texts leave it"
+    else:
+        yield f"{first.devices} GPUs are the fewest that fit"
+    worth = [cell for cell in possible if cell.efficiency is not None and cell.efficiency >= WORTH_IT]
+    last = possible[-1]
+    if worth and worth[-1].devices != last.devices:
+        yield (
+            f"stop at {worth[-1].devices} GPUs: with {last.devices} each does {last.efficiency:.0%} of what it does on "
+            f"{first.devices}, bound by {last.bound}"
+        )
+    elif worth and len(possible) > 1:
+        yield f"up to {last.devices} GPUs each does at least {WORTH_IT:.0%} of what it does on {first.devices}"

@@ -1,0 +1,65 @@
+"""`vramplan compare` and `vramplan scale`: runs side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from vramplan.cli import done_by
+from vramplan.cli.job_options import with_job
+from vramplan.cli.options import Format, Print, Profiles, Quiet, Svg
+
+To = Annotated[int | None, typer.Option("--to", metavar="N", min=1, help="Most GPUs to look at; 64 without it.")]
+
+
+@with_job
+@done_by("vramplan.cli.runs.compare:compare")
+def compare(
+    given: dict[str, Any],
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+    svg: Svg = None,
+) -> None:
+    """Puts runs side by side: any option may be a list, and every combination is a row.
+
+    Values are separated by commas, or by semicolons where a value has commas itself.
+    The table says whether each fits, its memory, rate and cost; below it stand the fastest and the cheapest that fit.
+
+    \b
+    Examples:
+      vramplan compare -m llama-3.1-8b -g rtx-4090,a100-80gb,h100 --lora
+      vramplan compare -m gpt2-xl -g a100 --gpus 1,2,4,8 --sharding fsdp,zero3
+      vramplan compare -m llama-3-8b -g 8xh100 --fsdp --micro-batch 1,2,4 --format csv
+      vramplan compare -m llama-3.1-8b -g a100,h100 --qlora --samples 52k --budget 20
+
+    \b
+    Exit codes: 0 one of them fits, 2 bad input, 3 none fits.
+    """
+
+
+@with_job
+@done_by("vramplan.cli.runs.compare:scale")
+def scale(
+    given: dict[str, Any],
+    to: To = None,
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+    svg: Svg = None,
+) -> None:
+    """Puts the same run on 1, 2, 4, ... GPUs: what each adds, what it costs, and where to stop.
+
+    --gpus names the counts instead. Several GPUs share the states by FSDP unless --sharding says otherwise.
+
+    \b
+    Examples:
+      vramplan scale -m llama-3.1-8b -g h100 --to 64
+      vramplan scale -m gpt2-xl -g a100 --sharding ddp --gpus 1,2,3,4 --tokens 10B
+
+    \b
+    Exit codes: 0 one of them fits, 2 bad input, 3 none fits.
+    """

@@ -1,0 +1,47 @@
+"""`vramplan plan`: the search for the fastest way to run a job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from vramplan.cli import done_by
+from vramplan.cli.job_options import with_job
+from vramplan.cli.options import Format, Print, Profiles, Quiet, Svg
+
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude", metavar="OPTION=VALUE", help="Leaves a choice out, as in offload=optimizer; several times."
+    ),
+]
+
+
+@with_job
+@done_by("vramplan.cli.runs.plan:plan")
+def plan(
+    given: dict[str, Any],
+    exclude: Exclude = None,
+    profiles: Profiles = None,
+    output_format: Format = "text",
+    key: Print = None,
+    quiet: Quiet = False,
+    svg: Svg = None,
+) -> None:
+    """Searches for the fastest way to run a job: sharding, degrees of parallelism, checkpointing, loss, compiling.
+
+    What an option gives is pinned; everything else is tried in every combination, each answered as `fit` answers it.
+    It prints the fastest plan that fits for certain, the simple one (the least complex within 10 % of it), those that
+    nothing beats in both memory and rate, and what each choice of the fastest bought.
+
+    \b
+    Examples:
+      vramplan plan -m llama-3.1-8b -g h100 --gpus 8
+      vramplan plan -m gpt2-xl -g v100 --global-batch 512
+      vramplan plan -m llama-2-70b -g a100 --gpus 64 --runtime megatron
+      vramplan plan -m llama-3.1-8b -g 8xa100 --exclude compile=true --exclude sharding=ddp
+
+    \b
+    Exit codes: 0 a plan fits, 2 bad input, 3 none fits, 130 interrupted (with the best so far).
+    """

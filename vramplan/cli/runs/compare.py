@@ -1,0 +1,123 @@
+"""What `vramplan compare` and `vramplan scale` do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vramplan.answers.compared import compared, scaled
+from vramplan.cli.job_options import as_job, require
+from vramplan.cli.output import Output, emit, output
+from vramplan.cli.save import save
+from vramplan.errors import InputError, UsageError
+from vramplan.exit_codes import ExitCode
+from vramplan.job import build_any_job
+from vramplan.options import table
+from vramplan.options.option import FLAG, TEXTS
+from vramplan.report.compared import picture
+from vramplan.results.compared import Comparison
+
+MOST_GPUS = 64
+DATA = "gpus"  # the option of parallel.data
+
+
+def compare(
+    given: dict[str, Any],
+    profiles: list[str] | None,
+    output_format: str,
+    key: str | None,
+    quiet: bool,
+    svg: str | None,
+) -> None:
+    """Run `vramplan compare` with the values of its options."""
+    to = output(output_format, key, quiet)
+    require(given)
+    lists = {name: _values(name, value) for name, value in given.items() if value is not None}
+    axes = {_flag(name): values for name, values in lists.items() if len(values) > 1}
+    if not axes:
+        raise UsageError("there is nothing to compare", key="compare", hint="a list, as in --gpu a100-80gb,h100")
+    single = {name: value for name, value in given.items() if value is not None and len(lists[name]) == 1}
+    names = {_flag(name): name for name in lists}
+
+    def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
+        return as_job({**single, **{names[flag]: value for flag, value in one.items()}})
+
+    _answer(compared(axes, keys_of, _folders(profiles)), to, svg)
+
+
+def scale(
+    given: dict[str, Any],
+    to: int | None,
+    profiles: list[str] | None,
+    output_format: str,
+    key: str | None,
+    quiet: bool,
+    svg: str | None,
+) -> None:
+    """Run `vramplan scale` with the values of its options."""
+    out = output(output_format, key, quiet)
+    require(given)
+    name = table.find("parallel.data").parameter
+    counts = _counts(given.get(name), to)
+    rest = {one: value for one, value in given.items() if value is not None and one != name}
+    sharding = table.find("parallel.sharding").parameter
+    folders = _folders(profiles)
+    shares: dict[str, Any] = {} if sharding in rest else {sharding: "fsdp"}
+    try:
+        build_any_job(as_job({**rest, **shares, name: str(max(counts[-1], 2))}), profile_dirs=folders)
+    except InputError:
+        shares = {}  # a program that has no FSDP shares as it does
+
+    def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
+        count = one[DATA]
+        shared = {} if count == "1" else shares
+        alone = {key: value for key, value in rest.items() if count != "1" or key != sharding}
+        return as_job({**alone, **shared, name: count})
+
+    _answer(scaled(counts, keys_of, folders), out, svg)
+
+
+def _counts(listed: str | None, to: int | None) -> list[int]:
+    if listed is None:
+        counts = [1]
+        while counts[-1] * 2 <= (to or MOST_GPUS):
+            counts.append(counts[-1] * 2)
+        return counts
+    if to is not None:
+        raise UsageError("--gpus names the counts already", key="--to", hint="leave one of the two out")
+    parts = [part.strip() for part in listed.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= table.MAX_DEVICES for part in parts):
+        raise UsageError(f"{listed!r} is no list of numbers of GPUs", key="--gpus", hint="as in 1,2,4,8")
+    return sorted({int(part) for part in parts})
+
+
+def _values(name: str, value: Any) -> list[Any]:
+    """The values of an option: it is a list where it has semicolons, or commas that no value of it has."""
+    row = table.parameters().get(name)
+    if row is None or row.kind == FLAG or not isinstance(value, str):
+        return [value]
+    separator = ";" if ";" in value or row.kind == TEXTS or "[" in value else ","
+    return list(dict.fromkeys(part.strip() for part in value.split(separator) if part.strip())) or [value]
+
+
+def _flag(name: str) -> str:
+    """The option without its dashes: the head of a column."""
+    return table.parameters()[name].option[2:]
+
+
+def _folders(profiles: list[str] | None) -> list[Path]:
+    return [Path(folder) for folder in profiles or ()]
+
+
+def _answer(found: Comparison, to: Output, svg: str | None) -> None:
+    if svg is not None:
+        save(svg, picture(found), "--svg")
+    emit("compare", found, to)
+    code = ExitCode.OK if any(cell.is_possible or cell.verdict == "tight" for cell in found.cells) else None
+    if code is None:
+        all_refused = all(cell.error is not None for cell in found.cells)
+        code = ExitCode.BAD_INPUT if all_refused else ExitCode.DOES_NOT_FIT
+    raise typer.Exit(code)

@@ -1,0 +1,114 @@
+"""What `vramplan plan` does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vramplan.answers.plans import PLAIN, open_axes, searched
+from vramplan.cli.job_options import as_job, require
+from vramplan.cli.output import emit, output
+from vramplan.cli.save import save
+from vramplan.engines import engine_of
+from vramplan.errors import UsageError, near_matches
+from vramplan.exit_codes import ExitCode
+from vramplan.job import build_any_job
+from vramplan.options import table
+from vramplan.options.option import FLAG
+from vramplan.report.plans import picture
+from vramplan.values.textbook import TextbookJob
+
+
+def plan(
+    given: dict[str, Any],
+    exclude: list[str] | None,
+    profiles: list[str] | None,
+    output_format: str,
+    key: str | None,
+    quiet: bool,
+    svg: str | None,
+) -> None:
+    """Run `vramplan plan` with the values of its options."""
+    to = output(output_format, key, quiet)
+    require(given)
+    folders = [Path(folder) for folder in profiles or ()]
+    devices, splits = _machine(given, folders)
+    parameters = {row.option[2:]: name for name, row in table.parameters().items()}
+    axes = {
+        option: values for option, values in open_axes(devices, splits).items() if given.get(parameters[option]) is None
+    }
+    axes = _without(axes, exclude or [])
+    pinned = {name: value for name, value in given.items() if value is not None}
+    data = table.find("parallel.data").parameter
+
+    def changed(one: Mapping[str, str]) -> dict[str, Any]:
+        change: dict[str, Any] = {}
+        for option, value in one.items():
+            if value != PLAIN:
+                name = parameters[option]
+                change[name] = value == "true" if table.parameters()[name].kind == FLAG else value
+        return change
+
+    def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
+        change = changed(one)
+        both = {**pinned, **change}
+        replica = 1
+        for degree in ("tensor", "pipeline", "context"):
+            replica *= int(both.get(degree) or 1)
+        return as_job({**both, data: str(devices // replica)})
+
+    def flags_of(one: Mapping[str, str]) -> str:
+        words = [
+            f"--{option}" + ("" if value == "true" else f" {value}") for option, value in one.items() if value != PLAIN
+        ]
+        return " ".join(words)
+
+    found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet))
+    if svg is not None:
+        save(svg, picture(found), "--svg")
+    emit("plan", found, to)
+    if not found.complete:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    raise typer.Exit(ExitCode.OK if found.plans else ExitCode.DOES_NOT_FIT)
+
+
+def _machine(given: dict[str, Any], folders: list[Path]) -> tuple[int, bool]:
+    """How many GPUs there are in all, and whether the program splits models over them."""
+    job = build_any_job(as_job(given), profile_dirs=folders)
+    if isinstance(job, TextbookJob):
+        raise UsageError("equations have no plans to choose from", key="--runtime", hint="another runtime")
+    split = job.split
+    replica = 1 if split is None else split.tensor * split.pipeline * split.context
+    return job.data_parallel_size * replica, bool(engine_of(job.runtime.engine).families)
+
+
+def _without(axes: dict[str, tuple[str, ...]], excluded: list[str]) -> dict[str, tuple[str, ...]]:
+    """The choices without those that nobody wants."""
+    for text in excluded:
+        option, _, value = text.removeprefix("--").partition("=")
+        if option not in axes:
+            hint = near_matches(option, tuple(axes)) or f"open: {', '.join(axes)}"
+            raise UsageError(f"{text!r} names no open choice", key="--exclude", hint=hint)
+        if value not in axes[option]:
+            raise UsageError(f"{text!r} names no value of it", key="--exclude", hint=f"of: {', '.join(axes[option])}")
+        left = tuple(one for one in axes[option] if one != value)
+        axes = {**axes, option: left} if left else {name: one for name, one in axes.items() if name != option}
+    return axes
+
+
+def _progress(quiet: bool) -> Callable[[int, int], None]:
+    """Says how far the search is, on a terminal alone."""
+    if quiet or not sys.stderr.isatty():
+        return lambda done, of: None
+
+    def show(done: int, of: int) -> None:
+        if done % 10 == 0 or done + 1 == of:
+            end = "\r\x1b[K" if done + 1 == of else ""
+            sys.stderr.write(f"\r{done + 1} of {of} plans{end}")
+            sys.stderr.flush()
+
+    return show

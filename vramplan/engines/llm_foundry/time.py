@@ -1,0 +1,19 @@
+"""How runs of llm-foundry spend their time.
+
+Its published throughput tables were made with the first FlashAttention, as Triton or CUDA code.
+Source: mosaicml/llm-foundry, scripts/train/benchmarking/README.md and the yamls beside it (`attn_impl: triton`).
+"""
+
+from __future__ import annotations
+
+from vramplan.time.behaviour import FLASH1, Timing
+
+
+class FoundryTiming(Timing):
+    """The first FlashAttention, and a loop with many callbacks."""
+
+    flash = FLASH1
+    loop_seconds = 0.05  # callbacks, logs and what they synchronise in each step; fitted to the rows of those tables
+
+
+BEHAVIOUR = FoundryTiming()

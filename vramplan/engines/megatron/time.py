@@ -1,0 +1,36 @@
+"""How runs of Megatron-LM spend their time.
+
+Sources: megatron-core 0.16, core/distributed/distributed_data_parallel_config.py (`overlap_grad_reduce` and
+`overlap_param_gather` are off, `grad_reduce_in_fp32`), core/tensor_parallel/layers.py (`gradient_accumulation_fusion`),
+core/optimizer (FusedAdam); deepspeed/runtime/pipe/engine.py and p2p.py.
+"""
+
+from __future__ import annotations
+
+from vramplan.time.behaviour import FP32, Timing
+from vramplan.values.job import Job
+from vramplan.values.parallel import ZERO1
+
+
+class MegatronTiming(Timing):
+    """Gradients are summed in fp32 after backward, unless the run asks for overlap; its kernels are fused."""
+
+    hides_sums = False
+    summed = FP32
+    fused_optimizer = True
+
+    def adds_in_product(self, job: Job) -> bool:
+        """`gradient_accumulation_fusion`, which Megatron-DeepSpeed does not have."""
+        return not _is_deepspeed(job)
+
+    def senders(self, job: Job) -> int:
+        """`scatter_gather_tensors_in_pipeline`; DeepSpeed's engine sends the whole tensor from each device."""
+        return 1 if job.split is None or _is_deepspeed(job) else job.split.tensor
+
+
+def _is_deepspeed(job: Job) -> bool:
+    """Whether it is Megatron-DeepSpeed, whose pipeline and optimizer are DeepSpeed's."""
+    return job.sharding is not None and job.sharding.kind == ZERO1
+
+
+BEHAVIOUR = MegatronTiming()

@@ -1,0 +1,172 @@
+"""What a replay ran, as kernels: operator, direction, shapes, bytes read and written, floating-point operations.
+
+A tape notes every operator that is about to run with the shapes of its operands (`Tape.launch`) and the operations that
+it counts (`Tape.work`, `Tape.attend`). What an operator writes is what was born until the next one began. All figures
+are polynomials in the micro-batch, as sizes are: each operand is fixed, in proportion to it, or to its square.
+
+Views launch nothing: an operator that gives no tensor, and counts nothing, is one, unless it writes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from vramplan.replay.layouts import DType, Shape
+from vramplan.replay.recorder import Counted, Launch, Path
+
+PRODUCT, ATTENTION, CONVOLUTION, BYTES, COLLECTIVE = "product", "attention", "convolution", "bytes", "collective"
+KINDS = (PRODUCT, ATTENTION, CONVOLUTION, BYTES, COLLECTIVE)
+"""Kinds of kernels. BYTES reads and writes, and what it computes costs less than that."""
+
+FORWARD, RECOMPUTE, BACKWARD = "forward", "recompute", "backward"
+
+# Operators that write one of their operands and give no tensor.
+IN_PLACE = frozenset({"index_copy"})  # and all whose name ends with an underscore
+# Operators that hand tensors to other devices, as autograd sees them.
+COLLECTIVES = frozenset({"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send", "copy_to_region"})
+# Products of operands that were cast to eight bits first.
+EIGHT_BITS = frozenset({"float8_linear", "te_linear", "fp8_gemm"})
+FP8 = "float8"
+
+Poly = tuple[int, int, int]  # of the micro-batch: fixed, for each sample, for each pair of samples
+NOTHING: Poly = (0, 0, 0)
+
+
+class Kernel(NamedTuple):
+    """Equal operators of one iteration: `times` of them, in as many copies of a repeated unit."""
+
+    operator: str
+    direction: str  # forward | recompute | backward
+    kind: str  # one of KINDS
+    unit: int  # the outermost repeated unit that it runs in; 0: in none
+    dtype: str  # element type of its first operand, or FP8
+    head_size: int  # of an attention; else 0
+    launches: int  # of the device, each time
+    flops: Poly
+    again: Poly  # of `flops` those that a fused attention spends on scores that it has made before
+    read: Poly  # bytes
+    written: Poly  # bytes, those of tensors that die inside it too
+    shapes: tuple[Shape, ...]  # of its operands, at the representative micro-batch
+    times: int
+
+
+def at(poly: Poly, batch: int) -> int:
+    """A polynomial at a micro-batch."""
+    return poly[0] + batch * (poly[1] + batch * poly[2])
+
+
+class Noted(NamedTuple):
+    """What a tape has noted of its operators."""
+
+    batch: int  # the representative micro-batch
+    launches: Sequence[Launch]
+    counted: Sequence[Counted]
+    events: Sequence[int]
+    fixed: Sequence[int]
+    per_sample: Sequence[int]
+    not_written: frozenset[int]  # storages that are scratch, or were born on another stream or by a change of name
+    squared: Mapping[int, Any]  # storages with a size for each pair of samples
+    end: int  # the first event of the optimizer's step
+
+
+def kernels_of(noted: Noted) -> tuple[Kernel, ...]:
+    """The kernels of forward, recomputation and backward, equal ones together, in the order of their first run."""
+    counts: dict[int, list[int]] = {}
+    for number, flops, again, head in noted.counted:
+        one = counts.setdefault(number, [0, 0, 0])
+        one[0] += flops
+        one[1] += again
+        one[2] = head or one[2]
+    found: dict[tuple[Any, ...], int] = {}
+    launches = noted.launches
+    for number, (start, operator, direction, path, operands) in enumerate(launches):
+        last = number + 1 == len(launches)
+        stop = noted.end if last else min(launches[number + 1][0], noted.end)
+        written, born = _written(noted, start, stop)
+        count = counts.get(number)
+        in_place = operator.endswith("_") or operator in IN_PLACE
+        if not born and count is None and not in_place and operator not in COLLECTIVES:
+            continue
+        read = _read(operands, noted.batch)
+        order = 2 if written[2] else max((batched for _, _, batched, _ in operands), default=0)
+        flops, again, head = count or (0, 0, 0)
+        if in_place and not born:
+            written = _of(operands[:1], noted.batch)
+        key = (
+            operator,
+            direction,
+            _kind(operator, flops, head),
+            path[0][0] if path else 0,
+            _dtype(operator, operands),
+            head,
+            max(born, 1),
+            _at_order(flops, order, noted.batch),
+            _at_order(again, order, noted.batch),
+            read,
+            written,
+            tuple(operand[0] for operand in operands[:3]),
+        )
+        found[key] = found.get(key, 0) + _copies(path)
+    return tuple(Kernel._make((*key, times)) for key, times in found.items())
+
+
+def _kind(operator: str, flops: int, head: int) -> str:
+    if operator in COLLECTIVES:
+        return COLLECTIVE
+    if head:
+        return ATTENTION
+    if flops:
+        return CONVOLUTION if operator == "convolution" else PRODUCT
+    return BYTES
+
+
+def _dtype(operator: str, operands: Sequence[tuple[Shape, DType, int, Shape | None]]) -> str:
+    if operator in EIGHT_BITS:
+        return FP8
+    floats = [dtype.name for shape, dtype, _, _ in operands if len(shape) > 1 and "float" in dtype.name]
+    return floats[0] if floats else "float32"
+
+
+def _written(noted: Noted, start: int, stop: int) -> tuple[Poly, int]:
+    """Bytes that are written between two events, those read again by what follows included, and in how many tensors."""
+    fixed = sample = pair = born = 0
+    for index in noted.events[start:stop]:
+        if index >= 0 and index not in noted.not_written:
+            fixed += noted.fixed[index]
+            sample += noted.per_sample[index]
+            if index in noted.squared:
+                pair += noted.squared[index](noted.batch) // noted.batch**2
+            born += 1
+    return (fixed, sample, pair), born
+
+
+def _read(operands: Sequence[tuple[Shape, DType, int, Shape | None]], batch: int) -> Poly:
+    return _of(operands, batch)
+
+
+def _of(operands: Iterable[tuple[Shape, DType, int, Shape | None]], batch: int) -> Poly:
+    """Bytes of operands; a dimension along which one is expanded is read once."""
+    orders = [0, 0, 0]
+    for shape, dtype, batched, strides in operands:
+        size = prod(shape) if strides is None or 0 not in strides else _distinct(shape, strides)
+        orders[int(batched)] += size * dtype.itemsize
+    return orders[0], orders[1] // batch, orders[2] // batch**2
+
+
+def _distinct(shape: Shape, strides: Shape) -> int:
+    return prod(size for size, stride in zip(shape, strides, strict=True) if stride)
+
+
+def _at_order(figure: int, order: int, batch: int) -> Poly:
+    orders = [0, 0, 0]
+    orders[order] = figure // batch**order
+    return orders[0], orders[1], orders[2]
+
+
+def _copies(path: Path) -> int:
+    copies = 1
+    for _, times in path:
+        copies *= times
+    return copies

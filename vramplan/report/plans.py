@@ -1,0 +1,137 @@
+"""What a search among plans found: the fastest, the simple one, the front, and what each choice bought."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.report.compared import point_of, unit_of
+from vramplan.report.csv import written
+from vramplan.report.lines import Column, Line, Span, table, wrap
+from vramplan.report.markdown import page
+from vramplan.report.markdown import table as markdown_table
+from vramplan.report.markdown import text as literal
+from vramplan.report.numbers import gib_up, text_of
+from vramplan.report.scatter_svg import scatter
+from vramplan.report.times import three
+from vramplan.results import SCHEMA_VERSION
+from vramplan.results.compared import Cell
+from vramplan.results.plans import Plan, Search
+from vramplan.version import __version__
+
+SHOWN = 8
+LEGEND = "F the fastest, S the simple one, * on the front: no other plan needs less memory and is as fast"
+COLUMNS = (
+    Column(""),
+    Column("GiB", right=True),
+    Column("batch", right=True, drop=2),
+    Column("rate/s", right=True),
+    Column("MFU", right=True, drop=1),
+    Column("options", fluid=True),
+)
+
+
+def document(answer: Search) -> dict[str, Any]:
+    """The answer of `vramplan plan`."""
+    return {"schema_version": SCHEMA_VERSION, "vramplan_version": __version__, **answer.to_dict()}
+
+
+def csv(answer: Search) -> str:
+    """One row per plan that fits, the fastest first."""
+    names = ("flags", "complexity", *(name for name in Cell._fields if name not in ("options", "error", "efficiency")))
+    return written(names, (plan.to_dict() for plan in answer.plans))
+
+
+def text(answer: Search, *, width: int) -> list[Line]:
+    """The winners and the plans beside them, in at most `width` columns."""
+    lines: list[Line] = []
+    for words in summary(answer):
+        lines += wrap([Span(words)], width, first=0, rest=2)
+    if answer.plans:
+        lines += [(), *wrap([Span(LEGEND, "muted")], width, first=0, rest=2)]
+        lines += [*table(COLUMNS, [_row(answer, place) for place in _places(answer)], width, indent=0)]
+    if len(answer.ladder) > 1:
+        lines += [(), (Span("What each choice of the fastest plan bought", "heading"),)]
+        rows = [_step(step.option, step.verdict, step.device_bytes, step.gain) for step in answer.ladder]
+        lines += table((Column("option"), Column("GiB", right=True), Column("rate", right=True)), rows, width)
+    return lines
+
+
+details = text
+
+
+def markdown(answer: Search) -> str:
+    """The same for a page."""
+    rows = [[literal(cell) for cell in _row(answer, place)] for place in _places(answer)]
+    heads = [column.title + (":" if column.right else "") for column in COLUMNS]
+    return page([[f"- {literal(words)}" for words in summary(answer)], list(markdown_table(heads, rows))])
+
+
+def picture(answer: Search) -> str:
+    """Memory against rate as SVG, with the front."""
+    points = [
+        point_of(plan.cell, plan.flags or "plain", is_front=place in answer.front)
+        for place, plan in enumerate(answer.plans)
+    ]
+    return scatter(points, f"{len(points)} plans that fit", unit_of(plan.cell for plan in answer.plans))
+
+
+def summary(answer: Search) -> list[str]:
+    """What was looked at, and which plans win."""
+    looked = f"{answer.candidates:,} plans: {len(answer.plans):,} fit, {answer.too_large:,} do not or not for certain, "
+    said = [f"{looked}{answer.refused:,} the program cannot run or are not modelled"]
+    if not answer.complete:
+        said.insert(0, "interrupted: this is the best so far")
+    if answer.fastest is None:
+        return [*said, "no plan fits"]
+    said.insert(0, f"fastest  {_words(answer.plans[answer.fastest])}")
+    if answer.simplest is not None and answer.simplest != answer.fastest:
+        said.insert(1, f"simple   {_words(answer.plans[answer.simplest])}")
+    elif answer.simplest is not None:
+        said.insert(1, "simple   the same: nothing simpler is within 10 % of it")
+    return said
+
+
+def _words(plan: Plan) -> str:
+    cell = plan.cell
+    rate = f"{cell.tokens_per_second:,.0f} tokens/s" if cell.tokens_per_second is not None else ""
+    rate = rate or f"{three(cell.samples_per_second or 0)} samples/s"
+    batch = f"--micro-batch {cell.micro_batch_size} --steps {cell.gradient_accumulation_steps}"
+    return f"{plan.flags} {batch}: {rate}, {text_of(gib_up(cell.device_bytes or 0))} GiB a GPU".strip()
+
+
+def _places(answer: Search) -> list[int]:
+    """The first plans, the simple one and the front, the fastest first."""
+    wanted = {*range(min(SHOWN, len(answer.plans))), *answer.front[-SHOWN:]}
+    if answer.simplest is not None:
+        wanted.add(answer.simplest)
+    return sorted(wanted)
+
+
+def _row(answer: Search, place: int) -> list[str]:
+    plan = answer.plans[place]
+    cell = plan.cell
+    marks = "".join(
+        mark
+        for mark, holds in (
+            ("F", place == answer.fastest),
+            ("S", place == answer.simplest),
+            ("*", place in answer.front),
+        )
+        if holds
+    )
+    rate = cell.tokens_per_second if cell.tokens_per_second is not None else cell.samples_per_second or 0
+    return [
+        marks,
+        text_of(gib_up(cell.device_bytes or 0)),
+        f"{cell.micro_batch_size}x{cell.gradient_accumulation_steps}",
+        f"{rate:,.0f}" if rate >= 99.5 else three(rate),
+        "-" if cell.mfu_percent is None else f"{cell.mfu_percent:.0f}%",
+        plan.flags or "plain",
+    ]
+
+
+def _step(option: str, verdict: str | None, size: int | None, gain: float | None) -> list[str]:
+    bought = "-" if gain is None else f"x{gain:.2f}"
+    if verdict != "fits":
+        bought = "refused" if verdict is None else verdict
+    return [option, "-" if size is None else text_of(gib_up(size)), bought]

@@ -1,0 +1,54 @@
+"""Runs side by side, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Cell(NamedTuple):
+    """One of the runs. Figures are null where the job is refused, or where no peak rate of the GPU is known."""
+
+    options: Mapping[str, str]  # what is special about it: the value of each option that is a list
+    verdict: str | None
+    error: str | None
+    devices: int | None
+    device_bytes: int | None
+    usable_bytes: int | None
+    micro_batch_size: int | None
+    gradient_accumulation_steps: int | None
+    activation_checkpointing: str | None
+    largest_micro_batch_size: int | None
+    step_seconds: float | None
+    tokens_per_second: float | None  # of all devices
+    samples_per_second: float | None
+    tokens_per_second_per_device: float | None
+    mfu_percent: float | None
+    bound: str | None
+    usd_per_hour: float | None  # of all devices, at the likely price
+    usd_per_million_tokens: float | None
+    wall_seconds: float | None  # of the whole run, where the job says how long it is
+    cost_usd: float | None
+    keeps_limits: bool | None  # deadline and budget
+    efficiency: float | None = None  # rate of a device over that of the smallest run that fits; `scale` alone
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it fits, and keeps its deadline and its budget."""
+        return self.verdict == "fits" and self.keeps_limits is not False
+
+
+class Comparison(NamedTuple):
+    """All of them, in the order of the options, and which win. Numbers count the cells from 0; None: none does."""
+
+    axes: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    fastest: int | None
+    cheapest: int | None  # by tokens; by hours where there are no tokens
+    cheapest_hour: int | None
+    advice: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON documents have it."""
+        cells = [{**cell._asdict(), "options": dict(cell.options)} for cell in self.cells]
+        return {**self._asdict(), "axes": list(self.axes), "cells": cells, "advice": list(self.advice)}

@@ -1,0 +1,60 @@
+"""What a search among plans found, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from vramplan.results.compared import Cell
+
+
+class Plan(NamedTuple):
+    """One way to run a job: what was chosen, and the run that comes of it."""
+
+    cell: Cell
+    complexity: int  # of what it asks for beside a plain script; 0 is the plain script
+    flags: str  # the choices as options
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON documents have it."""
+        return {
+            "complexity": self.complexity,
+            "flags": self.flags,
+            **self.cell._asdict(),
+            "options": dict(self.cell.options),
+        }
+
+
+class Bought(NamedTuple):
+    """One choice of the winner on top of those before it."""
+
+    option: str
+    verdict: str | None
+    device_bytes: int | None
+    samples_per_second: float | None
+    gain: float | None  # rate over that of the step before; null where one of the two does not fit
+
+
+class Search(NamedTuple):
+    """The plans that fit, the fastest first, and what was looked at."""
+
+    axes: Mapping[str, tuple[str, ...]]  # the values of each choice that was open
+    candidates: int
+    refused: int  # that the program cannot run, or that are not modelled
+    too_large: int
+    complete: bool  # False: it was interrupted
+    plans: tuple[Plan, ...]
+    fastest: int | None  # places in `plans`
+    simplest: int | None  # the least complex within 10 % of the fastest
+    front: tuple[int, ...]  # that no other plan beats in both memory and rate, the smallest first
+    ladder: tuple[Bought, ...]  # from the plain script to the fastest plan
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON documents have it."""
+        return {
+            **self._asdict(),
+            "axes": {key: list(values) for key, values in self.axes.items()},
+            "plans": [plan.to_dict() for plan in self.plans],
+            "front": list(self.front),
+            "ladder": [step._asdict() for step in self.ladder],
+        }

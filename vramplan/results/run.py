@@ -1,0 +1,84 @@
+"""How long a whole run takes, and what it costs, as frozen values. Ranges are low, likely and high."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+SECONDS_PER_DAY = 86400.0
+
+
+class Range(NamedTuple):
+    """A figure between two others."""
+
+    low: float
+    likely: float
+    high: float
+
+
+class Data(NamedTuple):
+    """What the input pipeline has to deliver to a node, and what it does."""
+
+    needed_bytes_per_s: float
+    given_bytes_per_s: float
+    gpu_utilization: float  # at most 1: the share of time in which the GPUs have data
+    is_bound: bool
+    host_buffer_bytes: int  # batches in preparation, of a node
+
+
+class Run(NamedTuple):
+    """A whole run. `steady` is computing alone; `wall` has the restarts, evaluations and bad nodes in it."""
+
+    steps: int
+    samples: int
+    tokens: int | None  # None: the model takes images alone
+    epochs: float
+    tokens_per_parameter: float | None
+    compute_optimal_tokens: int | None  # 20 for each parameter
+    model_flops: float
+    devices: int
+    steady_seconds: Range
+    goodput: Range
+    wall_seconds: Range
+    steady_gpu_hours: Range
+    gpu_hours: Range
+    warm_up_steps: int
+    price_usd_per_gpu_hour: Range | None  # None: no price is given, and none is published
+    price_offers: int  # published prices that it is made of; 0: it was given
+    cost_usd: Range | None
+    cost_usd_per_million_tokens: Range | None
+    purchase_usd: float | None  # of all devices; None: no price is given, and none is published
+    break_even_runs: float | None  # so many runs cost as much rented at the likely price as the GPUs cost to buy
+    energy_kwh: Range | None  # None: the rated power of the GPU is not known
+    pue: float | None  # None: the energy is that of the GPUs alone
+    co2_kg: Range | None
+    deadline_seconds: float | None
+    in_time: bool | None  # by the likely figure
+    devices_in_time: int | None  # at least so many would do, if each added one helped as much; None: these do
+    budget_usd: float | None
+    in_budget: bool | None
+    price_in_budget_usd: float | None  # of a GPU hour, with which the likely cost is the budget
+
+    @property
+    def broken_limits(self) -> tuple[str, ...]:
+        """A sentence for each limit that the likely figures do not keep."""
+        said = []
+        if self.in_time is False and self.deadline_seconds is not None:
+            days = [one / SECONDS_PER_DAY for one in (self.wall_seconds.likely, self.deadline_seconds)]
+            said.append(
+                f"the run takes {days[0]:.3g} days, and the deadline is {days[1]:.3g} days: "
+                f"at least {self.devices_in_time} GPUs"
+            )
+        if self.in_budget is False and self.cost_usd is not None:
+            said.append(
+                f"the run costs {self.cost_usd.likely:,.0f} USD, and the budget is {self.budget_usd:,.0f} USD: "
+                f"{self.price_in_budget_usd:.3g} USD for a GPU hour"
+            )
+        return tuple(said)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON documents have it."""
+        return {key: _plain(value) for key, value in self._asdict().items()}
+
+
+def _plain(value: Any) -> Any:
+    return value._asdict() if isinstance(value, Range) else value

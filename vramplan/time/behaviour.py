@@ -1,0 +1,54 @@
+"""How a training program spends its time: what most do, for those that do otherwise to say so."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.engines import behaviour_of
+from vramplan.values.job import Job
+
+ROOM = "time"
+
+FLASH1, FLASH2, CUDNN = "flash-attention-1", "flash-attention-2", "cudnn"
+"""Kernels of fused attention whose rates were published."""
+
+FP32, OWN = "fp32", "own"
+
+
+class FusedKernel(NamedTuple):
+    """A kernel of a program in each block: elements that it reads and writes for a token, in each direction."""
+
+    operator: str
+    forward_elements: int
+    backward_elements: int
+    launches: int = 1
+
+
+class Timing:
+    """What a program may do differently; a subclass in its folder says what it does."""
+
+    flash = FLASH2  # the kernel behind fused attention: that of PyTorch's scaled_dot_product_attention
+    hides_sums = True  # whether gradients of replicas are summed beside backward
+    summed = OWN  # in which element type: that of the gradients, or FP32
+    fused_optimizer = False  # whether the step is one kernel of the program's own, whatever torch.optim has
+    loop_seconds: float | None = None  # of a step outside its kernels; None: what most have
+
+    def adds_in_product(self, job: Job) -> bool:
+        """Whether the product that makes a weight's gradient adds it to those of earlier micro-batches."""
+        return False
+
+    def senders(self, job: Job) -> int:
+        """Devices that share what a stage of a pipeline sends; each sends all of it where they do not."""
+        return 1
+
+    def fused_kernels(self, job: Job) -> tuple[FusedKernel, ...]:
+        """Those of its own in place of the point-wise operators of a block, where the replay has others; none."""
+        return ()
+
+
+DEFAULT = Timing()
+
+
+def timing_of(job: Job) -> Timing:
+    """How the job's program spends its time."""
+    return behaviour_of(job.runtime.engine, ROOM, DEFAULT)

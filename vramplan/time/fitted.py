@@ -1,0 +1,88 @@
+"""The constants that were fitted to published rates, and the rows to which each was.
+
+Everything else of this room is arithmetic, a data sheet or a published measurement of one kernel.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2
+from vramplan.values.job import Job
+
+
+class Fitted(NamedTuple):
+    """A constant that was chosen in sight of published rates, which therefore say less about it."""
+
+    constant: str
+    meaning: str
+    fitted_from: tuple[str, ...]  # names of cases, * standing for any text
+
+
+PRODUCTS = {"": 0.79, "hopper": 0.755}
+"""Of the rate of the best product, that of the products of a training step, by generation.
+
+Hopper lowers its clock under a load that lasts, which the best product alone does not show.
+"""
+
+ATTENTION = {FLASH1: 0.98, FLASH2: 0.84, CUDNN: 0.84}
+"""Of the published rate of an attention kernel on long sequences without a mask, that in a training step."""
+
+BANDWIDTH = 0.62
+"""Of the bandwidth of the data sheet, that of kernels which read and write."""
+
+CONTENTION = 0.34
+"""Of the time in which communication runs beside kernels, what it slows them by: both want memory and processors."""
+
+LOOP_SECONDS = 0.010
+"""Of each step outside its kernels: the loop, the data loader's hand-over, logging."""
+
+LAUNCH_SECONDS = 4e-6
+"""The least time of a kernel."""
+
+CONSTANT_MFU = {"volta": 35.0, "ampere": 52.0, "hopper": 40.0, "": 40.0}
+"""Percent, by generation: what a table of utilisation would say, beside which `vramplan validate` prints every error.
+
+The medians of the rows that the other constants were fitted to; where there are none, the middle of the 30 to 50 % that
+texts name.
+"""
+
+_FOUNDRY = ("foundry-a100-*", "foundry-h100-80-*")
+FITTED_FROM = (
+    Fitted("PRODUCTS", "products", ("titan-old-*", "foundry-a100-*", "fmsfsdp-*a100*")),
+    Fitted("PRODUCTS[hopper]", "products on Hopper", ("foundry-h100-80-*", "fmsfsdp-*h100*")),
+    Fitted("ATTENTION", "fused attention", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
+    Fitted("BANDWIDTH", "kernels that read and write", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
+    Fitted("CONTENTION", "communication beside kernels", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
+    Fitted("FoundryTiming.loop_seconds", "the loop of llm-foundry", _FOUNDRY),
+    Fitted("BOOSTED_PRODUCT", "products of cards with a high boost clock", ("timm-*",)),
+    Fitted("CONSTANT_MFU", "the baseline", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
+)
+"""Every constant that was chosen in sight of published rates. No other row of tests/measured has moved one."""
+
+
+def products_on(architecture: str | None) -> float:
+    """`PRODUCTS` of a generation."""
+    return PRODUCTS.get(architecture or "", PRODUCTS[""])
+
+
+CLASSES = frozenset(
+    {
+        ("llm-foundry", "ampere"),
+        ("llm-foundry", "hopper"),
+        ("torchtitan", "ampere"),
+        ("fms-fsdp", "ampere"),
+        ("fms-fsdp", "hopper"),
+        ("megatron", "ampere"),
+        ("megatron", "hopper"),
+    }
+)
+"""Programs and generations of GPUs of which published rates in bf16 are met: those of `FITTED_FROM` and, of
+Megatron, rates that no constant was fitted to."""
+
+
+def is_calibrated(job: Job) -> bool:
+    """Whether the constants are known to hold for jobs like this one: every weight is trained, in bf16, on the GPU."""
+    whole = job.adapter is None and not job.frozen and not job.offload and not job.offload_activations
+    known = (job.runtime.engine, job.gpu.architecture or "") in CLASSES
+    return whole and known and job.precision.endswith("bf16") and job.model.experts is None

@@ -1,0 +1,48 @@
+"""Kernels of a program that the replay, which runs the code of Transformers, does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramplan.replay.kernels import BACKWARD, BYTES, FORWARD, NOTHING, RECOMPUTE, Kernel
+from vramplan.time.behaviour import FusedKernel
+from vramplan.values.job import Job
+
+ITEMSIZE = 2  # such kernels run in 16 bits
+
+
+def with_fused(kernels: Sequence[Kernel], fused: Sequence[FusedKernel], job: Job, blocks: int) -> tuple[Kernel, ...]:
+    """The kernels of a micro-batch with those of a program in place of the point-wise ones in its blocks.
+
+    Products, attention, and what is outside of the blocks stay.
+    """
+    inside = [kernel for kernel in kernels if kernel.unit]
+    if not inside:
+        return tuple(kernels)
+    unit = max(inside, key=lambda kernel: kernel.times).unit
+    kept = [kernel for kernel in kernels if not kernel.unit or kernel.kind != BYTES]
+    directions = [FORWARD, BACKWARD]
+    if any(kernel.direction == RECOMPUTE for kernel in inside):
+        directions.insert(1, RECOMPUTE)
+    for one in fused:
+        for direction in directions:
+            elements = one.backward_elements if direction == BACKWARD else one.forward_elements
+            moved = elements * job.sequence_length * ITEMSIZE
+            kept.append(
+                Kernel(
+                    operator=one.operator,
+                    direction=direction,
+                    kind=BYTES,
+                    unit=unit,
+                    dtype="bfloat16",
+                    head_size=0,
+                    launches=one.launches,
+                    flops=NOTHING,
+                    again=NOTHING,
+                    read=(0, moved, 0),
+                    written=NOTHING,
+                    shapes=(),
+                    times=blocks,
+                )
+            )
+    return tuple(kept)

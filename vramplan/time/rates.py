@@ -1,0 +1,139 @@
+"""How fast a device multiplies, attends and moves bytes: its data sheet, and what was measured of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.replay.kernels import ATTENTION, BACKWARD, CONVOLUTION, FP8, PRODUCT, Kernel
+from vramplan.time import fitted
+from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2, timing_of
+from vramplan.values.job import Job
+from vramplan.values.machine import Gpu
+
+TF32_SHARE = 0.5  # of the dense bf16 rate, on every card of NVIDIA since Ampere (Ampere GA100 and GA102 whitepapers)
+TF32_SINCE = ("ampere", "ada", "hopper", "blackwell")
+BEST_PRODUCT = {"amd": 0.51, "": 0.80}
+"""Share of the dense rate that the best product reaches, where nobody measured the card: the least of measured ones.
+
+Source: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FLOPS: H100 80.3 %, B200 77.6 %,
+A100 SXM 86.9 %, A100 PCIe 81.1 %, GH200 83.8 %, MI300X 51.4 %.
+"""
+BOOSTED = ("7.5", "8.6", "8.9", "12.0")
+BOOSTED_PRODUCT = 1.0
+"""Of cards whose clock rises well above the one of the data sheet, which its rate is computed from."""
+
+PLAIN_PRODUCT = 0.9  # share of the fp32 rate without tensor cores that a product reaches
+
+ATTENTION_SHARES = {
+    FLASH1: ((0.35, 0.30), (0.40, 0.30)),
+    FLASH2: ((0.61, 0.54), (0.73, 0.63)),
+    CUDNN: ((0.61, 0.54), (0.73, 0.63)),
+}
+"""Share of the dense rate that kernels reach on an A100, long sequences, no mask: forward and backward of heads of 64
+elements, then of 128. What another card reaches, of which nothing was published, is taken from it.
+
+Sources: arXiv:2307.08691, sections 1 and 4.1 (the first: forward 30 to 50 %, backward 25 to 35 %; the second: up to
+73 % and 63 %). cuDNN's is taken for as fast as the second.
+"""
+NEWER_INSTRUCTIONS = {"hopper": 0.51, "blackwell": 0.51}
+"""What kernels that were written for Ampere reach of these shares on later cards, which multiply by other instructions.
+
+On an H100 FlashAttention-2 reaches 370 of 989 TFLOP/s (arXiv:2407.08608, figure 5): 37 % in place of 73 %.
+"""
+SMALL_HEAD = 96  # elements of a head, from which on the rates of heads of 128 are taken
+
+EIGHT_BIT_PRECISIONS = ("fp8", "fsdp-fp8")
+AMD = ("cdna1", "cdna2", "cdna3", "cdna4")
+
+
+class Rates(NamedTuple):
+    """A device at a precision. Rates are those reached, but for `peak`."""
+
+    peak_flop_per_s: float  # of the data sheet, at the precision of the products: that of MFU and HFU
+    products: dict[str, float]  # FLOP/s by element type of the operands
+    product_dtype: str  # element type of the operands, at the precision of the run
+    half_flop_per_s: float  # of the data sheet, in 16 bits
+    bytes_per_s: float
+    flash: str  # the kernel of fused attention
+    gpu: Gpu
+
+    @property
+    def product_flop_per_s(self) -> float:
+        """What products reach at the precision of the run."""
+        return self.products[self.product_dtype]
+
+    def seconds(self, kernel: Kernel, flops: int, moved_bytes: float) -> float:
+        """One run of a kernel: the slowest of its operations, its bytes and its launches."""
+        waiting = max(moved_bytes / self.bytes_per_s, kernel.launches * fitted.LAUNCH_SECONDS)
+        if not flops:
+            return waiting
+        if kernel.kind == ATTENTION:
+            return max(flops / self.attention(kernel), waiting)
+        assert kernel.kind in (PRODUCT, CONVOLUTION)
+        return max(flops / self.products.get(kernel.dtype, self.products["float32"]), waiting)
+
+    def attention(self, kernel: Kernel) -> float:
+        """FLOP/s of a fused attention kernel, of all scores that it makes."""
+        backward, large = kernel.direction == BACKWARD, kernel.head_size > SMALL_HEAD
+        if "float32" in kernel.dtype:
+            return self.products["float32"] * ATTENTION_SHARES[self.flash][large][backward]
+        published = dict(self.gpu.attention_flop_per_s).get(self.flash)
+        if published is not None:
+            rate = published[2 * large + backward]
+        else:
+            rate = ATTENTION_SHARES[self.flash][large][backward] * self.half_flop_per_s
+            rate *= NEWER_INSTRUCTIONS.get(self.gpu.architecture or "", 1.0)
+        return rate * fitted.ATTENTION[self.flash]
+
+
+def rates_of(job: Job) -> Rates | None:
+    """How fast the GPU of a job is; None where its peak rate at that precision is not known."""
+    gpu = job.gpu
+    half = gpu.bf16_flop_per_s if job.precision.endswith("bf16") else gpu.fp16_flop_per_s
+    half = half or gpu.fp16_flop_per_s or gpu.bf16_flop_per_s
+    single = gpu.fp32_flop_per_s
+    tensor = half * TF32_SHARE if half and gpu.architecture in TF32_SINCE else None
+    peak = half
+    if job.precision in EIGHT_BIT_PRECISIONS:
+        peak = gpu.fp8_flop_per_s
+    elif job.precision == "fp32":
+        peak = tensor or single if job.tf32 else single
+    if peak is None or gpu.memory_bandwidth_bytes_per_s is None:
+        return None
+    dtype = {"fp8_rate": FP8, "fp32": "float32", "bf16_rate": "bfloat16", "fp16": "float16"}[rate_key(job)]
+    best = best_product(gpu)
+    products = {"float32": (single or half or peak) * PLAIN_PRODUCT}
+    if job.tf32 and tensor is not None:
+        products["float32"] = tensor * best
+    if half is not None:
+        products |= dict.fromkeys(("float16", "bfloat16"), half * best)
+    if gpu.fp8_flop_per_s is not None:
+        products[FP8] = gpu.fp8_flop_per_s * best
+    return Rates(
+        peak_flop_per_s=peak,
+        products={name: rate * fitted.products_on(gpu.architecture) for name, rate in products.items()},
+        product_dtype=dtype if dtype in products else "float32",
+        half_flop_per_s=half or peak,
+        bytes_per_s=gpu.memory_bandwidth_bytes_per_s * fitted.BANDWIDTH,
+        flash=timing_of(job).flash,
+        gpu=gpu,
+    )
+
+
+def rate_key(job: Job) -> str:
+    """The key of a GPU that has the peak rate of a job's products."""
+    if job.precision in EIGHT_BIT_PRECISIONS:
+        return "fp8_rate"
+    if job.precision == "fp32":
+        return "fp32"
+    return "bf16_rate" if job.precision.endswith("bf16") else "fp16"
+
+
+def best_product(gpu: Gpu) -> float:
+    """Share of the dense 16-bit rate that the best product reaches: measured, or that of cards like it."""
+    half = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
+    if gpu.product_flop_per_s is not None and half:
+        return gpu.product_flop_per_s / half
+    if gpu.compute_capability in BOOSTED:
+        return BOOSTED_PRODUCT
+    return BEST_PRODUCT["amd" if gpu.architecture in AMD else ""]

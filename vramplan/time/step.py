@@ -1,0 +1,180 @@
+"""A step: kernels, what of the communication they do not hide, the optimizer, the pipeline's bubble, the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from vramplan.engines import imported
+from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
+from vramplan.replay.record import Record
+from vramplan.results import Host
+from vramplan.results.frozen import FrozenDict
+from vramplan.results.time import CALIBRATED, COMPUTE, EXTRAPOLATED, PARTS, Time
+from vramplan.time import fitted
+from vramplan.time.behaviour import timing_of
+from vramplan.time.kernels import Micro, Priced, micro_of, price
+from vramplan.time.optimizer import accumulated_bytes, step_bytes
+from vramplan.time.rates import Rates, rates_of
+from vramplan.values.job import Job
+from vramplan.values.parallel import Split
+
+if TYPE_CHECKING:  # one device tells nobody anything
+    from vramplan.time.traffic import Collective
+
+CALIBRATED_BAND, EXTRAPOLATED_BAND = (0.85, 1.15), (0.85, 1.35)
+"""The ends of the step's time over the likely one.
+
+The first holds 95 % of the published rates of its class.
+"""
+
+
+class Device(NamedTuple):
+    """One stage of a pipeline, or the only one: its record, its blocks, and how many devices of the pipeline are so."""
+
+    record: Record
+    blocks: int
+    devices: int
+
+
+class Step(NamedTuple):
+    """A step of one device, and where its time goes."""
+
+    micro: Micro
+    priced: Sequence[Priced]
+    collectives: Sequence[Collective]
+    seconds: dict[str, float]  # of the whole step, by `PARTS`
+
+
+def is_causal(job: Job) -> bool:
+    """Whether a fused attention of the model leaves out the scores of later tokens."""
+    return job.model.task == "lm" or (job.model.task == "cls" and job.model.positions == "rope")
+
+
+def time_of(
+    job: Job,
+    devices: Sequence[Device],
+    micro: int,
+    steps: int,
+    host: Host | None = None,
+) -> Time | None:
+    """The time of a step of `steps` micro-batches; None where the peak rate of the GPU is not known.
+
+    `devices`: those of a pipeline that differ, or one.
+    """
+    rates = rates_of(job)
+    if rates is None:
+        return None
+    found = [step_of(job, device, micro, steps, rates, host) for device in devices]
+    slowest = max(found, key=lambda one: sum(one.seconds.values()))
+    return _told(job, devices, found, slowest, micro, steps, rates)
+
+
+def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None) -> Step:
+    """A step of one device of the pipeline."""
+    record = device.record
+    timing = timing_of(job)
+    kernels, own = record.kernels, timing.fused_kernels(job)
+    if own:
+        kernels = imported("vramplan.time.fused:with_fused")(kernels, own, job, device.blocks)
+    priced = price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
+    one = micro_of(priced)
+    seconds = {part: one.seconds.get(part, 0.0) * steps for part in PARTS}
+    bandwidth = job.node_bandwidth_bytes_per_s
+    collectives: list[Collective] = []
+    if job.data_parallel_size > 1 or job.split is not None:
+        collectives = imported("vramplan.time.traffic:collectives_of")(job, record, micro, device.blocks, bandwidth)
+    seconds["communication"] = _exposed(collectives, one, steps)
+    if steps > 1 and not timing.adds_in_product(job):
+        seconds["optimizer"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
+    if "optimizer" not in job.offload:
+        seconds["optimizer"] += step_bytes(job, record) / rates.bytes_per_s
+    if host is not None:
+        seconds["host"] = _host_seconds(job, host, sum(one.seconds.values()) * steps)
+    split = job.split
+    if split is not None and split.pipeline > 1:
+        working = sum(seconds[part] for part in ("products", "attention", "bytes", "communication"))
+        seconds["bubble"] = working * (split.pipeline - 1) / (split.virtual * steps)
+        size = micro * job.sequence_length // split.context * job.model.hidden_size * 2 // timing.senders(job)
+        link = imported("vramplan.time.traffic:group_link")(job, "pipeline", bandwidth)
+        seconds["communication"] += 2 * split.virtual * steps * (size / link.bytes_per_s + link.hop_seconds)
+    seconds["loop"] = fitted.LOOP_SECONDS if timing.loop_seconds is None else timing.loop_seconds
+    return Step(one, priced, collectives, seconds)
+
+
+def _exposed(collectives: Sequence[Collective], micro: Micro, steps: int) -> float:
+    """Seconds of a step that communication adds: what kernels do not hide, and what it slows them by."""
+    total = 0.0
+    for once in (False, True):
+        for when in (FORWARD, BACKWARD):
+            beside = micro.by_direction[when] + (micro.by_direction[RECOMPUTE] if when == BACKWARD else 0.0)
+            hidden = [one for one in collectives if one.hidden and one.once == once and one.when == when]
+            seconds = sum(one.seconds * one.times for one in hidden)
+            if hidden:
+                added = max(0.0, seconds - beside) + fitted.CONTENTION * min(seconds, beside)
+                added += max(one.seconds for one in hidden)  # the first, or the last, has no kernel beside it
+                total += added * (1 if once else steps)
+    for one in collectives:
+        if not one.hidden:
+            total += one.seconds * one.times * (1 if one.once else steps)
+    return total
+
+
+def _host_seconds(job: Job, host: Host, computing: float) -> float:
+    """Copies that kernels do not hide, and the optimizer's step on the host."""
+    copy_seconds = imported("vramplan.time.communication:copy_seconds")
+    copies: float = max(copy_seconds(host.to_host_bytes, job.gpu), copy_seconds(host.to_device_bytes, job.gpu))
+    seconds = max(0.0, copies - computing)
+    if "optimizer" in job.offload:
+        seconds += 2 * host.states_bytes / HOST_MEMORY_BYTES_PER_S * job.devices_per_node
+    return seconds
+
+
+HOST_MEMORY_BYTES_PER_S = 150e9  # of a server with eight channels of DDR4-3200 (204.8 GB/s), as CPUAdam reaches it
+
+
+def _told(
+    job: Job,
+    devices: Sequence[Device],
+    found: Sequence[Step],
+    slowest: Step,
+    micro: int,
+    steps: int,
+    rates: Rates,
+) -> Time:
+    split = job.split or Split()
+    seconds = sum(slowest.seconds.values())
+    every = job.data_parallel_size * split.devices
+    stages = sum(device.devices for device in devices)
+    model = sum(one.micro.model_flops * device.devices for one, device in zip(found, devices, strict=True))
+    again = sum(one.micro.recomputed_flops * device.devices for one, device in zip(found, devices, strict=True))
+    each = steps * every / stages
+    model_flops, hardware_flops = int(model * each), int((model + again) * each)
+    peak = rates.peak_flop_per_s * every
+    samples = micro * steps * job.data_parallel_size
+    tokens = samples * job.sequence_length if job.model.takes_text else None
+    calibrated = fitted.is_calibrated(job)
+    low, high = CALIBRATED_BAND if calibrated else EXTRAPOLATED_BAND
+    shares = {part: value / seconds for part, value in slowest.seconds.items()}
+    bound: dict[str, float] = {}
+    for part, share in shares.items():
+        bound[PARTS[part]] = bound.get(PARTS[part], 0.0) + share
+    return Time(
+        step_seconds=seconds,
+        step_seconds_low=seconds * low,
+        step_seconds_high=seconds * high,
+        tokens_per_second_per_device=None if tokens is None else tokens / seconds / every,
+        samples_per_second=samples / seconds,
+        mfu_percent=100 * model_flops / seconds / peak,
+        hfu_percent=100 * hardware_flops / seconds / peak,
+        bound=max(bound, key=lambda name: (bound[name], name == COMPUTE)),
+        basis=CALIBRATED if calibrated else EXTRAPOLATED,
+        shares=FrozenDict((part, round(share, 6)) for part, share in shares.items()),
+        tokens_per_second=None if tokens is None else tokens / seconds,
+        devices=every,
+        samples_per_step=samples,
+        tokens_per_step=tokens,
+        model_flops=model_flops,
+        hardware_flops=hardware_flops,
+        peak_flop_per_s=rates.peak_flop_per_s,
+    )
