@@ -72,3 +72,9 @@ def test_a_misspelt_setting_has_its_line_and_the_near_one(file: Path) -> None:
     assert f"{file}:6:1: sequence_lenn" in ran.err
     assert "sequence_len" in ran.err.split("did you mean")[1]
     assert run("read", str(file), "--ignore-unknown").code == 0
+
+
+def test_a_file_with_the_words_of_a_model_profile_is_still_a_program_s(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(TEXT.replace("wandb_project: own", "model_type: LlamaForCausalLM"))
+    assert run("fit", str(path), "--gpu", "a100-80gb").code == 0

@@ -216,6 +216,7 @@ def merged(read: Sequence[ReadJob], files: Sequence[str]) -> ReadJob:
     if problems:
         raise InputError(problems)
     _precision(values, main)
+    reading.fused_over_master(values)
     opened = {key: reason for one in read for key, reason in one.open.items() if key not in values}
     notes = [f"{', '.join(one.files)} is read as {one.program} {one.release}" for one in read]
     return main._replace(

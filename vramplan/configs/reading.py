@@ -139,6 +139,7 @@ def job_of(
         hint = f"read as {program.name} {release.version}"
         problems = [problem if problem.hint else problem._replace(hint=hint) for problem in problems]
         raise InputError(sorted(problems, key=lambda one: (one.file or "", one.line or 0)))
+    fused_over_master(meaning.job)
     _name_model(meaning, known)
     values = tuple(
         ReadValue(key, told.value, tuple(_source(sheet, name) for name in told.of)) for key, told in meaning.job.items()
@@ -160,6 +161,13 @@ def job_of(
     )
 
 
+def fused_over_master(job: dict[str, Any]) -> None:
+    """Take away how the optimizer steps where it steps over a master copy: DeepSpeed's is one flat tensor."""
+    precision = job.get("precision")
+    if precision is not None and str(precision.value).startswith("mixed-"):
+        job.pop("optimizer_implementation", None)
+
+
 def _source(sheet: Sheet, key: str) -> Source:
     found = sheet.place(key)
     if found is None:
@@ -173,6 +181,10 @@ def _name_model(meaning: Meaning, known: Catalogue) -> None:
     if told is None or not isinstance(told.value, str):
         return
     name = known.name_of(told.value)
+    if name is None and "/" in told.value and not known.cached(told.value):
+        shape = model_names.candidates(told.value.strip().rstrip("/").lower())[-1]
+        meaning.job["model"] = told._replace(value=shape)
+        meaning.note(f"model: {told.value} is not in the catalogue; its config.json here would tell its shape")
     if name and name != told.value:
         meaning.job["model"] = told._replace(value=name)
         if not known.has(told.value):
@@ -202,6 +214,14 @@ class Catalogue:
     def has(self, name: str) -> bool:
         """Whether a name or an alias is the catalogue's."""
         return name.lower() in self.names()
+
+    def cached(self, name: str) -> bool:
+        """Whether its config.json is in the cache of the Hugging Face hub."""
+        try:
+            models.find_model(name, self.folders)
+        except InputError:
+            return False
+        return True
 
     def name_of(self, name: str) -> str | None:
         """The name of the profile with the shape of a checkpoint."""

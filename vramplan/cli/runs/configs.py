@@ -30,6 +30,7 @@ CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activati
 
 MODEL, JOB, CONFIG = "model", "job", "config"
 _JOBS = re.compile(r'(?m)^\s*"?jobs"?\s*:')
+_PROFILE = re.compile(r"(?m)^kind\s*:\s*model\b")
 _MODEL = re.compile(r'(?m)^\s*[{,]?\s*"?(kind"?\s*:\s*"?model\b|model_type"?\s*:|architectures"?\s*:)')
 
 
@@ -61,8 +62,8 @@ def kind_of(path: str) -> str:
     if path.lower().endswith((".yaml", ".yml", ".json")):
         if _JOBS.search(text):
             return JOB
-        if _MODEL.search(text):
-            return MODEL
+        if _MODEL.search(text) and (path.lower().endswith(".json") or _PROFILE.search(text) or not is_known(path)):
+            return MODEL  # `model_type` is a key of training programs too
     return CONFIG
 
 
@@ -248,5 +249,8 @@ def _placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
                 problems.append(problem._replace(message=message, file=read.files[-1]))
                 continue
             key = source.key if source.key == problem.key else f"{source.key}: {problem.key}"
-            problems.append(problem._replace(key=key, file=source.file, line=source.line, column=source.column))
+            found = problem._replace(key=key, file=source.file, line=source.line, column=source.column)
+            if problem.key == "model" and isinstance(source.value, str) and "/" in source.value:
+                found = found._replace(hint=f"hf download {source.value} config.json, and --model {source.value}")
+            problems.append(found)
         raise InputError(problems) from None
