@@ -28,6 +28,7 @@ from vramplan.values.job import Job
 CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activation_checkpointing", "eval_batch_size"])
 """What a file may leave open: it is chosen, or only told of."""
 
+_OPTION = re.compile(r" \(--[a-z-]+ [A-Z]+\)$")  # of a reason: the hint has it with a value
 MODEL, JOB, CONFIG = "model", "job", "config"
 _JOBS = re.compile(r'(?m)^\s*"?jobs"?\s*:')
 _PROFILE = re.compile(r"(?m)^kind\s*:\s*model\b")
@@ -187,7 +188,7 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     for key, reason in read.open.items():
         if key in given or key in CHOSEN or not _is_needed(key, given):
             continue
-        missing.append(Problem(f"leaves {key} open, {reason}", None, _value_of(key), file))
+        missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, _value_of(key), file))
     if "gpu" not in given:
         missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))
     if missing:
