@@ -74,5 +74,11 @@ def test_what_a_command_runs_takes_what_it_declares(address: str, declaration: C
 def test_every_module_of_bodies_is_run_by_a_declaration() -> None:
     files = {file.stem for file in (PACKAGE / "cli" / "runs").glob("*.py")}
     run = {address.partition(":")[0].rpartition(".")[2] for address, _ in declarations()}
-    assert files - run == {"__init__", "jobs", "listings", "completion"}  # helpers, and options of the program itself
+    assert files - run == {
+        "__init__",
+        "jobs",
+        "configs",
+        "listings",
+        "completion",
+    }  # helpers, and options of the program itself
     assert run <= files

@@ -296,6 +296,7 @@ ANSWERS = {
     "timeline": "timeline.md",
     "walkthrough": "textbook.md",
     "measure": "measure.md",
+    "read": "configs.md",
     "compare": "compare.md",
     "plan": "plan.md",
     "fit": "batch.md",  # the advice; all else is in the job format

@@ -8,7 +8,7 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, JobOfFile, Print, Profiles, Quiet
+from vramplan.cli.options import Configs, EngineVersion, Format, From, IgnoreUnknown, JobOfFile, Print, Profiles, Quiet
 
 
 @with_job
@@ -16,6 +16,10 @@ from vramplan.cli.options import Format, JobOfFile, Print, Profiles, Quiet
 def checkpoints(
     given: dict[str, Any],
     job: JobOfFile = None,
+    config: Configs = None,
+    program: From = None,
+    version: EngineVersion = None,
+    ignore_unknown: IgnoreUnknown = False,
     budget: Annotated[
         str | None,
         typer.Option(

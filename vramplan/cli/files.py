@@ -9,10 +9,13 @@ import typer
 from vramplan.cli import done_by
 from vramplan.cli.options import (
     Allocator,
+    EngineVersion,
     File,
     Files,
     Format,
+    From,
     GateFormat,
+    IgnoreUnknown,
     Jobs,
     Print,
     Profiles,
@@ -40,6 +43,15 @@ def check(
             "--tolerance", metavar="SHARE", help="How much a peak may grow, 1% by default; or a size as '100 MiB'."
         ),
     ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="GPU", help="Of files of training programs, which name no GPU.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", metavar="N", min=1, help="Of files of training programs: how many.")
+    ] = None,
+    program: From = None,
+    version: EngineVersion = None,
+    ignore_unknown: IgnoreUnknown = False,
     profiles: Profiles = None,
     output_format: GateFormat = "text",
     key: Print = None,
@@ -55,6 +67,7 @@ def check(
       vramplan check training.yaml measured.yaml
       vramplan check training.yaml --job 'Llama*' --format json
       vramplan check training.yaml --remedies
+      vramplan check axolotl.yaml --gpu rtx-4090
       vramplan check training.yaml --format junit > memory.xml
       vramplan check training.yaml --format json > baseline.json
       vramplan check training.yaml --baseline baseline.json --tolerance 2%

@@ -6,7 +6,21 @@ from typing import Any
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import AllStages, Details, Format, JobOfFile, Max, Print, Profiles, Quiet, Strict
+from vramplan.cli.options import (
+    AllStages,
+    Configs,
+    Details,
+    EngineVersion,
+    Format,
+    From,
+    IgnoreUnknown,
+    JobOfFile,
+    Max,
+    Print,
+    Profiles,
+    Quiet,
+    Strict,
+)
 
 
 @with_job
@@ -14,6 +28,10 @@ from vramplan.cli.options import AllStages, Details, Format, JobOfFile, Max, Pri
 def fit(
     given: dict[str, Any],
     job: JobOfFile = None,
+    config: Configs = None,
+    program: From = None,
+    version: EngineVersion = None,
+    ignore_unknown: IgnoreUnknown = False,
     largest: Max = None,
     profiles: Profiles = None,
     output_format: Format = "text",

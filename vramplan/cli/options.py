@@ -52,11 +52,33 @@ JobOfFile = Annotated[
     str | None,
     typer.Option("--job", metavar="FILE[#NAME]", help="Take a job of a job file; other options replace its keys."),
 ]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", metavar="FILE", help="A file of a training program; it may stand without --config. Repeatable."
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="PROGRAM", help="The program that the file is for; without it, its keys say so."),
+]
+EngineVersion = Annotated[
+    str | None,
+    typer.Option("--engine-version", metavar="VERSION", help="The release of the program whose defaults hold."),
+]
+IgnoreUnknown = Annotated[
+    bool, typer.Option("--ignore-unknown", help="Go on where settings are not understood; they are listed.")
+]
 Allocator = Annotated[
     str,
     typer.Option("--allocator", metavar="SETTINGS", help="simulate, estimate, or what PYTORCH_ALLOC_CONF has."),
 ]
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Job files in YAML or JSON; - is standard input.")]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...", help="Job files in YAML or JSON, or files of training programs; - is standard input."
+    ),
+]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A job file in YAML or JSON; - is standard input.")]
 Svg = Annotated[
     str | None,

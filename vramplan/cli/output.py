@@ -63,6 +63,7 @@ _OWN: dict[str, str] = {
     "walkthrough": "vramplan.report.walkthrough",
     "runtimes": "vramplan.report.runtimes",
     "measure": "vramplan.report.measure",
+    "read": "vramplan.report.reading",
     "profile-lint": "vramplan.report.profiles.lint",
     "profile-new": "vramplan.report.profiles.new",
     "profile-diff": "vramplan.report.profiles.diff",

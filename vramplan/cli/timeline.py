@@ -8,7 +8,7 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, JobOfFile, Print, Profiles, Quiet
+from vramplan.cli.options import Configs, EngineVersion, Format, From, IgnoreUnknown, JobOfFile, Print, Profiles, Quiet
 
 FEWEST_ROWS, MOST_ROWS = 4, 200
 
@@ -18,6 +18,10 @@ FEWEST_ROWS, MOST_ROWS = 4, 200
 def timeline(
     given: dict[str, Any],
     job: JobOfFile = None,
+    config: Configs = None,
+    program: From = None,
+    version: EngineVersion = None,
+    ignore_unknown: IgnoreUnknown = False,
     svg: Annotated[
         str | None,
         typer.Option(

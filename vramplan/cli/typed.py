@@ -7,6 +7,7 @@ under one name or two, is an error unless it takes several values.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -105,6 +106,8 @@ class _Reader:
                 break
             if word.startswith("-") and word != "-":
                 found += self._option(word)
+            elif self.takes_model and (file := self._file(word)) is not None:
+                found.append(file)
             elif self.takes_model:
                 if any(one.parameter is not None and one.parameter.name == "model" for one in found):
                     raise UsageError(f"what is {word!r}?", hint=self._meant(word))
@@ -112,6 +115,14 @@ class _Reader:
             else:
                 found.append(Typed(None, word, None))
         return found
+
+    def _file(self, word: str) -> Typed | None:
+        """A file that stands for a job, in the option that takes it."""
+        if "--config" not in self.declared or not (_FILE.search(word) and os.path.isfile(word)):
+            return None
+        kind = named("vramplan.cli.runs.configs:kind_of")(word)
+        option = {"config": "--config", "job": "--job"}.get(kind)
+        return None if option is None else Typed(self.declared[option], option, word)
 
     def _meant(self, word: str) -> str:
         """The option that a word without one may belong to."""
@@ -210,6 +221,9 @@ class _Reader:
         names = [others.get(one, one) for one in close.removeprefix("did you mean ").removesuffix("?").split(" or ")]
         return f"did you mean {' or '.join(dict.fromkeys(names))}?"
 
+
+_FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|txt|args)$", re.IGNORECASE)
+"""What a word has that may be a file: a folder before it, or the ending of a configuration file."""
 
 HELPS = ("--help", "-h")
 

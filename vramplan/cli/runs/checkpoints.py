@@ -9,7 +9,7 @@ import typer
 
 from vramplan.answers.placement import placement_code, placements_of
 from vramplan.cli.output import emit, output, write
-from vramplan.cli.runs.jobs import job_of
+from vramplan.cli.runs.jobs import asked_of, job_of
 from vramplan.errors import InputError, UsageError
 from vramplan.report.placement_code import python
 from vramplan.results import code_of
@@ -19,6 +19,10 @@ from vramplan.units import parse_size_bytes
 def checkpoints(
     given: dict[str, Any],
     job: str | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     budget: str | None,
     emit_as: str | None,
     profiles: list[str] | None,
@@ -33,7 +37,8 @@ def checkpoints(
         if budget is None:
             raise UsageError("one of them is needed", key="--gpu or --budget", hint="a GPU, or a size as in '24 GiB'")
         given = {**given, "gpu": budget}
-    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job)
+    asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
+    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job, asked)
     if emit_as is not None:
         if emit_as != "python":
             raise UsageError(f"{emit_as!r} is no language of placements", key="--emit", hint="python")

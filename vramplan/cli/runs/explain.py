@@ -8,13 +8,17 @@ from typing import Any
 from vramplan.answers.explanation import explain as explanation_of
 from vramplan.cli import named
 from vramplan.cli.output import emit, output
-from vramplan.cli.runs.jobs import job_of
+from vramplan.cli.runs.jobs import asked_of, job_of
 from vramplan.errors import UsageError
 
 
 def explain(
     given: dict[str, Any],
     job: str | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     tensor: str | None,
     block: int | None,
     time: bool,
@@ -25,7 +29,8 @@ def explain(
 ) -> None:
     """Run `vramplan explain` with the values of its options."""
     to = output(output_format, key, quiet)
-    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job)
+    asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
+    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job, asked)
     if time:
         if tensor is not None or block is not None:
             raise UsageError(

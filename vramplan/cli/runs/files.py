@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
@@ -19,6 +20,7 @@ from vramplan.answers.gate import exit_code, gate, remedies_in_words
 from vramplan.answers.session import Session, opened
 from vramplan.answers.validation import compare
 from vramplan.catalog.text import STDIN_NAMES, read_text
+from vramplan.cli import named
 from vramplan.cli.output import GATE_FORMATS, emit, output, say
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
@@ -43,6 +45,11 @@ def check(
     remedies: bool,
     baseline: str | None,
     tolerance: str | None,
+    gpu: str | None,
+    gpus: int | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -63,8 +70,9 @@ def check(
         grown = before is not None and before.may_have_grown(entry.name, figures.peak.device_bytes)
         return session.compared(job) if grown else figures  # the causes of a growth are in the whole answer
 
+    others = _Others(gpu, gpus, program, version, ignore_unknown, quiet)
     rows = []
-    for file, entry, outcome in _outcomes(files, jobs, profiles, ask):
+    for file, entry, outcome in _outcomes(files, jobs, profiles, ask, others=others):
         if isinstance(outcome, list):
             row = CheckRow(
                 name=entry.name, result=None, passed=False, exit_code=ExitCode.BAD_INPUT, problems=tuple(outcome)
@@ -161,6 +169,7 @@ def _outcomes(
     profiles: list[str] | None,
     ask: Callable[[Session, AnyJob, JobEntry], Any],
     allocator: Settings | None = None,
+    others: _Others | None = None,
 ) -> Iterator[tuple[str, Any, Any]]:
     """(file, entry, result or problems) for every selected job, in the order of the files.
 
@@ -168,7 +177,7 @@ def _outcomes(
     jobs of one model are answered together, as they share replays, of which a session keeps a few.
     """
     folders = [Path(folder) for folder in profiles or ()]
-    read = _read(files, folders)
+    read = _read(files, folders, others)
     entries = _selected(read, wanted)
     of = {id(entry): file for file, entry in read}
     outcomes: dict[int, Any] = {}
@@ -194,7 +203,60 @@ def _outcomes(
         yield of[id(entry)], entry, outcomes[place]
 
 
-def _read(files: list[str], folders: list[Path]) -> list[tuple[str, JobEntry]]:
+class _Others(NamedTuple):
+    """How files of training programs are read, among job files."""
+
+    gpu: str | None
+    gpus: int | None
+    program: str | None
+    version: str | None
+    ignore_unknown: bool
+    quiet: bool
+
+    def entries(self, files: list[str], folders: list[Path]) -> list[tuple[str, JobEntry]]:
+        """(file, entry) of the jobs that they describe. Raises UsageError for options that mean nothing."""
+        if not files:
+            for name, value in (
+                ("--gpu", self.gpu),
+                ("--gpus", self.gpus),
+                ("--from", self.program),
+                ("--engine-version", self.version),
+                ("--ignore-unknown", self.ignore_unknown),
+            ):
+                if value:
+                    raise UsageError("is for files of training programs, and there is none", key=name)
+            return []
+        over: dict[str, Any] = {} if self.gpu is None else {"gpu": self.gpu}
+        if self.gpus is not None:
+            over["parallel"] = {"data": self.gpus}
+        runs = "vramplan.cli.runs.configs"
+        asked = named(f"{runs}:Asked")(files, self.program, self.version, self.ignore_unknown, self.quiet)
+        entries: list[JobEntry] = named(f"{runs}:entries_of")(files, over, folders, asked)
+        of = {Path(file).stem: file for file in files}
+        return [(of[entry.name], entry) for entry in entries]
+
+
+def _is_config(file: str) -> bool:
+    """Whether a file is of a training program; our own have a key `jobs`."""
+    if file in STDIN_NAMES or not os.path.isfile(file):
+        return False
+    suffix = os.path.splitext(file)[1].lower()
+    if suffix in (".toml", ".sh", ".bash", ".py", ".slurm", ".sbatch"):
+        return True
+    if suffix not in (".yaml", ".yml", ".json"):
+        return False
+    try:
+        text = read_text(file)
+    except InputError:
+        return False  # said where it is read
+    keys = set(re.findall(r"""(?m)(?:^|[{,]) *["']?([A-Za-z_]\w*)["']? *:""", text))
+    if not keys or keys & {"jobs", "version", "defaults"}:
+        return False
+    known: bool = named("vramplan.cli.runs.configs:is_known")(file)
+    return known
+
+
+def _read(files: list[str], folders: list[Path], others: _Others | None = None) -> list[tuple[str, JobEntry]]:
     """(file, entry) of all jobs. Raises InputError with the problems of all broken files."""
     met: set[str] = set()
     for file in files:
@@ -208,7 +270,12 @@ def _read(files: list[str], folders: list[Path]) -> list[tuple[str, JobEntry]]:
         met.add(place)
     read: list[tuple[str, JobEntry]] = []
     problems: list[Problem] = []
+    configs = [file for file in files if others is not None and _is_config(file)]
+    if others is not None:
+        read += others.entries(configs, folders)
     for file in files:
+        if file in configs:
+            continue
         try:
             read += [(file, entry) for entry in read_job_file(file, folders)]
         except InputError as error:

@@ -17,6 +17,10 @@ from vramplan.errors import UsageError
 def fit(
     given: dict[str, Any],
     job: str | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     largest: str | None,
     profiles: list[str] | None,
     output_format: str,
@@ -29,7 +33,10 @@ def fit(
     """Run `vramplan fit` with the values of its options."""
     to = output(output_format, key, quiet)
     folders = [Path(folder) for folder in profiles or ()]
-    if job is None:
+    if config or program or version or ignore_unknown:
+        asked = named("vramplan.cli.runs.configs:asked_of")(config, job, program, version, (ignore_unknown, quiet))
+        result = named("vramplan.cli.runs.configs:answer_of")(given, folders, asked, largest)
+    elif job is None:
         require(given)
         result = answered(as_job(given), folders, largest)
     else:

@@ -20,12 +20,24 @@ from vramplan.values.textbook import AnyJob, TextbookJob
 STDIN = "-"
 
 
-def job_of(given: dict[str, Any], folders: Sequence[Path], written: str | None = None) -> Job:
+def asked_of(
+    config: Sequence[str] | None, job: str | None, program: str | None, version: str | None, rest: tuple[bool, bool]
+) -> Any:
+    """What `cli.runs.configs.asked_of` makes of these options; None where none is given."""
+    if not (config or program or version or rest[0]):
+        return None
+    return named("vramplan.cli.runs.configs:asked_of")(config, job, program, version, rest)
+
+
+def job_of(given: dict[str, Any], folders: Sequence[Path], written: str | None = None, asked: Any = None) -> Job:
     """The resolved job that the options describe, to be replayed: not one of the runtime textbook.
 
-    `written` is a job of a file, `FILE` or `FILE#NAME`, whose keys the options replace. Raises InputError with
-    everything that is wrong.
+    `written` is a job of a file, `FILE` or `FILE#NAME`, whose keys the options replace, and `asked` are files of a
+    training program. Raises InputError with everything that is wrong.
     """
+    if asked is not None:
+        read: Job = named("vramplan.cli.runs.configs:job_of")(given, folders, asked)
+        return read
     if written is None:
         require(given)
         return build_job(as_job(given), profile_dirs=folders)

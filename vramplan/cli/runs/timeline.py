@@ -8,7 +8,7 @@ from typing import Any
 
 from vramplan.answers.timeline import timeline as timeline_of
 from vramplan.cli.output import dumps, emit, output, write
-from vramplan.cli.runs.jobs import job_of
+from vramplan.cli.runs.jobs import asked_of, job_of
 from vramplan.cli.save import save
 from vramplan.errors import UsageError
 from vramplan.planner.decision import decide
@@ -20,6 +20,10 @@ from vramplan.report.timeline_svg import svg_of
 def timeline(
     given: dict[str, Any],
     job: str | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     svg: str | None,
     json_file: str | None,
     height: int | None,
@@ -33,7 +37,8 @@ def timeline(
     to = output(output_format, key, quiet)
     _check(svg, json_file, to)
     _check_drawn(svg, height, zoom, to)
-    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job)
+    asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
+    resolved = job_of(given, [Path(folder) for folder in profiles or ()], job, asked)
     drawing = Drawing(timeline_of(decide(resolved)), height, zoom)
     if svg is not None:
         picture = svg_of(drawing)

@@ -1,0 +1,160 @@
+"""Files of Axolotl. Its source, with the release, is named in vramplan/configs/programs/axolotl.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.errors import InputError
+
+QLORA = """
+    base_model: NousResearch/Llama-3.2-1B
+    load_in_4bit: true
+    adapter: qlora
+    lora_r: 16
+    lora_alpha: 32
+    lora_dropout: 0.05
+    lora_target_linear: true
+    sequence_len: 1024
+    sample_packing: true
+    micro_batch_size: 3
+    gradient_accumulation_steps: 4
+    optimizer: paged_adamw_8bit
+    bf16: auto
+    gradient_checkpointing: true
+    attn_implementation: flash_attention_2
+    datasets:
+      - path: some/data
+        type: alpaca
+    wandb_project:
+"""
+FULL = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 1\nsequence_len: 512\n"
+
+
+def test_a_quantized_adapter() -> None:
+    found = meant(QLORA, "a.yml")
+    assert found.program == "axolotl"
+    holds(
+        job(QLORA, "a.yml"),
+        runtime="transformers",
+        model="llama-3.2-1b",
+        sequence_length=1024,
+        micro_batch_size=3,
+        gradient_accumulation_steps=4,
+        optimizer="adamw-8bit-paged",
+        quantization="nf4-double",  # double quantization is always on
+        precision="amp-bf16",
+        weight_dtype="bf16",
+        adapter__rank=16,
+        adapter__targets="all-linear",
+        packing=True,
+        attention="flash",
+        max_gradient_norm=1.0,  # the default of TrainingArguments
+    )
+    assert set(found.open) == {"parallel.data"}
+    assert {source.key for source in found.without_effect} == {"datasets", "wandb_project"}
+
+
+def test_every_value_has_the_line_it_came_from() -> None:
+    values = {value.key: value for value in meant(QLORA, "a.yml").values}
+    assert (values["optimizer"].sources[0].line, values["optimizer"].sources[0].key) == (12, "optimizer")
+    assert values["max_gradient_norm"].sources[0].is_default
+    assert values["max_gradient_norm"].sources[0].value == 1.0
+
+
+def test_defaults_of_the_release() -> None:
+    holds(
+        job("base_model: gpt2\nsample_packing:\n", "a.yml", program="axolotl"),
+        sequence_length=512,
+        micro_batch_size=1,
+        activation_checkpointing="none",
+        optimizer="adamw",
+        precision="pure-bf16",
+        packing=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "precision", "weights"),
+    [
+        ("", "pure-bf16", None),
+        ("bf16: true\nadapter: lora\nlora_r: 8\n", "amp-bf16", "bf16"),
+        ("bf16: false\nfp16: true\nadapter: lora\nlora_r: 8\n", "amp-fp16", "fp16"),
+        ("bf16: false\nfloat16: true\n", "pure-fp16", None),
+        ("bf16: false\n", "fp32", "fp32"),
+        ("deepspeed: deepspeed_configs/zero3_bf16.json\n", "mixed-bf16", None),
+        ("fsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "fsdp-bf16", None),
+        ("fp8: true\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "fsdp-fp8", None),
+    ],
+)
+def test_bf16_means_several_things(lines: str, precision: str, weights: str | None) -> None:
+    holds(job(FULL + lines, "a.yml"), precision=precision, weight_dtype=weights)
+
+
+def test_the_plain_zero2_offloads_the_optimizer() -> None:
+    found = meant(FULL + "deepspeed: deepspeed_configs/zero2.json\n", "a.yml")
+    assert found.job["parallel"]["sharding"] == "zero2"
+    assert "optimizer" in found.job["offload"]
+    assert found.points_to == {"deepspeed": "deepspeed_configs/zero2.json"}
+
+
+def test_a_file_of_deepspeed_that_is_not_here_is_asked_for() -> None:
+    assert "parallel.sharding" in meant(FULL + "deepspeed: my/own.json\n", "a.yml").open
+
+
+@pytest.mark.parametrize(
+    ("lines", "reentrant"),
+    [
+        ("gradient_checkpointing: true\n", True),  # normalize_config says so where no arguments are given
+        ("gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n", None),
+        ("gradient_checkpointing: true\nrl: dpo\n", None),
+        ("gradient_checkpointing: false\n", None),
+    ],
+)
+def test_which_checkpoints_are_reentrant(lines: str, reentrant: bool | None) -> None:
+    holds(job(FULL + lines, "a.yml"), checkpoint_reentrant=reentrant)
+
+
+def test_fsdp_of_a_missing_version_is_the_first() -> None:
+    text = FULL + "fsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_offload_params: true\n"
+    found = job(text, "a.yml")
+    holds(found, parallel__sharding="fsdp", parallel__fsdp_version=1)
+    assert found["offload"] == ["parameters", "gradients", "optimizer"]
+
+
+def test_preferences_compare_pairs() -> None:
+    holds(
+        job(FULL + "rl: dpo\nadapter: lora\nlora_r: 8\n", "a.yml"),
+        loss="dpo",
+        dpo_reference="adapter-off",
+        padding="right",
+    )
+    holds(job(FULL + "rl: dpo\n", "a.yml"), dpo_reference="model")
+
+
+def test_what_has_no_word_is_told() -> None:
+    found = meant(FULL + "liger_rms_norm: true\nliger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
+    assert found.job["loss"] == "fused"
+    assert set(found.unmodelled) == {"liger_rms_norm"}
+
+
+def test_an_unknown_setting_is_an_error_with_its_line() -> None:
+    with pytest.raises(InputError) as caught:
+        meant(FULL + "gradient_checkpoint: true\n", "a.yml")
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line, problem.key) == ("a.yml", 4, "gradient_checkpoint")
+    assert "gradient_checkpointing" in (problem.hint or "")
+
+
+def test_an_unknown_setting_may_be_ignored_and_is_listed() -> None:
+    found = meant(FULL + "gradient_checkpoint: true\n", "a.yml", ignore_unknown=True)
+    assert [source.key for source in found.not_understood] == ["gradient_checkpoint"]
+
+
+@pytest.mark.parametrize(
+    "line", ["optimizer: adamw_tourch\n", "bf16: maybe\n", "micro_batch_size: two\n", "rl: dpoo\n"]
+)
+def test_a_value_that_is_not_understood_is_an_error(line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        meant("base_model: gpt2\nsequence_len: 512\n" + line, "a.yml", program="axolotl")
+    assert caught.value.problems[0].line == 3

@@ -1,0 +1,112 @@
+"""Files of LitGPT."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.errors import InputError
+
+FULL = """\
+checkpoint_dir: checkpoints/meta-llama/Llama-3.2-1B
+precision: bf16-true
+devices: {devices}
+num_nodes: 1
+train:
+  global_batch_size: 32
+  micro_batch_size: 2
+  max_seq_length: 512
+  epochs: 1
+optimizer:
+  class_path: torch.optim.AdamW
+  init_args:
+    lr: 0.0002
+"""
+LORA = FULL + "lora_r: 16\nlora_query: true\nlora_key: false\nlora_value: true\nlora_mlp: {mlp}\nquantize: {quantize}\n"
+
+
+def lora(devices: int = 1, mlp: str = "false", quantize: str = "") -> str:
+    return LORA.format(devices=devices, mlp=mlp, quantize=quantize)
+
+
+def test_one_device_checkpoints_nothing_and_several_shard() -> None:
+    holds(
+        job(FULL.format(devices=1), "a.yaml"),
+        runtime="litgpt",
+        model="llama-3.2-1b",
+        gradient_accumulation_steps=16,
+        activation_checkpointing="none",
+        precision="pure-bf16",
+        optimizer_implementation="foreach",
+        max_gradient_norm=None,
+    )
+    holds(
+        job(FULL.format(devices=4), "a.yaml"),
+        gradient_accumulation_steps=4,  # the batch is that of all devices
+        activation_checkpointing="full",
+        parallel__data=4,
+        parallel__sharding="fsdp",
+        parallel__fsdp_version=1,
+    )
+
+
+def test_the_projections_with_adapters() -> None:
+    holds(
+        job(lora(), "a.yaml"),
+        adapter__targets=["q_proj", "v_proj"],
+        adapter__rank=16,
+        adapter__alpha=16,
+        adapter__dropout=0.05,
+    )
+    targets = job(lora(mlp="true"), "a.yaml")["adapter.targets"]
+    assert targets == ["q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"]
+    everything = lora(mlp="true").replace("lora_key: false", "lora_key: true") + "lora_projection: true\n"
+    holds(job(everything, "a.yaml"), adapter__targets="all-linear")
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"), [("bnb.nf4", "nf4"), ("bnb.nf4-dq", "nf4-double"), ("bnb.int8-training", "int8")]
+)
+def test_quantized_weights_have_another_optimizer(word: str, ours: str) -> None:
+    holds(job(lora(quantize=word), "a.yaml"), quantization=ours, optimizer="adamw-paged", optimizer_implementation=None)
+
+
+PRETRAIN = """\
+model_name: pythia-14m
+precision: bf16-mixed
+train:
+  global_batch_size: 64
+  micro_batch_size: 8
+  max_norm: 1.0
+devices: auto
+tokenizer_dir: checkpoints/EleutherAI/pythia-14m
+"""
+
+
+def test_pretraining_compiles_and_asks_for_the_fused_optimizer() -> None:
+    found = meant(PRETRAIN, "a.yaml")
+    holds(
+        job(PRETRAIN, "a.yaml"),
+        compile=True,
+        optimizer_implementation="fused",
+        precision="amp-bf16",
+        max_gradient_norm=1.0,
+        gradient_accumulation_steps=8,
+        sequence_length=512,  # the model's own
+    )
+    assert found.job["model"]["hidden_size"] == 128
+    assert set(found.open) == {"parallel.data"}
+
+
+def test_the_number_of_gpus_beside_the_file_divides_the_batch() -> None:
+    holds(
+        job(PRETRAIN, "a.yaml", devices=4),
+        gradient_accumulation_steps=2,
+        precision="fsdp-bf16",
+        parallel__sharding="fsdp",
+    )
+
+
+def test_a_batch_that_is_too_small_is_an_error() -> None:
+    with pytest.raises(InputError, match="global_batch_size"):
+        meant(FULL.format(devices=32), "a.yaml")

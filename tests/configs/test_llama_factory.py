@@ -1,0 +1,133 @@
+"""Files of LLaMA-Factory, of both schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.errors import InputError
+
+BASE = """\
+model_name_or_path: Qwen/Qwen3-4B-Instruct-2507
+stage: sft
+do_train: true
+template: qwen3
+dataset: identity
+cutoff_len: 4096
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 8
+bf16: true
+"""
+V1 = """\
+model: Qwen/Qwen3-0.6B
+model_class: llm
+train_dataset: data/v1_sft_demo.yaml
+micro_batch_size: 1
+cutoff_len: 1024
+"""
+
+
+def test_an_adapter_by_default() -> None:
+    holds(
+        job(BASE, "a.yaml"),
+        model="qwen3-4b",
+        sequence_length=4096,
+        adapter__rank=8,
+        adapter__alpha=16,  # twice the rank
+        adapter__targets="all-linear",
+        precision="amp-bf16",
+        weight_dtype="bf16",
+        activation_checkpointing="full",  # on by absence
+        checkpoint_reentrant=True,
+        attention="sdpa",
+        max_gradient_norm=1.0,
+        packing=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("finetuning_type: full\n", {"precision": "amp-bf16", "weight_dtype": "fp32"}),  # trainable weights are upcast
+        ("finetuning_type: full\npure_bf16: true\n", {"precision": "pure-bf16", "weight_dtype": None}),
+        (
+            "finetuning_type: full\ndeepspeed: examples/deepspeed/ds_z3_config.json\n",
+            {"precision": "mixed-bf16", "parallel__sharding": "zero3", "parallel__sub_group_size": 10**9},
+        ),
+        ("finetuning_type: full\nfp8: true\nfsdp:\n  - full_shard\n", {"precision": "fsdp-fp8"}),
+        ("quantization_bit: 4\n", {"quantization": "nf4-double"}),
+        ("quantization_bit: 4\ndouble_quantization: false\n", {"quantization": "nf4"}),
+        ("quantization_bit: 8\n", {"quantization": "int8"}),
+        ("disable_gradient_checkpointing: true\n", {"activation_checkpointing": "none", "checkpoint_reentrant": None}),
+        ("neat_packing: true\npacking: true\n", {"packing": True}),
+        ("packing: true\n", {"packing": False}),  # samples stand behind each other without a mask
+        ("enable_liger_kernel: true\n", {"loss": "fused"}),
+        ("flash_attn: fa2\n", {"attention": "flash"}),
+        ("flash_attn: disabled\n", {"attention": "eager"}),
+        ("use_dora: true\n", {"adapter__kind": "dora"}),
+        ("finetuning_type: full\nuse_muon: true\n", {"optimizer": "muon"}),
+    ],
+)
+def test_settings(lines: str, expected: dict[str, Any]) -> None:
+    holds(job(BASE + lines, "a.yaml"), **expected)
+
+
+def test_galore_by_layer_steps_in_backward_and_clips_nothing() -> None:
+    lines = "finetuning_type: full\npure_bf16: true\nuse_galore: true\ngalore_rank: 64\ngalore_layerwise: true\n"
+    found = job(BASE + lines, "a.yaml")
+    holds(found, optimizer="galore-adamw:64", optimizer_in_backward=True)
+    assert found["max_gradient_norm"] is None
+
+
+def test_the_last_blocks_are_trained() -> None:
+    text = BASE.replace("Qwen/Qwen3-4B-Instruct-2507", "meta-llama/Meta-Llama-3-8B-Instruct")
+    found = job(text + "finetuning_type: freeze\nfreeze_trainable_layers: 4\n", "a.yaml")
+    assert found["frozen"] == ["embeddings", "head", "norms", "layers.0-27"]
+    found = job(text + "finetuning_type: freeze\nfreeze_trainable_layers: -2\n", "a.yaml")
+    assert "layers.2-31" in found["frozen"]
+
+
+def test_quantization_may_stand_in_the_name_of_the_checkpoint_alone() -> None:
+    found = meant(BASE.replace("Qwen/Qwen3-4B-Instruct-2507", "TheBloke/Llama-2-7B-GPTQ"), "a.yaml")
+    assert found.job["quantization"] == "gptq-int4"
+    assert len(found.job["adapter"]["targets"]) == 7
+    assert any("name of the checkpoint" in note for note in found.notes)
+
+
+def test_preferences() -> None:
+    holds(
+        job(BASE.replace("stage: sft", "stage: dpo"), "a.yaml"),
+        loss="dpo",
+        dpo_reference="adapter-off",
+        padding="right",
+    )
+    holds(job(BASE.replace("stage: sft", "stage: dpo") + "finetuning_type: full\n", "a.yaml"), dpo_reference="model")
+
+
+def test_defaults_move_with_releases() -> None:
+    holds(job(BASE, "a.yaml"), optimizer="adamw", optimizer_implementation=None)
+    holds(job(BASE, "a.yaml", version="0.9.3"), optimizer="adamw", optimizer_implementation="foreach")
+    with pytest.raises(InputError, match=r"0\.9\.6"):
+        meant(BASE, "a.yaml", version="7.0")
+
+
+def test_the_schema_of_v1_has_other_names() -> None:
+    found = job(V1 + "dist_config:\n  name: fsdp2\nkernel_config:\n  name: liger_kernel\n", "a.yaml")
+    holds(
+        found,
+        model="qwen3-0.6b",
+        precision="fsdp-bf16",
+        loss="fused",
+        parallel__fsdp_version=2,
+        activation_checkpointing="full",
+        checkpoint_reentrant=False,
+    )
+    lora = V1 + "peft_config:\n  name: lora\n  r: 16\n  lora_alpha: 32\nglobal_batch_size: 8\n"
+    holds(job(lora, "a.yaml"), adapter__rank=16, adapter__dropout=0.05, global_batch_size=8)
+
+
+def test_a_misspelt_setting_is_an_error() -> None:
+    with pytest.raises(InputError, match="lora_rank"):
+        meant(BASE + "lora_rnak: 8\n", "a.yaml")

@@ -1,0 +1,172 @@
+"""Scripts and arguments of Megatron-LM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.errors import InputError
+
+SCRIPT = """\
+#!/bin/bash
+GPUS_PER_NODE=8
+NUM_NODES=${NODES:-2}
+TP=2
+WORLD=$(($GPUS_PER_NODE*$NUM_NODES))
+CHECKPOINTS=$1
+DTYPE="bf16"
+MODEL_ARGS=(
+    --num-layers 24
+    --hidden-size 1024   # a comment
+    --num-attention-heads 16
+    --seq-length 1024
+    --max-position-embeddings 1024
+)
+TRAINING="
+    --micro-batch-size 2 \\
+    --global-batch-size $((8 * 16)) \\
+    --clip-grad 1.0 \\
+    --lr 1e-4 \\
+"
+if [[ "$DTYPE" == "fp8" ]]; then
+    PRECISION=(--bf16 "--fp8-format hybrid")
+else
+    PRECISION=(--bf16)
+fi
+if [ -n "$WANDB_API_KEY" ]; then
+    MODEL_ARGS+=(--wandb-project own)
+fi
+torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NUM_NODES pretrain_gpt.py \\
+    ${MODEL_ARGS[@]} $TRAINING ${PRECISION[@]} \\
+    --tensor-model-parallel-size ${TP} --sequence-parallel --save $CHECKPOINTS
+"""
+
+
+def test_a_script() -> None:
+    found = meant(SCRIPT, "a.sh")
+    assert (found.program, found.open) == ("megatron-lm", {})
+    holds(
+        job(SCRIPT, "a.sh"),
+        runtime="megatron",
+        sequence_length=1024,
+        micro_batch_size=2,
+        gradient_accumulation_steps=8,  # 128 samples of 2, over 16 GPUs of which 2 split each tensor
+        precision="mixed-bf16",
+        optimizer="adam",
+        parallel__data=8,
+        parallel__tensor=2,
+        parallel__sequence_parallel=True,
+        activation_checkpointing="none",
+    )
+    assert found.job["model"]["layers"] == 24
+    assert found.job["model"]["intermediate_size"] == 4096
+    values = {value.key: value for value in found.values}
+    assert values["micro_batch_size"].sources[0].line == 15  # where the quoted string begins
+
+
+def test_a_branch_is_taken_by_the_value_that_the_script_sets() -> None:
+    holds(job(SCRIPT.replace('DTYPE="bf16"', 'DTYPE="fp8"'), "a.sh"), precision="fp8")
+
+
+def test_what_only_the_caller_knows_is_asked_for_by_name() -> None:
+    text = SCRIPT.replace("$((8 * 16))", "$3")
+    found = meant(text, "a.sh")
+    assert "gradient_accumulation_steps" not in found.job
+    assert "$3" in found.open["global_batch_size"]
+
+
+def test_a_sourced_file_holds_arguments(tmp_path: Path) -> None:
+    (tmp_path / "CONFIG.sh").write_text(
+        'export PARAMS=" ${EXTRA} --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size ${PP} '
+        "--num-layers 8 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --micro-batch-size 1 "
+        '--global-batch-size ${GBS} --max-position-embeddings 128 --fp16"\n'
+    )
+    script = (
+        "PP=2\nTP=$((16/PP))\nGBS=32\nEXTRA='--activations-checkpoint-method uniform'\nNNODES=4\n. `pwd`/CONFIG.sh\n"
+    )
+    path = tmp_path / "run.sh"
+    path.write_text(script)
+    found = job(script, str(path))
+    holds(found, parallel__tensor=8, parallel__pipeline=2, activation_checkpointing="full", precision="mixed-fp16")
+    holds(found, parallel__data=2, gradient_accumulation_steps=16)  # 4 nodes of 8
+    path.with_name("CONFIG.sh").unlink()
+    with pytest.raises(InputError, match=r"CONFIG\.sh"):
+        meant(script, str(path))
+
+
+ARGUMENTS = (
+    "--num-layers 12 --hidden-size 512 --num-attention-heads 8 --seq-length 512 --max-position-embeddings 512 "
+    "--micro-batch-size 4 --clip-grad 1.0 --bf16 "
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--recompute-granularity selective", {"activation_checkpointing": "selective"}),
+        ("--recompute-granularity full --recompute-method uniform", {"activation_checkpointing": "full"}),
+        (
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 3",
+            {"activation_checkpointing": "every:3"},
+        ),
+        ("--checkpoint-activations", {"activation_checkpointing": "full"}),  # of 2021
+        ("--use-distributed-optimizer", {"parallel__sharding": "distributed-optimizer"}),
+        ("--sequence-parallel", {"parallel__sequence_parallel": None}),  # nothing without tensor parallelism
+        (
+            "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1",
+            {"parallel__schedule": "interleaved:3"},
+        ),
+        ("--attention-backend flash --hidden-dropout 0 --attention-dropout 0", {"attention": "flash", "dropout": 0.0}),
+        ("--optimizer sgd", {"optimizer": "sgd-momentum"}),
+        ("--clip-grad=0.5", {"max_gradient_norm": 0.5}),
+    ],
+)
+def test_arguments_as_text(words: str, expected: dict[str, Any]) -> None:
+    holds(job(ARGUMENTS + words + "\n", "-"), **expected)
+
+
+def test_a_script_that_starts_too_few_gpus_says_so() -> None:
+    text = SCRIPT.replace("TP=2", "TP=8").replace("--sequence-parallel", "--pipeline-model-parallel-size 16")
+    found = meant(text, "a.sh")
+    assert set(found.open) == {"parallel.data"}
+    assert found.job["gradient_accumulation_steps"] == 64  # one data-parallel group
+    assert any("128 are needed" in note for note in found.notes)
+
+
+def test_known_sizes_have_the_name_of_a_model() -> None:
+    words = (
+        "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
+        "--num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope --vocab-size 128256 "
+        "--untie-embeddings-and-output-weights --seq-length 8192 --max-position-embeddings 8192 --micro-batch-size 1 "
+        "--clip-grad 1.0 --tensor-model-parallel-size 1\n"
+    )
+    holds(job(words, "-"), model="llama-3-8b", precision="fp32")
+
+
+def test_the_yaml_of_the_functional_tests() -> None:
+    text = """\
+    ENV_VARS:
+      CUDA_DEVICE_MAX_CONNECTIONS: 1
+    MODEL_ARGS:
+      --num-layers: 12
+      --hidden-size: 512
+      --num-attention-heads: 8
+      --micro-batch-size: 4
+      --global-batch-size: 32
+      --seq-length: 1024
+      --max-position-embeddings: 1024
+      --tensor-model-parallel-size: 2
+      --context-parallel-size: 2
+      --sequence-parallel: true
+      --bf16: true
+    """
+    holds(job(text, "model_config.yaml"), parallel__data=2, gradient_accumulation_steps=4, parallel__context=2)
+
+
+@pytest.mark.parametrize("word", ["--tensor-model-paralel-size 2", "--fp8-fromat hybrid", "--own-flag"])
+def test_an_argument_that_is_not_known_is_an_error(word: str) -> None:
+    with pytest.raises(InputError, match="is not understood"):
+        meant(ARGUMENTS + word + "\n", "-")

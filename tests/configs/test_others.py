@@ -1,0 +1,311 @@
+"""Files of nanoGPT, torchtitan, llm-foundry and open-instruct."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.errors import InputError
+
+NANOGPT = """\
+import time
+# torchrun --standalone --nproc_per_node=4 train.py config/own.py
+wandb_run_name = 'own-' + str(time.time())
+batch_size = 8
+block_size = 1024
+gradient_accumulation_steps = 3 * 4
+eval_iters = 20
+lr_decay_iters = 1000
+"""
+
+
+def test_nanogpt_is_read_and_not_run() -> None:
+    found = meant(NANOGPT, "own.py")
+    assert found.program == "nanogpt"
+    holds(
+        job(NANOGPT, "own.py"),
+        runtime="nanogpt",
+        model="gpt2",
+        micro_batch_size=8,
+        gradient_accumulation_steps=3,  # train.py divides it by the GPUs
+        parallel__data=4,
+        parallel__sharding="ddp",
+        compile=True,
+        precision="amp-bf16",
+        max_gradient_norm=1.0,
+        dropout=0.0,
+    )
+
+
+def test_nanogpt_of_characters_has_their_vocabulary() -> None:
+    text = "dataset = 'shakespeare_char'\nblock_size = 64\nn_layer = 2\nn_head = 2\nn_embd = 32\nbatch_size = 4\n"
+    found = meant(text, "own.py", program="nanogpt")
+    assert found.job["model"]["vocabulary_size"] == 65
+    assert found.job["model"]["intermediate_size"] == 128
+
+
+def test_nanogpt_asks_for_a_value_that_only_the_program_knows() -> None:
+    with pytest.raises(InputError) as caught:
+        meant(NANOGPT.replace("batch_size = 8", "batch_size = int(time.time())"), "own.py")
+    assert (caught.value.problems[0].key, caught.value.problems[0].line) == ("batch_size", 4)
+
+
+TITAN = """\
+[job]
+dump_folder = "./outputs"
+
+[model]
+name = "llama3"
+flavor = "8B"
+
+[training]
+local_batch_size = 2
+seq_len = 4096
+
+[parallelism]
+tensor_parallel_degree = {tensor}
+data_parallel_shard_degree = {shard}
+data_parallel_replicate_degree = {replicate}
+
+[activation_checkpoint]
+mode = "{mode}"
+selective_ac_option = "{option}"
+"""
+
+
+def titan(mode: str = "full", option: str = "op", more: str = "", **degrees: int) -> str:
+    values: dict[str, Any] = {"tensor": 1, "shard": -1, "replicate": 1, **degrees}
+    return TITAN.format(mode=mode, option=option, **values) + more
+
+
+def test_torchtitan() -> None:
+    found = meant(titan(), "a.toml")
+    assert (found.program, set(found.open)) == ("torchtitan", {"parallel.data"})
+    holds(
+        job(titan(), "a.toml"),
+        model="llama-3.1-8b",
+        sequence_length=4096,
+        micro_batch_size=2,
+        precision="fsdp-bf16",
+        activation_checkpointing="full",
+        optimizer_implementation="fused",
+        max_gradient_norm=1.0,
+        parallel__sharding="fsdp",
+        parallel__fsdp_version=2,
+        parallel__reduce_dtype="fp32",
+    )
+    values = {value.key: value for value in found.values}
+    assert (values["sequence_length"].sources[0].line, values["sequence_length"].sources[0].column) == (10, 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "option", "word", "second"),
+    [
+        ("none", "op", "none", None),
+        ("selective", "op", "selective-op", True),
+        ("selective", "2", "selective-layer:2", None),
+        ("full", "2", "full", None),
+    ],
+)
+def test_torchtitan_recomputes(mode: str, option: str, word: str, second: bool | None) -> None:
+    found = job(titan(mode, option), "a.toml")
+    holds(found, activation_checkpointing=word, every_second_matmul=second)
+
+
+def test_torchtitan_degrees() -> None:
+    found = job(titan(tensor=8, shard=4, replicate=2), "a.toml")
+    holds(found, parallel__tensor=8, parallel__sequence_parallel=True, parallel__sharding="hsdp:4", parallel__data=8)
+
+
+def test_torchtitan_compiles_only_with_the_model_among_the_components() -> None:
+    holds(job(titan(more='[compile]\nenable = true\ncomponents = ["loss"]\n'), "a.toml"), compile=None)
+    holds(job(titan(more="[compile]\nenable = true\n"), "a.toml"), compile=True)
+
+
+@pytest.mark.parametrize("more", ["[training]\n", "[trainingg]\nseq_len = 1\n", "[profiling]\nx =\n"])
+def test_torchtitan_says_where_a_file_is_wrong(more: str) -> None:
+    with pytest.raises(InputError) as caught:
+        meant(titan(more=more), "a.toml")
+    assert caught.value.problems[0].line is not None
+
+
+FOUNDRY = """\
+variables:
+  length: 1024
+max_seq_len: ${{variables.length}}
+model:
+  name: mpt_causal_lm
+  d_model: 768
+  n_heads: 12
+  n_layers: 12
+  expansion_ratio: 4
+  max_seq_len: ${{max_seq_len}}
+  vocab_size: 50368
+  attn_config:
+    attn_impl: flash
+train_loader:
+  name: text
+  dataset:
+    split: train
+optimizer:
+  name: decoupled_adamw
+algorithms:
+  gradient_clipping:
+    clipping_type: norm
+    clipping_threshold: 1.0
+max_duration: 10ba
+global_train_batch_size: 256
+device_train_microbatch_size: {micro}
+precision: amp_bf16
+fsdp_config:
+  sharding_strategy: FULL_SHARD
+  mixed_precision: {mixed}
+  activation_checkpointing: true
+  activation_checkpointing_reentrant: false
+  activation_cpu_offload: {offload}
+"""
+
+
+def foundry(micro: str = "8", mixed: str = "PURE", offload: str = "false") -> str:
+    return FOUNDRY.format(micro=micro, mixed=mixed, offload=offload)
+
+
+def test_llm_foundry() -> None:
+    found = meant(foundry(), "a.yaml")
+    assert set(found.open) == {"parallel.data", "gradient_accumulation_steps"}
+    assert found.job["model"]["max_positions"] == 1024  # a reference to a reference
+    holds(
+        job(foundry(), "a.yaml"),
+        sequence_length=1024,
+        micro_batch_size=8,
+        precision="fsdp-bf16",
+        parallel__reduce_dtype="bf16",
+        activation_checkpointing="full",
+        checkpoint_reentrant=None,
+        max_gradient_norm=1.0,
+    )
+    holds(job(foundry(), "a.yaml", devices=8), gradient_accumulation_steps=4, parallel__data=8)
+    holds(job(foundry(mixed="DEFAULT"), "a.yaml"), parallel__reduce_dtype="fp32")
+    assert job(foundry(offload="true"), "a.yaml")["offload"] == ["activations"]
+
+
+def test_llm_foundry_finds_the_micro_batch_itself() -> None:
+    assert "micro_batch_size" in meant(foundry("auto"), "a.yaml").open
+
+
+OPEN_INSTRUCT = """\
+model_name_or_path: meta-llama/Llama-2-7b-hf
+use_slow_tokenizer: true
+dataset_name: own/data
+max_seq_length: 2048
+per_device_train_batch_size: 1 # note, this is set up for 8 GPUs
+gradient_accumulation_steps: 4
+with_tracking: true
+checkpointing_steps: epoch
+"""
+
+
+def test_open_instruct() -> None:
+    found = meant(OPEN_INSTRUCT, "a.yaml")
+    assert (found.program, set(found.open)) == ("open-instruct", {"parallel"})
+    holds(
+        job(OPEN_INSTRUCT, "a.yaml"),
+        model="llama-2-7b",
+        attention="flash",
+        activation_checkpointing="none",  # off by absence
+        max_gradient_norm=None,
+        precision="mixed-bf16",
+    )
+    lora = job(OPEN_INSTRUCT + "use_lora: true\nlora_rank: 8\n", "a.yaml")
+    assert len(lora["adapter.targets"]) == 7  # they stand in the script
+    holds(lora, adapter__rank=8, adapter__alpha=16, adapter__dropout=0.1)
+
+
+def test_open_instruct_computes_the_reference_before_training() -> None:
+    found = job(OPEN_INSTRUCT + "loss_type: dpo_norm\nbeta: 5\n", "a.yaml")
+    holds(found, loss="dpo", dpo_reference="precomputed", padding="right")
+
+
+@pytest.mark.parametrize("text", ["a: 1\nb: 2\n", "x = 1\ny = 2\n", "[table]\nkey = 1\n"])
+def test_a_file_of_no_program_is_an_error_that_names_them(text: str) -> None:
+    with pytest.raises(InputError, match=r"axolotl, .*torchtune"):
+        meant(text, "-")
+
+
+def test_a_program_that_is_not_known_is_an_error() -> None:
+    with pytest.raises(InputError, match="axolotl"):
+        meant(OPEN_INSTRUCT, "a.yaml", program="axolotll")
+
+
+NEMO = """\
+name: own
+trainer:
+  devices: 8
+  num_nodes: 2
+  precision: bf16
+  gradient_clip_val: 1.0
+exp_manager:
+  exp_dir: null
+model:
+  micro_batch_size: 2
+  global_batch_size: 32
+  tensor_model_parallel_size: {tensor}
+  pipeline_model_parallel_size: 2
+  encoder_seq_length: 1024
+  max_position_embeddings: ${{.encoder_seq_length}}
+  num_layers: 12
+  hidden_size: 768
+  ffn_hidden_size: 3072
+  num_attention_heads: 12
+  hidden_dropout: 0.1
+  activation: gelu
+  normalization: layernorm
+  tokenizer:
+    library: megatron
+    type: GPT2BPETokenizer
+  megatron_amp_O2: {master}
+  sequence_parallel: true
+  activations_checkpoint_granularity: full
+  activations_checkpoint_method: uniform
+  activations_checkpoint_num_layers: 2
+  optim:
+    name: distributed_fused_adam
+"""
+
+
+def test_nemo() -> None:
+    text = NEMO.format(tensor=2, master="True")
+    found = meant(text, "a.yaml")
+    assert (found.program, found.job["model"]["max_positions"]) == ("nemo", 1024)
+    holds(
+        job(text, "a.yaml"),
+        runtime="megatron",
+        precision="mixed-bf16",
+        parallel__data=4,
+        parallel__tensor=2,
+        parallel__pipeline=2,
+        parallel__sequence_parallel=True,
+        parallel__sharding="distributed-optimizer",
+        gradient_accumulation_steps=4,
+        activation_checkpointing="every:2",
+        max_gradient_norm=1.0,
+    )
+
+
+def test_nemo_has_a_master_copy_only_with_o2() -> None:
+    holds(job(NEMO.format(tensor=1, master="False"), "a.yaml"), precision="amp-bf16", parallel__sequence_parallel=None)
+
+
+def test_nemo_says_when_the_file_starts_too_few_gpus() -> None:
+    found = meant(NEMO.format(tensor=16, master="True"), "a.yaml")
+    assert "parallel.data" in found.open
+    assert any("32 GPUs are needed" in note for note in found.notes)
+
+
+def test_nemo_adapters_are_on_fused_layers() -> None:
+    peft = "  peft:\n    peft_scheme: lora\n    lora_tuning:\n      adapter_dim: 16\n"
+    peft += "      target_modules: [attention_qkv, mlp_fc2]\n"
+    found = job(NEMO.format(tensor=1, master="True") + peft, "a.yaml")
+    holds(found, adapter__rank=16, adapter__alpha=16, adapter__targets=["q_proj", "k_proj", "v_proj", "down_proj"])

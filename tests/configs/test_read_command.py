@@ -1,0 +1,80 @@
+"""`vramplan read` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import VALIDATORS, run
+
+TEXT = "base_model: gpt2\nsequence_len: 512\nmicro_batch_size: 2\nwandb_project: own\nliger_rope: true\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "axolotl.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_text_has_the_place_of_each_value_and_what_is_not_in_the_job(file: Path) -> None:
+    ran = run("read", str(file))
+    assert ran.code == 0
+    assert "line 2" in ran.out
+    assert "sequence_len" in ran.out
+    assert "default of axolotl" in ran.out
+    assert "liger_rope" in ran.out
+    assert "wandb_project" in ran.out
+
+
+def test_the_document_holds_to_its_schema(file: Path) -> None:
+    answer = json.loads(run("read", str(file), "--format", "json").out)
+    VALIDATORS["read"].validate(answer)
+    assert answer["job"]["micro_batch_size"] == 2
+    assert answer["open"] == {"parallel.data": answer["open"]["parallel.data"]}
+    assert [source["key"] for source in answer["without_effect"]] == ["wandb_project"]
+    (value,) = (value for value in answer["values"] if value["key"] == "micro_batch_size")
+    assert value["from"] == [{"key": "micro_batch_size", "value": 2, "file": str(file), "line": 3}]
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown", "yaml"])
+def test_every_format(file: Path, form: str) -> None:
+    ran = run("read", str(file), "--format", form)
+    assert ran.code == 0
+    assert "micro_batch_size" in ran.out
+
+
+def test_one_value_is_printed(file: Path) -> None:
+    assert run("read", str(file), "--print", "job.sequence_length").out == "512\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--from", "axolot"), "did you mean axolotl"),
+        (("--engine-version", "0.1"), "0.18.0"),
+        (("--from", "torchtune"), "is not understood"),
+    ],
+)
+def test_what_is_wrong_is_said(file: Path, words: tuple[str, ...], said: str) -> None:
+    ran = run("read", str(file), *words)
+    assert ran.code == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_misspelt_setting_has_its_line_and_the_near_one(file: Path) -> None:
+    file.write_text(TEXT + "sequence_lenn: 3\n")
+    ran = run("read", str(file))
+    assert ran.code == 2
+    assert f"{file}:6:1: sequence_lenn" in ran.err
+    assert "sequence_len" in ran.err.split("did you mean")[1]
+    assert run("read", str(file), "--ignore-unknown").code == 0
+
+
+def test_a_file_with_the_words_of_a_model_profile_is_still_a_program_s(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(TEXT.replace("wandb_project: own", "model_type: LlamaForCausalLM"))
+    assert run("fit", str(path), "--gpu", "a100-80gb").code == 0

@@ -1,0 +1,63 @@
+"""Shell scripts are parsed, never executed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramplan.configs import shell
+
+
+def run(text: str) -> list[str]:
+    return [argument.text for argument in shell.read(text).arguments]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("A=1\npython x.py --a $A", ["--a", "1"]),
+        ("A='b c'\npython x.py $A \"$A\"", ["b", "c", "b c"]),
+        ("A=${B:-d}\npython x.py --a ${A}", ["--a", "d"]),
+        ("B=2\nA=${B:-d}\npython x.py --a ${A}", ["--a", "2"]),
+        ("A=(1 '2 3')\nA+=(4)\npython x.py ${A[@]}", ["1", "2", "3", "4"]),
+        ("A=(1 '2 3')\npython x.py \"${A[@]}\"", ["1", "2 3"]),
+        ('A="1"\nA+=" 2"\npython x.py $A', ["1", "2"]),
+        ("N=3\npython x.py $((N * (2 + 1)))", ["9"]),
+        ("# python y.py --b\npython x.py --a # --c", ["--a"]),
+        ("python x.py --a \\\n  --b", ["--a", "--b"]),
+        ("A=1\nif [ $A -eq 1 ]; then B=yes; else B=no; fi\npython x.py $B", ["yes"]),
+        ("A=2\nif [ $A -eq 1 ]; then\nB=one\nelif [[ $A == 2 ]]; then\nB=two\nfi\npython x.py $B", ["two"]),
+        ('if [ -z "$NOT_SET" ]; then B=empty; fi\npython x.py $B', ["empty"]),
+        ("A=b\ncase $A in\na) B=1;;\nb|c) B=2;;\n*) B=3;;\nesac\npython x.py $B", ["2"]),
+        ("python x.py '#not a comment' \"a'b\"", ["#not a comment", "a'b"]),
+    ],
+)
+def test_what_the_shell_would_hand_on(text: str, arguments: list[str]) -> None:
+    assert run(text) == arguments
+
+
+@pytest.mark.parametrize("text", ["python x.py --a $1", "python x.py --a $(hostname)", "python x.py --a $RANDOM"])
+def test_what_only_the_caller_knows_keeps_its_name(text: str) -> None:
+    assert shell.unknowns(run(text)[1])
+
+
+def test_nothing_is_executed(tmp_path: object) -> None:
+    text = f"touch {tmp_path}/made\nA=$(touch {tmp_path}/made)\npython x.py $A\n"
+    shell.read(text)
+    from pathlib import Path
+
+    assert list(Path(str(tmp_path)).iterdir()) == []
+
+
+@given(st.text(alphabet=st.sampled_from("ab$(){}[]'\"`\\ \n;|&<>#=+-if1"), max_size=80))
+def test_any_text_is_read_to_its_end(text: str) -> None:
+    shell.read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("5 * 8", 40), ("2**10", 1024), ("(1 + 2) // 2", 1), ("x + 1", None), ("2**100000", None), ("1/0", None)],
+)
+def test_arithmetic_is_of_numbers_alone(text: str, value: int | None) -> None:
+    assert shell.arithmetic(text) == value

@@ -1,0 +1,129 @@
+"""Files of torchtune."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.configs.programs.torchtune import shape_name
+from vramplan.errors import InputError
+
+LORA = """\
+# Config for {recipe}.py
+output_dir: /tmp/out
+tokenizer:
+  _component_: torchtune.models.llama3.llama3_tokenizer
+  path: /tmp/tokenizer.model
+  max_seq_len: {length}
+model:
+  _component_: torchtune.models.{builder}
+  lora_attn_modules: ['q_proj', 'output_proj']
+  apply_lora_to_mlp: False
+  lora_rank: 4
+dataset:
+  _component_: torchtune.datasets.alpaca_dataset
+  packed: False
+batch_size: 3
+gradient_accumulation_steps: 2
+optimizer:
+  _component_: torch.optim.AdamW
+  fused: {fused}
+  lr: 3e-4
+loss:
+  _component_: torchtune.modules.loss.LinearCrossEntropyLoss
+dtype: bf16
+enable_activation_checkpointing: True
+"""
+
+
+def written(
+    recipe: str = "lora_finetune_single_device",
+    length: str = "null",
+    builder: str = "llama3_2.lora_llama3_2_1b",
+    fused: str = "True",
+    more: str = "",
+) -> str:
+    return LORA.format(recipe=recipe, length=length, builder=builder, fused=fused) + more
+
+
+def test_an_adapter() -> None:
+    found = meant(written(), "a.yaml")
+    assert found.program == "torchtune"
+    holds(
+        job(written(), "a.yaml"),
+        runtime="torchtune",
+        model="llama-3.2-1b",
+        micro_batch_size=3,
+        precision="pure-bf16",
+        loss="chunked:8",
+        adapter__rank=4,
+        adapter__alpha=16,  # the builder's default
+        adapter__targets=["q_proj", "o_proj"],
+        optimizer_implementation="fused",
+        max_gradient_norm=None,  # torchtune clips nothing by default
+        parallel__sharding=None,
+    )
+    assert set(found.open) == {"sequence_length"}  # the longest sample decides
+
+
+def test_the_recipe_that_a_comment_names_says_whether_it_is_distributed() -> None:
+    found = meant(written("lora_finetune_distributed", "1024"), "a.yaml")
+    assert found.job["parallel"] == {"sharding": "fsdp", "fsdp_version": 2}
+    assert found.job["sequence_length"] == 1024
+    assert set(found.open) == {"parallel.data"}
+
+
+@pytest.mark.parametrize(
+    ("builder", "name"),
+    [
+        ("llama3_1.lora_llama3_1_70b", "llama-3.1-70b"),
+        ("qwen2_5.qwen2_5_1_5b_base", "qwen2.5-1.5b"),
+        ("qwen2.lora_qwen2_0_5b", "qwen2-0.5b"),
+        ("qwen3.qwen3_1_7b_instruct", "qwen3-1.7b"),
+        ("gemma.gemma_2b", "gemma-2b"),
+        ("gemma2.gemma2_27b", "gemma-2-27b"),
+        ("phi3.qlora_phi3_mini", "phi-3-mini-4k"),
+        ("code_llama2.code_llama2_7b", "codellama-7b"),
+        ("mistral.mistral_7b", "mistral-7b"),
+    ],
+)
+def test_builders_have_names_of_the_catalogue(builder: str, name: str) -> None:
+    assert shape_name(f"torchtune.models.{builder}") == name
+
+
+def test_torch_steps_tensors_together_unless_it_is_told_otherwise() -> None:
+    holds(job(written(fused="False"), "a.yaml"), optimizer_implementation="foreach")
+
+
+def test_quantized_and_decomposed() -> None:
+    holds(job(written(builder="llama3.qlora_llama3_8b"), "a.yaml"), quantization="nf4")
+    text = written().replace("  lora_rank: 4\n", "  lora_rank: 4\n  use_dora: True\n")
+    holds(job(text, "a.yaml"), adapter__kind="dora")
+
+
+def test_offloading_and_the_step_in_backward() -> None:
+    more = "optimizer_in_bwd: True\nenable_activation_offloading: True\n"
+    holds(job(written(more=more), "a.yaml"), optimizer_in_backward=True, offload=["activations"])
+    found = job(written("full_finetune_distributed", more="fsdp_cpu_offload: True\n"), "a.yaml")
+    assert found["offload"] == ["parameters", "gradients", "optimizer"]
+
+
+def test_degrees() -> None:
+    more = "tensor_parallel_dim: 2\ndata_parallel_shard_dim: 4\ndata_parallel_replicate_dim: 2\n"
+    found = job(written("full_finetune_distributed", more=more), "a.yaml")
+    holds(found, parallel__tensor=2, parallel__sharding="hsdp:4", parallel__data=8)
+
+
+def test_a_reference_to_another_key_is_resolved() -> None:
+    text = written().replace("batch_size: 3\n", "batch_size: ${wanted.size}\nwanted:\n  size: 6\n")
+    with pytest.raises(InputError, match="wanted"):
+        meant(text, "a.yaml")
+    holds(job(text, "a.yaml", ignore_unknown=True), micro_batch_size=6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("LinearCross", "LinearCrosss"), ("optim.AdamW", "optim.AdamV"), ("bf16", "b16")]
+)
+def test_what_is_not_understood_is_an_error(old: str, new: str) -> None:
+    with pytest.raises(InputError, match=new):
+        meant(written().replace(old, new), "a.yaml")

@@ -1,0 +1,459 @@
+"""Files of TrainingArguments, TRL, Accelerate and DeepSpeed, alone and together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.running import refused, run
+from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted, job_of
+from vramplan.configs.registry import program_of
+from vramplan.configs.sheet import Written
+from vramplan.errors import InputError
+from vramplan.results.reading import ReadJob
+
+pytestmark = pytest.mark.contract
+
+SFT = """\
+model_name_or_path: Qwen/Qwen2.5-0.5B
+dataset_name: own/data
+max_length: 512
+per_device_train_batch_size: 2
+"""
+PLAIN = """\
+model_name_or_path: gpt2
+train_file: own.txt
+block_size: 256
+per_device_train_batch_size: 2
+output_dir: out
+"""
+ZERO = """\
+{
+  "zero_optimization": {"stage": %s, "overlap_comm": true},
+  "bf16": {"enabled": "auto"},
+  "fp16": {"enabled": "auto"},
+  "train_batch_size": "auto",
+  "train_micro_batch_size_per_gpu": "auto",
+  "gradient_accumulation_steps": %s
+}
+"""
+FSDP = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: bf16
+num_machines: 1
+num_processes: 4
+fsdp_config:
+  fsdp_sharding_strategy: FULL_SHARD
+  fsdp_activation_checkpointing: %s
+"""
+
+
+def together(folder: Path, **files: str) -> ReadJob:
+    """The job of files, whose names have `_` for a dot."""
+    paths = []
+    for name, text in files.items():
+        path = folder / name.replace("_", ".")
+        path.write_text(text, "utf-8")
+        paths.append(str(path))
+    return read_files(paths, Wanted())
+
+
+def values(read: ReadJob) -> dict[str, Any]:
+    return {value.key: value.value for value in read.values}
+
+
+# ---- numbers and defaults
+
+
+def test_defaults_of_training_arguments() -> None:
+    found = meant("learning_rate: 1.0e-4\noutput_dir: out\nnum_train_epochs: 1\n", "a.yaml")
+    assert found.program == "training-arguments"
+    assert {"model", "sequence_length", "parallel.data"} <= set(found.open)
+    holds(
+        {value.key: value.value for value in found.values},
+        micro_batch_size=8,
+        gradient_accumulation_steps=1,
+        max_gradient_norm=1.0,
+        activation_checkpointing="none",  # off by absence
+        optimizer="adamw",
+        precision="fp32",
+    )
+
+
+def test_defaults_of_trl_are_other_ones() -> None:
+    found = meant("model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: own/data\n", "a.yaml")
+    assert (found.program, found.release) == ("trl", "1.16.0")
+    holds(
+        {value.key: value.value for value in found.values},
+        sequence_length=1024,
+        activation_checkpointing="full",  # on by absence
+        precision="amp-bf16",  # bf16 is on where fp16 is not
+        weight_dtype="fp32",
+    )
+
+
+def test_defaults_move_with_releases() -> None:
+    text = "model_name_or_path: gpt2\ndataset_name: own/data\nmax_seq_length: 256\n"
+    new, old = meant(text, "a.yaml"), meant(text, "a.yaml", version="0.16.1")
+    assert new.job["activation_checkpointing"] == "full"
+    assert old.job["activation_checkpointing"] == "none"
+    assert old.job["precision"] == "fp32"
+    assert old.job["optimizer_implementation"] == "foreach"  # adamw_torch
+    assert "optimizer_implementation" not in new.job  # fused, as the runtime has it
+    assert any("chunked_nll" in note for note in meant(text, "a.yaml", version="1.9.0").notes)
+    assert not any("chunked_nll" in note for note in new.notes)
+    with pytest.raises(InputError, match=r"0\.16\.1"):
+        meant(text, "a.yaml", version="0.16.2")
+
+
+def test_clipping_that_is_zero_is_none() -> None:
+    assert job(SFT + "max_grad_norm: 0\n", "a.yaml")["max_gradient_norm"] is None
+
+
+def test_a_value_has_the_line_or_the_default_that_gave_it() -> None:
+    found = {value.key: value.sources[0] for value in meant(SFT, "a.yaml").values}
+    assert (found["sequence_length"].key, found["sequence_length"].line) == ("max_length", 3)
+    assert found["gradient_accumulation_steps"].is_default
+    assert found["gradient_accumulation_steps"].value == 1
+
+
+# ---- what is understood
+
+
+@pytest.mark.parametrize(
+    ("more", "precision", "weights"),
+    [
+        ("bf16: true\ntorch_dtype: bfloat16\n", "pure-bf16", None),
+        ("bf16: true\n", "amp-bf16", "fp32"),
+        ("bf16: true\ndtype: auto\n", "amp-bf16", None),
+        ("bf16: false\n", "fp32", None),
+        ("fp16: true\n", "amp-fp16", "fp32"),
+        ("bf16: false\ndtype: bfloat16\n", "pure-bf16", None),
+        ("bf16: true\ntorch_dtype: bfloat16\nuse_peft: true\n", "amp-bf16", "bf16"),
+        ("bf16: true\nfsdp: full_shard\n", "fsdp-bf16", None),
+        ("bf16: true\nfsdp: full_shard\ntorch_dtype: bfloat16\nuse_peft: true\n", "fsdp-bf16", "bf16"),
+    ],
+)
+def test_bf16_means_several_things(more: str, precision: str, weights: str | None) -> None:
+    holds(job(SFT + more, "a.yaml"), precision=precision, weight_dtype=weights)
+
+
+def test_weights_of_the_handbook_are_as_it_launches_them() -> None:
+    text = SFT + "bf16: true\ntorch_dtype: bfloat16\ndataset_mixture: {datasets: []}\n"
+    assert job(text, "a.yaml")["precision"] == "mixed-bf16"
+    assert job(text, "a.yaml", beside={"parallel.sharding": "fsdp"})["precision"] == "fsdp-bf16"
+    assert job(text + "use_peft: true\n", "a.yaml")["precision"] == "amp-bf16"
+
+
+def test_quantization_is_nested_where_it_is_said() -> None:
+    text = SFT + "load_in_4bit: true\nuse_peft: true\nlora_target_modules: [all-linear]\n"
+    holds(job(text, "a.yaml"), quantization="nf4", adapter__targets="all-linear", adapter__rank=16)
+    assert job(text + "use_bnb_nested_quant: true\n", "a.yaml")["quantization"] == "nf4-double"
+    assert job(SFT + "load_in_8bit: true\n", "a.yaml")["quantization"] == "int8"
+
+
+def test_an_adapter_needs_use_peft() -> None:
+    found = meant(SFT + "lora_r: 4\n", "a.yaml")
+    assert "adapter" not in found.job
+    assert any("use_peft" in note for note in found.notes)
+
+
+def test_dpo_has_a_reference_and_padding() -> None:
+    text = SFT + "beta: 0.1\n"
+    holds(job(text, "a.yaml"), loss="dpo", dpo_reference="model", padding="right")
+    assert job(text + "use_peft: true\n", "a.yaml")["dpo_reference"] == "adapter-off"
+    assert job(text + "precompute_ref_log_probs: true\n", "a.yaml")["dpo_reference"] == "precomputed"
+
+
+def test_checkpointing_under_its_new_name() -> None:
+    text = PLAIN + "activation_checkpointing: true\nactivation_checkpointing_kwargs: {every_n_layers: 2}\n"
+    assert job(text, "a.yaml")["activation_checkpointing"] == "selective-layer:2"
+    text = PLAIN + "gradient_checkpointing: true\ngradient_checkpointing_kwargs: {use_reentrant: true}\n"
+    holds(job(text, "a.yaml"), activation_checkpointing="full", checkpoint_reentrant=True)
+
+
+def test_fsdp_config_alone_does_nothing() -> None:
+    text = PLAIN + "fsdp_config: {reshard_after_forward: true}\n"
+    assert "parallel" not in meant(text, "a.yaml").job
+    holds(job(text + "fsdp: true\n", "a.yaml"), parallel__sharding="fsdp", parallel__fsdp_version=2)
+    old = job(text + "fsdp: full_shard auto_wrap offload\n", "a.yaml", version="4.53.3")
+    holds(old, parallel__fsdp_version=1, offload=["parameters", "gradients", "optimizer"])
+
+
+def test_a_command_line_is_read() -> None:
+    text = """
+    torchrun --nproc_per_node 4 run_clm.py --model_name_or_path gpt2 --block_size 128 \\
+      --per_device_train_batch_size=2 --bf16 --gradient_checkpointing True \\
+      --gradient_checkpointing_kwargs '{"use_reentrant": true}'
+    """
+    found = meant(text, "run.sh")
+    assert found.program == "training-arguments"
+    holds(
+        {value.key: value.value for value in found.values},
+        sequence_length=128,
+        micro_batch_size=2,
+        checkpoint_reentrant=True,
+        parallel__data=4,
+        parallel__sharding="ddp",
+    )
+
+
+# ---- DeepSpeed
+
+
+def test_auto_is_filled_by_the_trainer() -> None:
+    found = meant(ZERO % (2, '"auto"'), "ds.json")
+    assert found.program == "deepspeed"
+    assert found.job["runtime"] == "transformers"
+    assert "precision" in found.open  # both auto
+    assert found.job["parallel"] == {"sharding": "zero2", "overlap_comm": True}
+    assert "gradient_accumulation_steps" not in found.job
+
+
+def test_deepspeed_alone_and_its_batch_rule() -> None:
+    text = '{"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2, "fp16": {"enabled": true}}'
+    holds(
+        job(text, "ds.json"),
+        runtime="deepspeed",
+        precision="mixed-fp16",
+        parallel__sharding="ddp",  # no zero_optimization is stage 0
+        parallel__data=16,
+        gradient_accumulation_steps=1,
+    )
+    holds(job(text, "ds.json", devices=4), gradient_accumulation_steps=4, parallel__data=None)
+    with pytest.raises(InputError, match="no multiple"):
+        job(text, "ds.json", devices=3)
+
+
+def test_old_keys_and_floats_of_deepspeed() -> None:
+    text = """{"zero_optimization": {"stage": 3, "cpu_offload": true, "max_live_parameters": 1e9,
+    "sub_group_size": 1e9, "offload_param": {"device": "nvme"}}, "train_batch_size": 8, "bf16": {"enabled": true}}"""
+    holds(
+        job(text, "ds.json"),
+        offload=["parameters", "optimizer", "gradients"],
+        parallel__stage3_max_live_parameters=10**9,
+        parallel__sub_group_size=10**9,
+        parallel__offload_parameters_device="nvme",
+    )
+
+
+@pytest.mark.parametrize(
+    ("broken", "where"),
+    [
+        ('"zero_optimization": {"stge": 2}', "zero_optimization.stge"),
+        ('"zero_optimization": {"stage": 4}', "zero_optimization.stage"),
+        ('"zero_optimization": {"stage": 2, "sub_group_size": "much"}', "sub_group_size"),
+        ('"train_micro_batch_size_per_gpus": 1, "zero_optimization": {"stage": 1}', "train_micro_batch_size_per_gpus"),
+        ('"optimizer": {"type": "Adamn"}, "zero_optimization": {"stage": 1}', "optimizer.type"),
+        ('"train_micro_batch_size_per_gpu": 0, "zero_optimization": {"stage": 1}', "train_micro_batch_size_per_gpu"),
+    ],
+)
+def test_what_deepspeed_does_not_take_has_a_place(broken: str, where: str) -> None:
+    with pytest.raises(InputError) as caught:
+        meant('{"train_batch_size": 8,\n ' + broken + "}", "ds.json")
+    problem = caught.value.problems[0]
+    assert where in (problem.key or "")
+    assert (problem.file, problem.line) == ("ds.json", 2)
+
+
+def test_settings_that_are_not_understood_may_be_ignored() -> None:
+    text = '{"train_batch_size": 8, "zero_optimization": {"stage": 1, "stge": 2}}'
+    found = meant(text, "ds.json", ignore_unknown=True)
+    assert [source.key for source in found.not_understood] == ["zero_optimization.stge"]
+
+
+# ---- Accelerate
+
+
+def test_accelerate() -> None:
+    holds(
+        job(FSDP % "false", "acc.yaml"),
+        precision="fsdp-bf16",
+        parallel__sharding="fsdp",
+        parallel__fsdp_version=1,  # by absence
+        parallel__data=4,
+        activation_checkpointing="none",
+    )
+    text = "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\nmixed_precision: 'no'\nmachine_rank: 0\n"
+    found = meant(text, "acc.yaml")
+    assert found.job["parallel"] == {"data": 8, "sharding": "ddp"}  # of all machines
+    assert {"precision", "model", "micro_batch_size"} <= set(found.open)
+
+
+def test_a_strategy_under_the_name_of_the_second_version() -> None:
+    text = (FSDP % "false").replace("fsdp_sharding_strategy: FULL_SHARD", "fsdp_reshard_after_forward: SHARD_GRAD_OP")
+    assert job(text, "acc.yaml")["parallel.sharding"] == "fsdp-grad-op"
+
+
+def test_the_sizes_of_a_mesh_are_the_processes() -> None:
+    text = (FSDP % "false") + "parallelism_config:\n  parallelism_config_cp_size: 2\n"
+    with pytest.raises(InputError, match="product"):
+        job(text, "acc.yaml")
+    text += "  parallelism_config_dp_shard_size: 2\n"
+    holds(job(text, "acc.yaml"), parallel__data=2, parallel__context=2)
+
+
+# ---- together
+
+
+def test_accelerate_and_training_arguments(tmp_path: Path) -> None:
+    read = together(tmp_path, acc_yaml=FSDP % "false", sft_yaml=SFT + "torch_dtype: bfloat16\n")
+    assert (read.program, len(read.files)) == ("trl", 2)
+    holds(
+        values(read),
+        precision="fsdp-bf16",  # accelerate launch sets mixed precision, FSDP keeps fp32 shards
+        parallel__data=4,
+        micro_batch_size=2,
+        activation_checkpointing="full",
+    )
+    assert "model" not in read.open
+    places = {value.key: value.sources[0] for value in read.values}
+    assert places["parallel.data"].file == str(tmp_path / "acc.yaml")
+    assert places["sequence_length"].file == str(tmp_path / "sft.yaml")
+
+
+def test_deepspeed_and_training_arguments(tmp_path: Path) -> None:
+    read = together(tmp_path, ds_json=ZERO % (3, '"auto"'), sft_yaml=SFT + "bf16: true\n")
+    holds(values(read), precision="mixed-bf16", parallel__sharding="zero3", runtime="transformers")
+    with pytest.raises(InputError, match="the Trainer refuses") as caught:
+        together(tmp_path, ds_json=ZERO % (3, "4"), sft_yaml=SFT + "gradient_accumulation_steps: 2\n")
+    assert "ds.json:7" in str(caught.value)
+    assert caught.value.problems[0].line == 5
+
+
+def test_checkpointing_of_fsdp_and_of_the_trainer(tmp_path: Path) -> None:
+    read = together(tmp_path, acc_yaml=FSDP % "true", sft_yaml=SFT + "gradient_checkpointing: false\n")
+    assert values(read)["activation_checkpointing"] == "full"
+    with pytest.raises(InputError, match="leave one of the two out"):
+        together(tmp_path, acc_yaml=FSDP % "true", sft_yaml=SFT + "gradient_checkpointing: true\n")
+
+
+def test_a_file_that_names_another(tmp_path: Path) -> None:
+    below = tmp_path / "recipes"
+    below.mkdir()
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "ds.json").write_text(ZERO % (2, '"auto"'), "utf-8")
+    (below / "acc.yaml").write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 2\nnum_machines: 1\n"
+        "deepspeed_config:\n  deepspeed_config_file: configs/ds.json\n",
+        "utf-8",
+    )  # the path begins at the root of the repository, above the file
+    read = read_files([str(below / "acc.yaml")], Wanted())
+    holds(values(read), parallel__sharding="zero2", parallel__data=2)
+    source = next(value for value in read.values if value.key == "parallel.sharding").sources[0]
+    assert source.file == str(tmp_path / "configs" / "ds.json")
+    assert read.points_to
+    (below / "args.yaml").write_text(PLAIN + "bf16: true\ndeepspeed: configs/ds.json\n", "utf-8")
+    read = read_files([str(below / "args.yaml")], Wanted())
+    holds(values(read), parallel__sharding="zero2", precision="mixed-bf16")
+    (below / "args.yaml").write_text(PLAIN + "deepspeed: configs/none.json\n", "utf-8")
+    read = read_files([str(below / "args.yaml")], Wanted())
+    assert "configs/none.json" in read.open["parallel.sharding"]
+
+
+def test_the_options_of_accelerate_launch(tmp_path: Path) -> None:
+    (tmp_path / "acc.yaml").write_text(FSDP % "false", "utf-8")
+    (tmp_path / "sft.yaml").write_text(SFT, "utf-8")
+    text = "accelerate launch --config_file acc.yaml --num_processes 8 sft.py --config sft.yaml --max_length 128\n"
+    read = together(tmp_path, run_sh=text)
+    holds(values(read), parallel__data=8, sequence_length=128, micro_batch_size=2, precision="fsdp-bf16")
+
+
+def test_two_files_that_say_what_is_trained_contradict(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="what is trained"):
+        together(tmp_path, one_yaml=SFT, two_yaml=SFT)
+
+
+# ---- the commands
+
+
+def test_fit_takes_files(tmp_path: Path) -> None:
+    (tmp_path / "sft.yaml").write_text(SFT, "utf-8")
+    (tmp_path / "acc.yaml").write_text(FSDP % "false", "utf-8")
+    sft, acc = str(tmp_path / "sft.yaml"), str(tmp_path / "acc.yaml")
+    ran = run("fit", sft, "--gpu", "rtx-4090", "--micro-batch", "1", "--format", "json")
+    job = ran.document["job"]
+    assert (job["model"]["name"], job["micro_batch_size"], job["sequence_length"]) == ("qwen2.5-0.5b", 1, 512)
+    typed = ("--model", "qwen2.5-0.5b", "--seq", "512", "--micro-batch", "1", "--checkpointing", "full")
+    more = ("--precision", "amp-bf16", "--weight-dtype", "fp32", "--gradient-accumulation-steps", "1")
+    by_hand = run("fit", "--gpu", "rtx-4090", *typed, *more, "--print", "peak.device_bytes")
+    assert run("fit", sft, "--gpu", "rtx-4090", "--micro-batch", "1", "--print", "peak.device_bytes").out == by_hand.out
+    both = run("fit", acc, "--config", sft, "--gpu", "a100-80gb", "--format", "json")
+    assert both.document["job"]["parallel"]["data"] == 4
+    for command in ("explain", "timeline"):
+        assert run(command, sft, "--gpu", "rtx-4090", "--quiet").code == 0
+
+
+def test_what_is_open_is_asked_for_by_its_option(tmp_path: Path) -> None:
+    (tmp_path / "acc.yaml").write_text(FSDP % "false", "utf-8")
+    file = str(tmp_path / "acc.yaml")
+    ran = refused("fit", file)
+    assert all(option in ran.err for option in ("--model", "--seq", "--gpu"))
+    assert run("fit", file, "--model", "gpt2", "--seq", "64", "--gpu", "v100", "--precision", "fp32").code == 0
+
+
+def test_a_problem_of_the_job_has_the_line_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text(SFT + "optim: ademamix\n", "utf-8")
+    ran = refused("fit", str(file), "--gpu", "v100", "--format", "json")
+    problem = ran.document["error"]["problems"][0]
+    assert (problem["file"], problem["line"]) == (str(file), 5)
+    assert problem["key"].startswith("optim")
+
+
+def test_a_model_and_a_job_file_are_still_what_they_are(tmp_path: Path) -> None:
+    model, jobs = tmp_path / "config.json", tmp_path / "jobs.yaml"
+    model.write_text('{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2}', "utf-8")
+    jobs.write_text("version: 1\njobs:\n- {name: a, model: gpt2, gpu: v100}\n", "utf-8")
+    assert run("fit", str(model), "--gpu", "v100", "--seq", "64", "--quiet").code == 0
+    assert run("fit", str(jobs), "--quiet").code == 0
+
+
+def test_options_of_files_mean_nothing_without_one() -> None:
+    for words in (("--from", "trl"), ("--engine-version", "1.0.0"), ("--ignore-unknown",)):
+        assert words[0] in refused("fit", "--model", "gpt2", "--gpu", "v100", *words).err
+    assert "--gpus" in refused("check", "missing.yaml", "--gpus", "2").err
+
+
+def test_check_takes_files(tmp_path: Path) -> None:
+    for name, text in (("acc", FSDP % "false"), ("one", SFT), ("two", SFT.replace("512", "1024"))):
+        (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
+    files = [str(tmp_path / f"{name}.yaml") for name in ("acc", "one", "two")]
+    ran = run("check", *files, "--gpu", "a100-80gb", "--format", "json")
+    assert [row["name"] for row in ran.document["results"]] == ["one", "two"]
+    assert {row["job"]["parallel"]["data"] for row in ran.document["results"]} == {4}
+    assert "--gpu" in refused("check", *files).err
+
+
+# ---- what holds for every file
+
+_ODD = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 10), st.floats(), st.text(max_size=4), st.just("auto"),
+    st.lists(st.integers(0, 2), max_size=2), st.dictionaries(st.just("a"), st.integers(), max_size=1),
+)  # fmt: skip
+
+
+@pytest.mark.closed_form
+@given(data=st.data())
+def test_any_values_give_a_job_or_problems(data: st.DataObject) -> None:
+    """Each setting of a file is in exactly one of the lists, whatever its value."""
+    program = program_of(data.draw(st.sampled_from(["training-arguments", "trl", "accelerate", "deepspeed"])))
+    keys = sorted(key for key in (*program.table.understood, *program.table.without_effect) if "*" not in key)
+    settings = data.draw(st.dictionaries(st.sampled_from(keys), _ODD, max_size=8))
+    written = {key: Written(value, "f", at, 1) for at, (key, value) in enumerate(settings.items(), 1)}
+    try:
+        read = job_of(program, written, ["f"], Wanted())
+    except InputError as error:
+        keyless = [problem for problem in error.problems if not problem.key]
+    else:
+        keyless = []
+        assert not set(read.open) & {value.key for value in read.values}
+        assert not read.not_understood
+    assert not keyless

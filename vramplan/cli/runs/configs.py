@@ -1,0 +1,257 @@
+"""Files of training programs in the place of a job: what they mean, and the options that replace it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vramplan.answers.fit import answered
+from vramplan.catalog.fields import Sink
+from vramplan.catalog.text import read_text
+from vramplan.cli.job_options import REQUIRED, as_job
+from vramplan.cli.output import say
+from vramplan.configs.combine import groups, read_files
+from vramplan.configs.reading import Wanted, settings
+from vramplan.configs.registry import recognised
+from vramplan.errors import InputError, Problem, UsageError
+from vramplan.job import JobEntry, build_any_job, build_job
+from vramplan.job.keyed import root_of
+from vramplan.job.lookup import Catalog
+from vramplan.options import table
+from vramplan.results import FitResult
+from vramplan.results.reading import ReadJob
+from vramplan.values.job import Job
+
+CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activation_checkpointing", "eval_batch_size"])
+"""What a file may leave open: it is chosen, or only told of."""
+
+_OPTION = re.compile(r" \(--[a-z-]+ [A-Z]+\)$")  # of a reason: the hint has it with a value
+MODEL, JOB, CONFIG = "model", "job", "config"
+_JOBS = re.compile(r'(?m)^\s*"?jobs"?\s*:')
+_PROFILE = re.compile(r"(?m)^kind\s*:\s*model\b")
+_MODEL = re.compile(r'(?m)^\s*[{,]?\s*"?(kind"?\s*:\s*"?model\b|model_type"?\s*:|architectures"?\s*:)')
+
+
+def is_known(path: str) -> bool:
+    """Whether the keys of a file are those of a training program."""
+    try:
+        recognised(settings(read_text(path), path), path)
+    except InputError:
+        return False
+    return True
+
+
+class Asked(NamedTuple):
+    """The files, and how they are to be read."""
+
+    files: Sequence[str]
+    program: str | None
+    version: str | None
+    ignore_unknown: bool
+    quiet: bool
+
+
+def kind_of(path: str) -> str:
+    """What a file is that stands where a model may be named: a model, a job file, or a program's configuration."""
+    try:
+        text = read_text(path)
+    except InputError:
+        return CONFIG  # said where it is read
+    if path.lower().endswith((".yaml", ".yml", ".json")):
+        if _JOBS.search(text):
+            return JOB
+        if _MODEL.search(text) and (path.lower().endswith(".json") or _PROFILE.search(text) or not is_known(path)):
+            return MODEL  # `model_type` is a key of training programs too
+    return CONFIG
+
+
+def asked_of(
+    config: Sequence[str] | None, job: str | None, program: str | None, version: str | None, rest: tuple[bool, bool]
+) -> Asked | None:
+    """The options together, None where no file is given. Raises UsageError for what means nothing. `rest`: whether
+    unknown settings are ignored, and whether nothing is said.
+    """
+    ignore_unknown, quiet = rest
+    if config:
+        if job is not None:
+            raise UsageError(f"{config[0]} describes the job already", key="--job", hint="use one of them")
+        return Asked(config, program, version, ignore_unknown, quiet)
+    for name, value in (("--from", program), ("--engine-version", version), ("--ignore-unknown", ignore_unknown)):
+        if value:
+            raise UsageError("means nothing without a file of a training program", key=name, hint="--config FILE")
+    return None
+
+
+def answer_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked, largest: str | None) -> FitResult:
+    """The answer about the job of the files."""
+    over = _over(given)
+    read = _read(over, folders, asked)
+    keys = _keys(read, over)
+    with _placed(read, over):
+        result = answered(keys, folders, largest)
+    _tell(read, asked)
+    return result
+
+
+def job_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> Job:
+    """The job of the files, to be replayed."""
+    over = _over(given)
+    read = _read(over, folders, asked)
+    keys = _keys(read, over)
+    with _placed(read, over):
+        job = build_job(keys, profile_dirs=folders)
+    _tell(read, asked)
+    return job
+
+
+def entries_of(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> list[JobEntry]:
+    """The jobs that files of training programs describe, for `check`: what is wrong with one is in its entry."""
+    wanted = Wanted(asked.program, asked.version, None, asked.ignore_unknown, folders)
+    return [_entry(group, over, folders, asked._replace(files=group)) for group in groups(files, wanted)]
+
+
+def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> JobEntry:
+    name = Path(files[-1]).stem
+    try:
+        read = _read(over, folders, asked)
+        keys = _keys(read, over)
+        with _placed(read, over):
+            job = build_any_job(keys, profile_dirs=folders)
+        _tell(read, asked)
+    except InputError as error:
+        return JobEntry(name, None, error.problems, 1)
+    if isinstance(job, Job):
+        job = job._replace(name=name)
+    root = root_of({"name": name, **keys}, Sink(None))
+    return JobEntry(name, job, (), 1, root, Catalog(folders))
+
+
+def _over(given: dict[str, Any]) -> dict[str, Any]:
+    """The keys that options replace; `null` takes one away."""
+    over = as_job(given)
+    rows = table.parameters()
+    for name, value in given.items():
+        if value == "null" and name in rows:
+            place = over.setdefault(rows[name].group, {}) if rows[name].group else over
+            place[rows[name].name] = None
+    return over
+
+
+def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        if isinstance(value, Mapping) and key in ("parallel", "adapter"):
+            found.update({f"{key}.{name}": item for name, item in value.items()})
+        else:
+            found[key] = value
+    return found
+
+
+def _read(over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> ReadJob:
+    beside = {key: value for key, value in _flat(over).items() if value is not None}
+    devices = None
+    with suppress(ValueError, TypeError):
+        devices = int(beside["parallel.data"]) if "parallel.data" in beside else None
+        for key in ("parallel.tensor", "parallel.pipeline", "parallel.context"):
+            devices = devices * int(beside.get(key, 1)) if devices is not None else None
+    wanted = Wanted(asked.program, asked.version, devices, asked.ignore_unknown, folders, beside)
+    return read_files(asked.files, wanted)
+
+
+def _tell(read: ReadJob, asked: Asked) -> None:
+    """How the files were read, and what of them is not in the job."""
+    if asked.quiet:
+        return
+    say(f"note: {' '.join(read.files)} is read as {read.program} {read.release} (vramplan read shows every value)")
+    if read.unmodelled:
+        say(f"note: not in the job, for want of a word: {', '.join(read.unmodelled)}")
+    if read.not_understood:
+        say(f"note: not understood and ignored: {', '.join(source.key for source in read.not_understood)}")
+
+
+def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the job with those of the options; what is still open and needed is asked for by its option."""
+    keys: dict[str, Any] = {key: dict(value) if _is_group(key, value) else value for key, value in read.job.items()}
+    for key, value in over.items():
+        if _is_group(key, value):
+            place = keys.setdefault(key, {})
+            for name, item in value.items():
+                _put(place, name, item)
+        else:
+            _put(keys, key, value)
+    given = _flat(keys)
+    missing: list[Problem] = []
+    file = read.files[-1]
+    for key, reason in read.open.items():
+        if key in given or key in CHOSEN or not _is_needed(key, given):
+            continue
+        missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, _value_of(key), file))
+    if "gpu" not in given:
+        missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))
+    if missing:
+        raise InputError(missing)
+    return keys
+
+
+def _is_group(key: str, value: Any) -> bool:
+    return key in ("parallel", "adapter") and isinstance(value, Mapping)
+
+
+def _put(place: dict[str, Any], name: str, value: Any) -> None:
+    if value is None:
+        place.pop(name, None)
+    else:
+        place[name] = value
+
+
+def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
+    """A count of devices is needed only where they share something."""
+    if key == "parallel.data":
+        return str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
+    return key != "parallel.fsdp_version"
+
+
+def _value_of(key: str) -> str:
+    """The option that gives a key, with a value."""
+    row = next((row for row in table.TABLE if row.key == key), None)
+    return EXAMPLES.get(key) or (f"{row.option} VALUE" if row is not None else "--model FILE with all of its sizes")
+
+
+EXAMPLES = {
+    "model": "--model llama-3-8b",
+    "sequence_length": "--seq 2048",
+    "precision": "--precision mixed-bf16",
+    "parallel.data": "--gpus 8",
+    "parallel.sharding": "--sharding zero3",
+}
+
+
+@contextmanager
+def _placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
+    """Problems of a job with the file, the line and the key that gave the value."""
+    try:
+        yield
+    except InputError as error:
+        values = {value.key: value for value in read.values}
+        typed = _flat(over)
+        problems = []
+        for problem in error.problems:
+            value = values.get(problem.key or "")
+            if problem.file is not None or value is None or problem.key in typed:
+                problems.append(problem)
+                continue
+            source = next((one for one in value.sources if not one.is_default), None)
+            if source is None:
+                of = value.sources[0].key if value.sources else value.key
+                message = f"{problem.message}; it is the default of {of} in {read.program} {read.release}"
+                problems.append(problem._replace(message=message, file=read.files[-1]))
+                continue
+            key = source.key if source.key == problem.key else f"{source.key}: {problem.key}"
+            found = problem._replace(key=key, file=source.file, line=source.line, column=source.column)
+            if problem.key == "model" and isinstance(source.value, str) and "/" in source.value:
+                found = found._replace(hint=f"hf download {source.value} config.json, and --model {source.value}")
+            problems.append(found)
+        raise InputError(problems) from None

@@ -1,0 +1,31 @@
+"""What `vramplan read` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.cli.output import emit, output
+from vramplan.cli.runs.listings import folders_of
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
+
+
+def read(
+    files: list[str],
+    program: str | None,
+    version: str | None,
+    gpus: int | None,
+    sharding: str | None,
+    ignore_unknown: bool,
+    profiles: list[str] | None,
+    output_format: str,
+    key: str | None,
+    quiet: bool,
+) -> None:
+    """Run `vramplan read` with the values of its options."""
+    to = output(output_format, key, quiet)
+    beside: dict[str, Any] = {}
+    if sharding is not None:
+        beside["parallel.sharding"] = sharding
+    wanted = Wanted(program, version, gpus, ignore_unknown, folders_of(profiles), beside)
+    emit("read", read_files(files, wanted), to)

@@ -1,0 +1,276 @@
+"""Several files that make one job, and files that name others.
+
+An Accelerate file and a DeepSpeed file say how devices share the work; one file beside them says what is trained. The
+options of `accelerate launch` in a script are an Accelerate file of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from vramplan.catalog.text import read_text
+from vramplan.configs import reading, registry
+from vramplan.configs.programs import accelerate, megatron
+from vramplan.configs.reading import Wanted
+from vramplan.configs.sheet import Program, Written
+from vramplan.errors import InputError, Problem
+from vramplan.results.reading import ReadJob, ReadValue
+
+HOW = ("accelerate", "deepspeed")
+"""Programs whose files say how devices share the work, not what is trained."""
+
+PARENTS = 6  # folders above a file in which the paths that it names may begin
+MUST_MATCH = ("micro_batch_size", "gradient_accumulation_steps", "max_gradient_norm")
+"""What the Trainer refuses where a DeepSpeed file says otherwise.
+
+Source: huggingface/transformers 5.23.0, src/transformers/integrations/deepspeed.py, trainer_config_process.
+"""
+Opened = Callable[[str], Mapping[str, Written] | None]
+
+
+class Part(NamedTuple):
+    """The settings of one program in one file."""
+
+    program: Program
+    written: Mapping[str, Written]
+    file: str
+    text: str
+
+    @property
+    def is_how(self) -> bool:
+        """Whether it says how devices share the work."""
+        return self.program.name in HOW
+
+
+def read_files(files: Sequence[str], wanted: Wanted) -> ReadJob:
+    """The job that files mean together; `-` is standard input. Raises InputError with every problem of a file."""
+    parts: list[Part] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            parts += _parts(file, wanted, alone=len(files) == 1)
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    _one_of_each(parts)
+    return _together(parts, files, wanted)
+
+
+def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
+    """The files of each job: one that says what is trained, and all that say how devices share the work.
+
+    A file that cannot be read is a job of its own, which says so when it is read.
+    """
+    how: list[str] = []
+    what: list[str] = []
+    for file in files:
+        try:
+            shares = all(part.is_how for part in _parts(file, wanted, alone=False))
+        except InputError:
+            shares = False
+        (how if shares else what).append(file)
+    return [[*how, file] for file in what] or [how]
+
+
+def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[Part]:
+    text = read_text(file, allow_stdin=True)
+    written = reading.settings(text, file)
+    find = opener([file])
+    launched = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
+    launched.pop("num_gpus", None)
+    named = launched.pop("config_file", None)
+    if named is not None:
+        launched = {**_named_by("--config_file", named, find), **launched}
+    if accelerate.recognise(launched):
+        yield Part(registry.program_of("accelerate"), launched, file, text)
+        written = {key: item for key, item in written.items() if not key.startswith("launcher.")}
+    config = written.get("config")
+    if "program" in written and config is not None:  # TrlParser: what is typed wins over the file of --config
+        del written["config"]
+        written = {**_named_by("--config", config, find), **written}
+    program = registry.program_of(wanted.program) if wanted.program and alone else None
+    if program is None:
+        try:
+            program = registry.recognised(written, file)
+        except InputError:
+            if wanted.program is None:
+                raise
+            program = registry.program_of(wanted.program)
+        if wanted.program and program.name not in HOW:
+            program = registry.program_of(wanted.program)
+    if program.name == "megatron-lm":
+        written = megatron.from_yaml(written) or written
+    yield Part(program, written, file, text)
+
+
+def _named_by(option: str, item: Written, find: Opened) -> dict[str, Written]:
+    found = find(str(item.value))
+    if found is None:
+        message = f"{item.value} is not here"
+        raise InputError([Problem(message, option, "give that file beside it", item.file, item.line, item.column)])
+    return dict(found)
+
+
+def _one_of_each(parts: Sequence[Part]) -> None:
+    """Two files of one program would contradict each other."""
+    seen: dict[str, Part] = {}
+    for part in parts:
+        kind = part.program.name if part.is_how else "what is trained"
+        if kind in seen:
+            other = seen[kind]
+            message = f"and {other.file} both say {kind}" if not part.is_how else f"and {other.file} are both of {kind}"
+            raise InputError([Problem(message, file=part.file, hint="one job has one of them")])
+        seen[kind] = part
+
+
+def opener(files: Sequence[str]) -> Opened:
+    """What finds the settings of a file that one of `files` names: one of them, or beside them, or above."""
+
+    def settings_of(path: str) -> Mapping[str, Written] | None:
+        place = _place_of(path, files)
+        return None if place is None else reading.settings(read_text(place), place)
+
+    return settings_of
+
+
+def _place_of(path: str, files: Sequence[str]) -> str | None:
+    """Paths are mostly relative to the root of a repository, which is a folder above the file."""
+    name = path.replace("\\", "/").rstrip("/")
+    for file in files:
+        if os.path.basename(file) == os.path.basename(name):
+            return file
+    candidates = [name]
+    for file in files:
+        folder = os.path.dirname(os.path.abspath(file))
+        candidates.append(os.path.join(folder, os.path.basename(name)))
+        for _ in range(PARENTS):
+            candidates.append(os.path.join(folder, name))
+            folder = os.path.dirname(folder)
+    return next((one for one in candidates if os.path.isfile(one)), None)
+
+
+def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted) -> ReadJob:
+    """Read how first, and then what, which looks at how."""
+    find = opener(files)
+    read: dict[str, ReadJob] = {}
+    beside = dict(wanted.beside)
+    devices = wanted.devices
+    for name in HOW:
+        part = next((one for one in parts if one.program.name == name), None)
+        others = [one.program.name for one in parts if one is not part]
+        if part is None or (name == "deepspeed" and _is_named(part, parts, find)):
+            continue
+        alone = wanted if not others else replace(wanted, version=None)
+        found = reading.job_of(
+            part.program, part.written, [part.file], replace(alone, devices=devices), part.text, find
+        )
+        read[name] = found
+        told = {value.key: value.value for value in found.values}
+        typed = wanted.beside
+        beside |= {key: value for key, value in told.items() if key not in typed and key != "precision"}
+        if name == "accelerate":
+            word = part.written.get("mixed_precision")
+            if word is not None and word.value not in (None, "no", False):
+                beside["mixed_precision"] = str(word.value).lower()
+            if devices is None and isinstance(told.get("parallel.data"), int):
+                devices = told["parallel.data"] * told.get("parallel.context", 1) * told.get("parallel.tensor", 1)
+        precision = str(told.get("precision", ""))
+        if precision.startswith("mixed-") and (name == "deepspeed" or "mixed_precision" not in beside):
+            beside["zero_precision"] = precision.removeprefix("mixed-")
+    what = next((one for one in parts if not one.is_how), None)
+    if what is not None:
+        asked = replace(wanted, beside=beside, devices=devices)
+        read[what.program.name] = reading.job_of(what.program, what.written, [what.file], asked, what.text, find)
+    if len(read) == 1:
+        return next(iter(read.values()))._replace(files=tuple(files))
+    return merged(list(read.values()), files)
+
+
+def _is_named(part: Part, parts: Sequence[Part], find: Opened) -> bool:
+    """Whether the file of a part is read already, as the one that the Accelerate file names."""
+    for other in parts:
+        key = "deepspeed_config.deepspeed_config_file"
+        if other.program.name == "accelerate" and key in other.written:
+            return _place_of(str(other.written[key].value), [part.file]) == part.file
+    return False
+
+
+def merged(read: Sequence[ReadJob], files: Sequence[str]) -> ReadJob:
+    """One job of several that are read after each other: a later one wins. Raises InputError where they contradict."""
+    main = read[-1]
+    values: dict[str, ReadValue] = {}
+    problems: list[Problem] = []
+    for one in read:
+        for value in one.values:
+            before = values.get(value.key)
+            if before is not None and value.key in MUST_MATCH and before.value != value.value:
+                problems.append(_contradiction(before, value))
+            if before is not None and value.key == "offload":
+                more = [part for part in value.value if part not in before.value]
+                value = ReadValue("offload", [*before.value, *more], (*before.sources, *value.sources))
+            values[value.key] = value
+    if problems:
+        raise InputError(problems)
+    _precision(values, main)
+    reading.fused_over_master(values)
+    opened = {key: reason for one in read for key, reason in one.open.items() if key not in values}
+    notes = [f"{', '.join(one.files)} is read as {one.program} {one.release}" for one in read]
+    return main._replace(
+        files=tuple(files),
+        job=_nested(values.values()),
+        values=tuple(values.values()),
+        open=opened,
+        without_effect=tuple(source for one in read for source in one.without_effect),
+        unmodelled={key: what for one in read for key, what in one.unmodelled.items()},
+        not_understood=tuple(source for one in read for source in one.not_understood),
+        notes=tuple(dict.fromkeys([*notes, *(note for one in read for note in one.notes)])),
+        points_to={key: path for one in read for key, path in one.points_to.items()},
+    )
+
+
+def _contradiction(before: ReadValue, after: ReadValue) -> Problem:
+    place = next((source for source in (*after.sources, *before.sources) if source.line is not None), None)
+    other = next((source for source in before.sources if source.line is not None), None)
+    where = f"{other.file}:{other.line}: {other.key}" if other else "another file"
+    key = place.key if place else after.key
+    message = f"is {after.value}, and {where} says {before.value}, which the Trainer refuses"
+    if place is None:
+        return Problem(message, key, "write one of them in both")
+    return Problem(message, after.sources[0].key, "write one of them in both", place.file, place.line, place.column)
+
+
+def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
+    """What autocast of the training file means where another file shards the model."""
+    told, sharding = values.get("precision"), values.get("parallel.sharding")
+    if told is None or sharding is None or main.program in ("trl", "training-arguments", *HOW):
+        return
+    row = accelerate.strategy_of(str(sharding.value))
+    half = next((half for half in ("bf16", "fp16") if str(told.value) in (f"amp-{half}", f"pure-{half}")), None)
+    if half is None or row == "ddp" or any(value.key == "parallel.sharding" for value in main.values):
+        return
+    if (
+        row == "fsdp"
+        and str(told.value).startswith("pure-")
+        and "adapter.kind" not in values
+        and main.program != "axolotl"
+    ):
+        return
+    word = accelerate.PRECISIONS[row][half]
+    values["precision"] = ReadValue("precision", word, (*told.sources, *sharding.sources))
+    if row == "zero":
+        values.pop("weight_dtype", None)
+
+
+def _nested(values: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for value in values:
+        *above, last = value.key.split(".")
+        place = result
+        for part in above:
+            place = place.setdefault(part, {})
+        place[last] = value.value
+    return result

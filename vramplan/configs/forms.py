@@ -1,0 +1,134 @@
+"""Files of every form as settings with their places: YAML and JSON, TOML, Python assignments. Nothing is executed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from vramplan.catalog import document, scalars
+from vramplan.configs import shell
+from vramplan.configs.sheet import Written
+from vramplan.errors import InputError, Problem
+
+
+class NotConstant:
+    """A value that only the program knows when it runs; `text` is the expression."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def from_yaml(text: str, file: str | None, *, json: bool = False) -> dict[str, Written]:
+    """YAML or JSON as dotted keys; lists stay whole. Raises InputError with every problem of form."""
+    parsed = document.parse(text, file, json=json)
+    if parsed.problems:
+        raise InputError(parsed.problems)
+    return _leaves(parsed.root, file, "")
+
+
+def _leaves(mapping: document.Mapping, file: str | None, prefix: str) -> dict[str, Written]:
+    found: dict[str, Written] = {}
+    for key, entry in mapping.entries.items():
+        if isinstance(entry.value, document.Mapping) and entry.value.entries:
+            found.update(_leaves(entry.value, file, f"{prefix}{key}."))
+        else:
+            found[prefix + key] = Written(plain(entry.value), file, entry.key.line, entry.key.column)
+    return found
+
+
+def plain(node: document.Node) -> Any:
+    """A node as plain Python."""
+    if isinstance(node, document.Scalar):
+        if node.style != "plain":
+            return node.text
+        try:
+            return scalars.plain_value(node.text)
+        except scalars.NotANumber:
+            return node.text
+    if isinstance(node, document.Sequence):
+        return [plain(item) for item in node.items]
+    return {key: plain(entry.value) for key, entry in node.entries.items()}
+
+
+_TABLE = re.compile(r"\s*\[{1,2}\s*(?P<name>[\w.\-\" ]+?)\s*\]{1,2}\s*(#.*)?$")
+_KEY = re.compile(r"\s*(?P<key>[\w.\-\"]+)\s*=")
+
+
+def from_toml(text: str, file: str | None) -> dict[str, Written]:
+    """TOML as dotted keys. Raises InputError."""
+    import tomllib  # only a TOML file pays for it
+
+    try:
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        found = re.search(r"at line (\d+), column (\d+)", str(error))
+        line, column = (int(found[1]), int(found[2])) if found else (None, None)
+        message = re.sub(r"\s*\(at .*\)$", "", str(error))
+        raise InputError([Problem(f"not TOML: {message}", file=file, line=line, column=column)]) from None
+    lines = _lines_of_toml(text)
+    return {key: Written(value, file, *lines.get(key, (None, None))) for key, value in _flat(values, "").items()}
+
+
+def _lines_of_toml(text: str) -> dict[str, tuple[int, int]]:
+    table = ""
+    lines: dict[str, tuple[int, int]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        opened = _TABLE.match(line)
+        if opened:
+            table = opened["name"].replace('"', "").replace(" ", "") + "."
+            continue
+        found = _KEY.match(line)
+        if found:
+            lines.setdefault(table + found["key"].replace('"', ""), (number, found.start("key") + 1))
+    return lines
+
+
+def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            result.update(_flat(value, f"{prefix}{key}."))
+        else:
+            result[prefix + key] = value
+    return result
+
+
+def from_python(text: str, file: str | None) -> dict[str, Written]:
+    """The assignments of constants at the top of a Python file, the last of each name. Raises InputError.
+
+    Numbers may be expressions of numbers, `5 * 8`; `X if TEST else Y` is X, as the first word is the usual one.
+    Anything else is a `NotConstant`.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
+        raise InputError([Problem("not Python", file=file, line=line, column=column)]) from None
+    found: dict[str, Written] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, value = statement.targets[0], statement.value
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            target, value = statement.target, statement.value
+        else:
+            continue
+        if isinstance(target, ast.Name) and not target.id.startswith("_"):
+            place = (statement.lineno, statement.col_offset + 1)
+            found[target.id] = Written(_constant(value), file, *place)
+    return found
+
+
+def _constant(node: ast.expr) -> Any:
+    if isinstance(node, ast.IfExp):
+        return _constant(node.body)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    source = ast.unparse(node)
+    value = shell.arithmetic(source)
+    return NotConstant(source) if value is None else value

@@ -1,0 +1,385 @@
+"""Accelerate: the YAML or JSON file of `accelerate launch --config_file`, or the options of `accelerate launch`.
+
+Source: huggingface/accelerate 1.15.0.dev0 (16cb6eb8), src/accelerate/commands/config/config_args.py (ClusterConfig:
+keys and defaults), commands/config/cluster.py (keys below the mappings), utils/dataclasses.py
+(FullyShardedDataParallelPlugin, DeepSpeedPlugin, ParallelismConfig) and utils/constants.py (words).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.programs import deepspeed, trainer
+from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, Written, names
+
+FSDP, DEEPSPEED, MEGATRON, PARALLEL = "fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config"
+
+UNDERSTOOD = names(
+    """
+    distributed_type mixed_precision num_processes fp16 dynamo_backend dynamo_config.dynamo_backend fsdp_config
+    deepspeed_config parallelism_config megatron_lm_config dynamo_config fp8_config
+    fsdp_config.fsdp_version fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward
+    fsdp_config.fsdp_offload_params fsdp_config.fsdp_activation_checkpointing fsdp_config.fsdp_use_orig_params
+    fsdp_config.fsdp_backward_prefetch
+    deepspeed_config.deepspeed_config_file deepspeed_config.zero_stage deepspeed_config.offload_optimizer_device
+    deepspeed_config.offload_param_device deepspeed_config.gradient_accumulation_steps
+    deepspeed_config.gradient_clipping
+    parallelism_config.parallelism_config_dp_replicate_size parallelism_config.parallelism_config_dp_shard_size
+    parallelism_config.parallelism_config_tp_size parallelism_config.parallelism_config_cp_size
+    parallelism_config.parallelism_config_sp_size
+    megatron_lm_config.megatron_lm_tp_degree megatron_lm_config.megatron_lm_pp_degree
+    megatron_lm_config.megatron_lm_context_parallel_size megatron_lm_config.megatron_lm_expert_model_parallel_size
+    megatron_lm_config.megatron_lm_sequence_parallelism megatron_lm_config.megatron_lm_recompute_activations
+    megatron_lm_config.megatron_lm_use_distributed_optimizer megatron_lm_config.megatron_lm_gradient_clipping
+    megatron_lm_config.megatron_lm_num_micro_batches
+    """
+)
+
+WITHOUT_EFFECT = names(
+    """
+    compute_environment debug machine_rank num_machines gpu_ids main_process_ip main_process_port rdzv_backend rdzv_conf
+    same_network main_training_function enable_cpu_affinity use_cpu downcast_bf16 tpu_name tpu_zone tpu_use_cluster
+    tpu_use_sudo command_file commands tpu_vm tpu_env mpirun_config mpirun_config.* env env.* ec2_instance_type
+    iam_role_name image_uri profile region base_job_name pytorch_version transformers_version py_version
+    sagemaker_inputs_file sagemaker_metrics_file additional_args additional_args.* use_mps_device deepspeed_hostfile
+    num_cpu_threads_per_process max_restarts monitor_interval tee log_dir role module multi_gpu quiet
+    fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_transformer_layer_cls_to_wrap
+    fsdp_config.fsdp_cpu_ram_efficient_loading fsdp_config.fsdp_sync_module_states fsdp_config.fsdp_state_dict_type
+    deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model
+    deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile
+    deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter
+    deepspeed_config.deepspeed_moe_layer_cls_names deepspeed_config.offload_optimizer_nvme_path
+    deepspeed_config.offload_param_nvme_path
+    parallelism_config.parallelism_config_cp_comm_strategy parallelism_config.parallelism_config_sp_seq_length
+    parallelism_config.parallelism_config_sp_seq_length_is_variable
+    megatron_lm_config.megatron_lm_no_load_optim megatron_lm_config.megatron_lm_no_save_optim
+    megatron_lm_config.megatron_lm_eod_mask_loss
+    """
+)
+
+UNMODELLED = {
+    "fsdp_config.fsdp_forward_prefetch": "the next unit is gathered while one computes",
+    "fsdp_config.fsdp_limit_all_gathers": "how many units may be gathered ahead",
+    "fsdp_config.fsdp_min_num_params": "units of FSDP by their size in the place of blocks",
+    "parallelism_config.parallelism_config_cp_backend": "how context parallelism exchanges keys and values",
+    "parallelism_config.parallelism_config_sp_backend": "Ulysses: the heads of the attention are split",
+    "parallelism_config.parallelism_config_sp_attn_implementation": "the attention under Ulysses",
+    "dynamo_config.*": "how torch.compile works",
+    "fp8_config.*": "which library computes in fp8, and its scales",
+    "megatron_lm_config.*": "settings of Megatron-LM",
+}
+
+DEFAULTS: dict[str, Any] = {"num_processes": -1, "fsdp_config.fsdp_version": 1, "deepspeed_config.zero_stage": 2}
+_FILES = "src/accelerate/commands/config/config_args.py, utils/dataclasses.py"
+RELEASES = (Release("1.15.0", "2026-07-24", f"huggingface/accelerate 1.15.0.dev0 (16cb6eb8), {_FILES}", DEFAULTS),)
+
+TYPES = ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM", "MULTI_CPU", "XLA", "TPU", "MULTI_XPU", "MULTI_NPU")
+SHARDINGS = {
+    # utils/constants.py, FSDP_SHARDING_STRATEGY; a number is the place in it, from 1
+    "full_shard": "fsdp",
+    "1": "fsdp",
+    "shard_grad_op": "fsdp-grad-op",
+    "2": "fsdp-grad-op",
+    "no_shard": "ddp",
+    "3": "ddp",
+    "hybrid_shard": "hsdp",
+    "4": "hsdp",
+    "hybrid_shard_zero2": "hsdp",
+    "5": "hsdp",
+    "true": "fsdp",
+    "false": "fsdp-grad-op",
+}
+PRECISIONS = {
+    "ddp": {"bf16": "amp-bf16", "fp16": "amp-fp16", "fp8": "fp8"},
+    "fsdp": {"bf16": "fsdp-bf16", "fp16": "fsdp-fp16", "fp8": "fsdp-fp8"},
+    "zero": {"bf16": "mixed-bf16", "fp16": "mixed-fp16", "fp8": "fp8"},
+}
+"""What `mixed_precision` means, by how the devices share the model."""
+
+NODE = 8  # GPUs of a node, within which HYBRID_SHARD shards
+
+
+def strategy_of(sharding: str) -> str:
+    """A row of `PRECISIONS`."""
+    return "zero" if sharding.startswith("zero") else "fsdp" if sharding.startswith(("fsdp", "hsdp")) else "ddp"
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are Accelerate's alone."""
+    own: tuple[str, ...]
+    own = ("distributed_type", "compute_environment", "mixed_precision", "num_machines", "machine_rank")
+    own += ("main_training_function", "downcast_bf16", "rdzv_backend", "num_processes")
+    found = sum(name in keys for name in own)
+    return found + 2 if "distributed_type" in keys else found
+
+
+def from_launcher(keys: Mapping[str, Written]) -> dict[str, Written]:
+    """The options of `accelerate launch` as the settings of a file; nothing where none of them says how to run."""
+    found: dict[str, Written] = {}
+    for key, item in keys.items():
+        name = key.removeprefix("launcher.")
+        if name == key:
+            continue
+        group = next((group for start, group in _GROUPS.items() if name.startswith(start)), "")
+        found[("deepspeed_config." if name in _DEEPSPEED_OPTIONS else group) + name] = item
+    for option, kind in _KINDS.items():
+        if option in found:
+            item = found.pop(option)
+            found.setdefault("distributed_type", item._replace(value=kind))
+    return found
+
+
+_GROUPS = {
+    "fsdp_": "fsdp_config.",
+    "parallelism_config_": "parallelism_config.",
+    "megatron_lm_": "megatron_lm_config.",
+}
+_KINDS = {
+    "use_deepspeed": "DEEPSPEED",
+    "use_fsdp": "FSDP",
+    "use_megatron_lm": "MEGATRON_LM",
+    "multi_gpu": "MULTI_GPU",
+}
+_DEEPSPEED_OPTIONS = names(
+    """
+    deepspeed_config_file zero_stage offload_optimizer_device offload_param_device gradient_accumulation_steps
+    gradient_clipping zero3_init_flag zero3_save_16bit_model deepspeed_multinode_launcher offload_optimizer_nvme_path
+    offload_param_nvme_path deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter
+    deepspeed_moe_layer_cls_names
+    """
+)
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of an Accelerate file."""
+    kind = _kind(sheet)
+    meaning.say("runtime", "megatron" if kind == "MEGATRON_LM" else "transformers", "distributed_type")
+    processes = sheet.count("num_processes")
+    if kind == "NO":
+        processes = 1
+    degrees = _degrees(sheet, meaning, processes, kind)
+    if kind == "FSDP":
+        _fsdp(sheet, meaning)
+    elif kind == "DEEPSPEED":
+        _deepspeed(sheet, meaning)
+    elif kind == "MEGATRON_LM":
+        _megatron(sheet, meaning)
+    elif kind == "MULTI_GPU":
+        meaning.say("parallel.sharding", "ddp", "distributed_type")
+    if "parallel.data" not in degrees and processes and processes > 0 and kind != "NO":
+        meaning.say("parallel.data", processes, "num_processes")
+    _precision(sheet, meaning, kind)
+    backend = sheet.text("dynamo_backend") or sheet.text("dynamo_config.dynamo_backend")
+    if backend and backend.lower() != "no":
+        meaning.say(
+            "compile", True, "dynamo_backend" if sheet.given("dynamo_backend") else "dynamo_config.dynamo_backend"
+        )
+    for key in ("model", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"):
+        meaning.ask(key, "the training arguments'")
+    if kind != "NO":
+        meaning.ask("parallel.data", "num_processes, or --num_processes of accelerate launch (--gpus N)")
+
+
+def _kind(sheet: Sheet) -> str:
+    kind = sheet.text("distributed_type")
+    if kind is None:
+        for group, found in ((FSDP, "FSDP"), (DEEPSPEED, "DEEPSPEED"), (MEGATRON, "MEGATRON_LM")):
+            if any(key.startswith(group + ".") for key in sheet.written):
+                return found
+        processes = sheet.count("num_processes")
+        return "MULTI_GPU" if processes is not None and processes > 1 else "NO"
+    if kind.upper() not in TYPES:
+        sheet.problem("distributed_type", f"{kind!r} is not understood", ", ".join(TYPES[:5]))
+        return "NO"
+    if kind.upper() in TYPES[5:]:
+        sheet.problem("distributed_type", f"{kind} is no training on GPUs of NVIDIA", ", ".join(TYPES[:5]))
+    return kind.upper()
+
+
+def _degrees(sheet: Sheet, meaning: Meaning, processes: int | None, kind: str) -> dict[str, int]:
+    """The degrees of `parallelism_config`, by our keys."""
+    prefix = f"{PARALLEL}.{PARALLEL}_"
+    given = [key for key in sheet.written if key.startswith(prefix)]
+    if kind == "MEGATRON_LM":
+        return {}
+    if not given:
+        return {}
+    sizes = {name: sheet.count(f"{prefix}{name}_size") or 1 for name in ("dp_replicate", "dp_shard", "tp", "cp", "sp")}
+    data = sizes["dp_replicate"] * sizes["dp_shard"]
+    others = sizes["tp"] * sizes["cp"] * sizes["sp"]
+    if processes and processes > 0 and data * others != processes:
+        sheet.problem(
+            "num_processes", f"{processes} is not the product of the sizes of parallelism_config, {data * others}"
+        )
+    keys = tuple(f"{prefix}{name}_size" for name in ("dp_replicate", "dp_shard"))
+    meaning.say("parallel.data", data, *(key for key in keys if sheet.given(key)))
+    found = {"parallel.data": data}
+    for name, ours in (("tp", "tensor"), ("cp", "context")):
+        if sizes[name] > 1:
+            meaning.say(f"parallel.{ours}", sizes[name], f"{prefix}{name}_size")
+            found[f"parallel.{ours}"] = sizes[name]
+    if sizes["sp"] > 1:
+        meaning.say("parallel.context", sizes["sp"], f"{prefix}sp_size")
+        meaning.note("parallelism_config_sp_size: Ulysses splits heads, not the sequence, within the attention")
+    return found
+
+
+def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
+    version = sheet.count(f"{FSDP}.fsdp_version") or 1
+    if version not in (1, 2):
+        sheet.problem(f"{FSDP}.fsdp_version", f"there is no version {version} of FSDP", "1 or 2")
+    key = f"{FSDP}.fsdp_reshard_after_forward"
+    old = f"{FSDP}.fsdp_sharding_strategy"
+    word = "fsdp"
+    if sheet.given(key) or sheet.given(old):
+        key = key if sheet.given(key) else old
+        word = sheet.word(key, SHARDINGS) or "fsdp"
+    sheet.get(old)
+    shard = sheet.count(f"{PARALLEL}.{PARALLEL}_dp_shard_size")
+    replicas = sheet.count(f"{PARALLEL}.{PARALLEL}_dp_replicate_size")
+    if replicas and replicas > 1 and shard and shard > 1:
+        word = f"hsdp:{shard}"
+    elif word == "hsdp":
+        word = f"hsdp:{NODE}"
+        meaning.note(f"HYBRID_SHARD shards within a node; a node of {NODE} GPUs is assumed")
+    meaning.say("parallel.sharding", word, key if sheet.given(key) else "distributed_type")
+    if word != "ddp":
+        meaning.say("parallel.fsdp_version", version, f"{FSDP}.fsdp_version")
+    key = f"{FSDP}.fsdp_offload_params"
+    if sheet.flag(key):
+        meaning.say("offload", ["parameters", "gradients", "optimizer"], key)
+    key = f"{FSDP}.fsdp_activation_checkpointing"
+    checkpoints = sheet.flag(key)
+    if checkpoints is not None:
+        meaning.say("activation_checkpointing", "full" if checkpoints else "none", key)
+    if sheet.flag(f"{FSDP}.fsdp_use_orig_params") is False:
+        meaning.note("fsdp_use_orig_params: false: the parameters of a unit are one flat tensor, for the optimizer too")
+    prefetch = sheet.text(f"{FSDP}.fsdp_backward_prefetch")
+    if prefetch and prefetch.upper() not in ("BACKWARD_PRE", "1"):
+        meaning.note(f"fsdp_backward_prefetch: {prefetch} gathers later than BACKWARD_PRE, which is counted")
+
+
+def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
+    key = f"{DEEPSPEED}.deepspeed_config_file"
+    path = sheet.text(key)
+    if path is None:
+        _inline(sheet, meaning)
+        return
+    meaning.pointed[key] = path
+    written = sheet.opened(path)
+    if written is not None:
+        program = deepspeed.PROGRAM
+        other = Sheet(written, program.releases[0], devices=sheet.devices or _positive(sheet))
+        said = Meaning()
+        deepspeed.read(other, said)
+        sheet.adopt(key, other, program.table)
+        for name, told in said.job.items():
+            if name not in ("runtime", "parallel.data"):
+                meaning.say(name, told.value, *(f"{key}:{one}" for one in told.of))
+        for text in said.notes:
+            meaning.note(text)
+        if "gradient_accumulation_steps" not in said.job and not _left_to_trainer(written):
+            meaning.say("gradient_accumulation_steps", 1, key)
+        return
+    facts = trainer.shipped(path)
+    if facts is None:
+        meaning.ask("parallel.sharding", f"{key}: {path} is not here; give that file too")
+        return
+    meaning.note(f"{key}: {path} is read as Accelerate has it")
+    trainer.deepspeed(meaning, facts, key)
+    for name in ("optimizer", "gradient_accumulation_steps"):
+        if name in facts:
+            meaning.say(name, facts[name], key)
+    for name in ("bf16", "fp16"):
+        if facts.get(name):
+            meaning.say("precision", f"mixed-{name}", key)
+
+
+def _left_to_trainer(written: Mapping[str, Any]) -> bool:
+    found = written.get("gradient_accumulation_steps")
+    return found is not None
+
+
+def _positive(sheet: Sheet) -> int | None:
+    number = sheet.count("num_processes")
+    return number if number and number > 0 else None
+
+
+def _inline(sheet: Sheet, meaning: Meaning) -> None:
+    """DeepSpeedPlugin.__post_init__ makes a configuration of these few settings."""
+    key = f"{DEEPSPEED}.zero_stage"
+    stage = sheet.count(key) or 0
+    if stage not in (0, 1, 2, 3):
+        sheet.problem(key, f"{stage} is no stage of ZeRO", "0, 1, 2 or 3")
+        stage = 0
+    meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", key)
+    offload: list[str] = []
+    of: list[str] = []
+    for name, parts, device_of in (
+        ("offload_optimizer_device", ["optimizer", "gradients"], "optimizer"),
+        ("offload_param_device", ["parameters"], "parameters"),
+    ):
+        key = f"{DEEPSPEED}.{name}"
+        device = sheet.word(key, {"none": "none", "cpu": "cpu", "nvme": "nvme"}, "none")
+        if device in ("cpu", "nvme"):
+            offload += parts
+            of.append(key)
+        if device == "nvme":
+            meaning.say(f"parallel.offload_{device_of}_device", "nvme", key)
+    if offload:
+        meaning.say("offload", offload, *of)
+    for name, ours in (
+        ("gradient_accumulation_steps", "gradient_accumulation_steps"),
+        ("gradient_clipping", "max_gradient_norm"),
+    ):
+        key = f"{DEEPSPEED}.{name}"
+        if str(sheet.get(key)).lower() in ("auto", "none"):
+            continue
+        value = sheet.count(key) if name.endswith("steps") else sheet.number(key)
+        if value is not None:
+            meaning.say(ours, value or None, key)
+
+
+def _megatron(sheet: Sheet, meaning: Meaning) -> None:
+    prefix = f"{MEGATRON}.megatron_lm_"
+    product = 1
+    for name, ours in (("tp_degree", "tensor"), ("pp_degree", "pipeline"), ("context_parallel_size", "context")):
+        size = sheet.count(prefix + name) or 1
+        product *= size
+        if size > 1:
+            meaning.say(f"parallel.{ours}", size, prefix + name)
+    expert = sheet.count(f"{prefix}expert_model_parallel_size") or 1
+    if expert > 1:
+        meaning.say("parallel.expert", expert, f"{prefix}expert_model_parallel_size")
+    processes = _positive(sheet)
+    if processes:
+        meaning.say("parallel.data", max(1, processes // product), "num_processes")
+    shared = sheet.flag(f"{prefix}use_distributed_optimizer")
+    meaning.say("parallel.sharding", "distributed-optimizer" if shared else "ddp", f"{prefix}use_distributed_optimizer")
+    if sheet.flag(f"{prefix}sequence_parallelism") and "parallel.tensor" in meaning.job:
+        meaning.say("parallel.sequence_parallel", True, f"{prefix}sequence_parallelism")
+    if sheet.flag(f"{prefix}recompute_activations"):
+        meaning.say("activation_checkpointing", "selective", f"{prefix}recompute_activations")
+    norm = sheet.number(f"{prefix}gradient_clipping")
+    if norm is not None:
+        meaning.say("max_gradient_norm", norm or None, f"{prefix}gradient_clipping")
+    steps = sheet.count(f"{prefix}num_micro_batches")
+    if steps is not None:
+        meaning.say("gradient_accumulation_steps", steps, f"{prefix}num_micro_batches")
+
+
+def _precision(sheet: Sheet, meaning: Meaning, kind: str) -> None:
+    word = (sheet.text("mixed_precision") or "").lower()
+    if not word and sheet.flag("fp16"):
+        word = "fp16"
+    if word not in ("", "no", "fp16", "bf16", "fp8"):
+        sheet.problem("mixed_precision", f"{word!r} is not understood", "no, fp16, bf16 or fp8")
+        word = ""
+    row = "zero" if kind == "DEEPSPEED" else "fsdp" if kind == "FSDP" else "ddp"
+    if word in PRECISIONS[row] and "precision" not in meaning.job:
+        meaning.say("precision", PRECISIONS[row][word], "mixed_precision")
+    meaning.ask("precision", "mixed_precision, bf16 or fp16 of the training arguments (--precision)")
+
+
+PROGRAM = Program("accelerate", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

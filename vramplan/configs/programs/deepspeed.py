@@ -1,0 +1,286 @@
+"""DeepSpeed: one JSON file, as `--deepspeed_config` takes it, or the Trainer, which fills every `"auto"`.
+
+Source: deepspeedai/DeepSpeed 0.19.6 (edaa7221), deepspeed/runtime/config.py (optimizers, the batch rule of
+`_set_batch_related_parameters`), runtime/zero/config.py, runtime/zero/offload_config.py,
+runtime/precision_config.py and runtime/constants.py (keys and old names); who fills `auto`:
+huggingface/transformers 5.23.0, src/transformers/integrations/deepspeed.py, HfTrainerDeepSpeedConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+from vramplan.errors import near_matches
+
+ZERO = "zero_optimization"
+UNDERSTOOD = names(
+    """
+    train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping fp16 fp16.enabled
+    bf16 bf16.enabled bfloat16.enabled optimizer optimizer.type tensor_parallel.autotp_size zero_optimization
+    zero_optimization.stage zero_optimization.overlap_comm zero_optimization.contiguous_gradients
+    zero_optimization.cpu_offload zero_optimization.cpu_offload_param zero_optimization.cpu_offload_params
+    zero_optimization.offload_optimizer zero_optimization.offload_optimizer.device zero_optimization.offload_param
+    zero_optimization.offload_param.device
+    """
+) | {f"{ZERO}.{name}" for name in trainer.SIZES}
+
+WITHOUT_EFFECT = names(
+    """
+    steps_per_print wall_clock_breakdown memory_breakdown dump_state scheduler scheduler.* optimizer.params
+    optimizer.params.* optimizer.legacy_fusion zero_allow_untested_optimizer zero_force_ds_cpu_optimizer
+    fp16.auto_cast fp16.loss_scale fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis
+    fp16.consecutive_hysteresis fp16.min_loss_scale bf16.immediate_grad_update bf16.check_grad_overflow
+    bf16.check_overflow prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients
+    disable_allgather managed_gradient_accumulation flops_profiler flops_profiler.* tensorboard tensorboard.* wandb
+    wandb.* comet comet.* csv_monitor csv_monitor.* monitor_config.* comms_logger comms_logger.* autotuning autotuning.*
+    elasticity elasticity.* checkpoint checkpoint.* aio aio.* curriculum_learning.* data_efficiency.*
+    progressive_layer_drop.* eigenvalue.* hybrid_engine.* nebula.* dataloader_drop_last timers.* weight_quantization.*
+    use_data_before_expert_parallelism use_node_local_storage vocabulary_size seed data_parallel_group global_rank
+    log_level pipeline.* tensor_parallel tensor_parallel.tp.* zero_optimization.allgather_partitions
+    zero_optimization.reduce_scatter zero_optimization.load_from_fp32_weights zero_optimization.elastic_checkpoint
+    zero_optimization.ignore_unused_parameters zero_optimization.legacy_stage1
+    zero_optimization.gather_16bit_weights_on_model_save
+    zero_optimization.stage3_gather_16bit_weights_on_model_save
+    zero_optimization.stage3_gather_fp16_weights_on_model_save zero_optimization.log_trace_cache_warnings
+    zero_optimization.enable_sanity_checks zero_optimization.cpu_offload_use_pin_memory
+    zero_optimization.pipeline_loading_checkpoint zero_optimization.override_module_apply
+    zero_optimization.offload_optimizer.pin_memory zero_optimization.offload_optimizer.nvme_path
+    zero_optimization.offload_optimizer.buffer_count zero_optimization.offload_optimizer.pipeline_read
+    zero_optimization.offload_optimizer.pipeline_write zero_optimization.offload_optimizer.fast_init
+    zero_optimization.offload_optimizer.cpuadam_cores_perc zero_optimization.offload_param.pin_memory
+    zero_optimization.offload_param.nvme_path zero_optimization.offload_param.max_in_cpu
+    """
+)
+"""Keys that change neither the memory of the device nor the time of a step, by reading where each is used."""
+
+UNMODELLED = {
+    "activation_checkpointing.*": "how checkpoints are kept, where the script uses DeepSpeed's own checkpointing",
+    "amp.*": "Apex's mixed precision",
+    "torch_autocast.*": "DeepSpeed's own autocast",
+    "compression_training.*": "compression while training",
+    "compile.*": "DeepSpeed's compiler",
+    "sparse_attention.*": "block-sparse attention",
+    "communication_data_type": "the element type in which gradients are summed",
+    "seq_parallel_communication_data_type": "the element type of the sums between sequence-parallel devices",
+    "data_types.*": "the element type in which gradients are accumulated",
+    "fp16.fp16_master_weights_and_grads": "master weights and gradients in fp16",
+    "bf16.bf16_master_weights_and_grads": "master weights and gradients in bf16",
+    "bf16.bf16_optimizer_states": "optimizer states in bf16",
+    "ddp_bf16.*": "bf16 without ZeRO",
+    "tensor_parallel.*": "how the model is split between tensor-parallel devices",
+    "sequence_parallel_size": "Ulysses: the heads of the attention are split between devices",
+    "optimizer.params.torch_adam": "PyTorch's AdamW with its multi-tensor scratch, in the place of FusedAdam",
+    f"{ZERO}.round_robin_gradients": "gradients are copied to the host in turns",
+    f"{ZERO}.stage3_max_reuse_distance": "gathered parameters that are used again soon are kept",
+    f"{ZERO}.max_reuse_distance": "gathered parameters that are used again soon are kept",
+    f"{ZERO}.stage3_model_persistence_threshold": "how many parameters are never sharded",
+    f"{ZERO}.model_persistence_threshold": "how many parameters are never sharded",
+    f"{ZERO}.stage3_module_granularity_threshold": "modules that are gathered as a whole",
+    f"{ZERO}.stage3_use_all_reduce_for_fetch_params": "parameters are gathered with all-reduce",
+    f"{ZERO}.stage3_allgather_sequential": "parameters are gathered one by one",
+    f"{ZERO}.use_multi_rank_bucket_allreduce": "one reduction for several owners of a bucket",
+    f"{ZERO}.zero_hpz_partition_size": "ZeRO++: a second shard of the parameters within a node",
+    f"{ZERO}.zero_quantized_weights": "ZeRO++: weights are gathered in int8",
+    f"{ZERO}.zero_quantized_nontrainable_weights": "ZeRO++: frozen weights are held in int8",
+    f"{ZERO}.zero_quantized_gradients": "ZeRO++: gradients are summed in int4",
+    f"{ZERO}.zeropp_loco_param.*": "ZeRO++: errors of quantized gradients are kept",
+    f"{ZERO}.mics_shard_size": "MiCS: shards within groups of devices",
+    f"{ZERO}.mics_hierarchical_params_gather": "MiCS: parameters are gathered within nodes first",
+    f"{ZERO}.memory_efficient_linear": "linear layers of ZeRO-3 that save no weight",
+    f"{ZERO}.leaf_module.*": "modules that are gathered as a whole",
+    f"{ZERO}.save_muon_momentum_buffer_in_memory": "a second copy of Muon's momentum",
+    f"{ZERO}.zenflow.*": "ZenFlow: a part of the optimizer stays on the GPU",
+    f"{ZERO}.offload_optimizer.ratio": "Twin-Flow: a part of the optimizer stays on the GPU",
+    f"{ZERO}.offload_optimizer.buffer_size": "buffers of an optimizer on NVMe",
+    f"{ZERO}.offload_optimizer.super_offload": "SuperOffload: the optimizer steps on the host while gradients arrive",
+    f"{ZERO}.offload_param.buffer_count": "buffers of parameters on NVMe",
+    f"{ZERO}.offload_param.buffer_size": "buffers of parameters on NVMe",
+}
+
+_SOURCE = "deepspeedai/DeepSpeed {}, deepspeed/runtime/config.py, runtime/zero/config.py, runtime/constants.py"
+DEFAULTS: dict[str, Any] = {f"{ZERO}.stage": 0}
+RELEASES = (Release("0.19.6", "2026-08-22", _SOURCE.format("0.19.6 (edaa7221)"), DEFAULTS),)
+
+OPTIMIZERS = {"adam": "adam", "adamw": "adamw", "lion": "lion", "sgd": "sgd", "muon": "muon", "adagrad": "adagrad"}
+WORDLESS = ("lamb", "onebitadam", "zerooneadam", "onebitlamb", "muadam", "muadamw", "musgd")
+AUTO = "auto"
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are DeepSpeed's alone."""
+    own: tuple[str, ...]
+    own = ("train_micro_batch_size_per_gpu", "train_batch_size", "steps_per_print", "zero_allow_untested_optimizer")
+    own += ("wall_clock_breakdown", "gradient_clipping", "fp16.enabled", "bf16.enabled", "zero_force_ds_cpu_optimizer")
+    found = sum(name in keys for name in own)
+    found += 2 * any(key.startswith(f"{ZERO}.") for key in keys) + ("optimizer.type" in keys)
+    return 0 if "model_name_or_path" in keys else found
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of a DeepSpeed file."""
+    filled = any(_is_auto(item.value) for item in sheet.written.values())
+    key = next((name for name, item in sheet.written.items() if _is_auto(item.value)), ZERO)
+    meaning.say("runtime", "transformers" if filled else "deepspeed", key)
+    _zero(sheet, meaning)
+    _precision(sheet, meaning, filled)
+    _optimizer(sheet, meaning)
+    _batch(sheet, meaning)
+    norm = _number(sheet, "gradient_clipping")
+    if norm is not None:
+        meaning.say("max_gradient_norm", norm or None, "gradient_clipping")
+    size = _count(sheet, "tensor_parallel.autotp_size")
+    if size and size > 1:
+        meaning.say("parallel.tensor", size, "tensor_parallel.autotp_size")
+    for name in ("model", "sequence_length", "activation_checkpointing"):
+        meaning.ask(name, "the training script's")
+
+
+def _is_auto(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_is_auto(item) for item in value.values())
+    return isinstance(value, str) and value.strip().lower() == AUTO
+
+
+def _explicit(sheet: Sheet, key: str) -> Any:
+    value = sheet.get(key)
+    return None if _is_auto(value) else value
+
+
+def _number(sheet: Sheet, key: str) -> float | None:
+    return None if _explicit(sheet, key) is None else sheet.number(key)
+
+
+def _count(sheet: Sheet, key: str) -> int | None:
+    return None if _explicit(sheet, key) is None else sheet.count(key)
+
+
+def _flag(sheet: Sheet, key: str) -> bool | None:
+    return None if _explicit(sheet, key) is None else sheet.flag(key)
+
+
+def _zero(sheet: Sheet, meaning: Meaning) -> None:
+    stage = _count(sheet, f"{ZERO}.stage")
+    if sheet.given(f"{ZERO}.stage") and stage not in (0, 1, 2, 3):
+        if not _is_auto(sheet.get(f"{ZERO}.stage")):
+            sheet.problem(f"{ZERO}.stage", f"{sheet.get(f'{ZERO}.stage')} is no stage of ZeRO", "0, 1, 2 or 3")
+        stage = 0
+    meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", f"{ZERO}.stage")
+    sheet.get(ZERO)
+    for name in ("overlap_comm", "contiguous_gradients"):
+        value = _flag(sheet, f"{ZERO}.{name}")
+        if value is not None:
+            meaning.say(f"parallel.{name}", value, f"{ZERO}.{name}")
+    for name, ours in trainer.SIZES.items():
+        size = _count(sheet, f"{ZERO}.{name}")
+        if size:  # 0 means one module at a time, which has no word
+            meaning.say(f"parallel.{ours}", size, f"{ZERO}.{name}")
+    _offload(sheet, meaning)
+
+
+def _offload(sheet: Sheet, meaning: Meaning) -> None:
+    offload: list[str] = []
+    of: list[str] = []
+    for name, parts in (("offload_optimizer", ["optimizer", "gradients"]), ("offload_param", ["parameters"])):
+        key = f"{ZERO}.{name}.device"
+        device = sheet.text(key)
+        sheet.get(f"{ZERO}.{name}")
+        if device is None or device.lower() in ("none", AUTO):
+            continue
+        if device.lower() not in ("cpu", "nvme"):
+            sheet.problem(key, f"{device!r} is not understood", "none, cpu or nvme")
+            continue
+        offload += parts
+        of.append(key)
+        if device.lower() == "nvme":
+            meaning.say(f"parallel.offload_{'optimizer' if parts[1:] else 'parameters'}_device", "nvme", key)
+    for name, parts in (
+        ("cpu_offload", ["optimizer", "gradients"]),
+        ("cpu_offload_param", ["parameters"]),
+        ("cpu_offload_params", ["parameters"]),
+    ):
+        if _flag(sheet, f"{ZERO}.{name}"):
+            offload += [part for part in parts if part not in offload]
+            of.append(f"{ZERO}.{name}")
+    if offload:
+        meaning.say("offload", offload, *of)
+
+
+def _precision(sheet: Sheet, meaning: Meaning, filled: bool) -> None:
+    found = None
+    for key, word in (
+        ("fp16.enabled", "mixed-fp16"),
+        ("bf16.enabled", "mixed-bf16"),
+        ("bfloat16.enabled", "mixed-bf16"),
+    ):
+        if _flag(sheet, key):
+            if found is not None:
+                sheet.problem(key, "is on beside fp16.enabled", "DeepSpeed takes one of them")
+            found = word
+            meaning.say("precision", word, key)
+    if found is None and not filled and not any(sheet.given(key) for key in ("amp.enabled", "torch_autocast.enabled")):
+        meaning.say("precision", "fp32", "fp16.enabled", "bf16.enabled")
+    meaning.ask("precision", 'bf16 or fp16 of the training arguments fill "auto" (--precision)')
+
+
+def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
+    name = sheet.text("optimizer.type")
+    if name is None:
+        return
+    plain = name.lower()
+    if plain in OPTIMIZERS:
+        meaning.say("optimizer", OPTIMIZERS[plain], "optimizer.type")
+    elif plain in WORDLESS:
+        meaning.say("optimizer", plain, "optimizer.type")
+        meaning.note(f"optimizer.type: a job has no word for {name}")
+    else:
+        sheet.problem("optimizer.type", f"{name!r} is no optimizer of DeepSpeed", near_matches(name, OPTIMIZERS))
+
+
+def _batch(sheet: Sheet, meaning: Meaning) -> None:
+    """train_batch_size = micro-batch x steps x devices; two of them and the devices give the third."""
+    whole, micro, steps = (_count(sheet, key) for key in _BATCH)
+    devices = sheet.devices or None
+    for key in _BATCH:
+        value = _count(sheet, key)
+        if value is not None and value < 1:
+            sheet.problem(key, f"{value} is no number of sequences or steps", '1 or more, or "auto"')
+            return
+    if whole and micro and not steps:
+        if whole % (micro * (devices or 1)):
+            sheet.problem("train_batch_size", f"{whole} is no multiple of {micro * (devices or 1)} sequences")
+            return
+        if devices is None:
+            devices = whole // micro
+            meaning.say("parallel.data", devices, "train_batch_size", "train_micro_batch_size_per_gpu")
+            meaning.note(f"the batch is {whole} sequences: {devices} GPUs in one step each, or fewer in several")
+        steps = whole // (micro * devices)
+    elif whole and micro and steps and devices is None:
+        if whole % (micro * steps):
+            sheet.problem("train_batch_size", f"{whole} is no multiple of {micro * steps} sequences")
+            return
+        meaning.say("parallel.data", whole // (micro * steps), *_BATCH)
+    elif whole and devices and not micro:
+        if whole % (devices * (steps or 1)):
+            sheet.problem("train_batch_size", f"{whole} is no multiple of {devices * (steps or 1)} sequences")
+            return
+        micro = whole // (devices * (steps or 1))
+        steps = steps or 1
+    elif whole and micro and steps and devices and whole != micro * steps * devices:
+        sheet.problem(
+            "train_batch_size",
+            f"{whole} is not {micro} sequences x {steps} steps x {devices} GPUs, as DeepSpeed asserts",
+        )
+    if micro:
+        meaning.say("micro_batch_size", micro, *(_BATCH[:2] if sheet.given(_BATCH[1]) else ("train_batch_size",)))
+    if steps:
+        meaning.say("gradient_accumulation_steps", steps, "gradient_accumulation_steps")
+    meaning.ask("micro_batch_size", 'the number of GPUs divides train_batch_size, or the Trainer fills "auto"')
+    meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
+
+
+_BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+PROGRAM = Program("deepspeed", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

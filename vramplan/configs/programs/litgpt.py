@@ -1,0 +1,306 @@
+"""LitGPT: one YAML file for `litgpt finetune_full`, `finetune_lora` or `pretrain`.
+
+Source: Lightning-AI/litgpt 0.5.13 (26857050), litgpt/args.py, litgpt/finetune/{full,lora}.py and litgpt/pretrain.py
+(`setup` and `main`: keys, defaults, strategies), litgpt/utils.py (default precision, optimizers), litgpt/config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+from vramplan.errors import near_matches
+
+UNDERSTOOD = names(
+    """
+    checkpoint_dir model_name model_config model_config.* precision quantize devices num_nodes lora_r lora_alpha
+    lora_dropout lora_query lora_key lora_value lora_projection lora_mlp train.global_batch_size
+    train.micro_batch_size train.max_seq_length train.max_norm train.tie_embeddings optimizer optimizer.class_path
+    optimizer.init_args.momentum optimizer.init_args.fused optimizer.init_args.foreach
+    """
+)
+
+WITHOUT_EFFECT = names(
+    """
+    out_dir data data.* train.save_interval train.log_interval train.lr_warmup_steps train.lr_warmup_fraction
+    train.epochs train.max_tokens train.max_steps train.max_time train.min_lr train.learning_rate train.weight_decay
+    train.beta1 train.beta2 train eval eval.* log log.* logger_name seed resume access_token tokenizer_dir
+    initial_checkpoint_dir optimizer.init_args optimizer.init_args.lr optimizer.init_args.weight_decay
+    optimizer.init_args.betas optimizer.init_args.eps optimizer.init_args.amsgrad optimizer.init_args.nesterov
+    """
+)
+
+UNMODELLED = {
+    "lora_head": "an adapter on the output head",
+    "adapter_*": "LLaMA-Adapter",
+}
+
+FINETUNE: dict[str, Any] = {
+    "train.global_batch_size": 16,
+    "train.micro_batch_size": 1,
+    "devices": 1,
+    "num_nodes": 1,
+    "precision": "bf16-mixed",
+    "lora_r": 8,
+    "lora_alpha": 16,
+    "lora_dropout": 0.05,
+    "lora_query": True,
+    "lora_key": False,
+    "lora_value": True,
+    "lora_projection": False,
+    "lora_mlp": False,
+    "optimizer": "AdamW",
+}
+PRETRAIN: dict[str, Any] = {
+    "train.global_batch_size": 512,
+    "train.micro_batch_size": 4,
+    "train.max_norm": 1.0,
+    "devices": "auto",
+}
+"""Where the defaults of `litgpt pretrain` are other ones. A mapping under `train` has the defaults of TrainArgs."""
+
+TRAIN_ARGS: dict[str, Any] = {"train.global_batch_size": 64, "train.micro_batch_size": 4, "train.max_norm": None}
+"""Of a file that has a mapping `train`: jsonargparse fills it from the class, litgpt/args.py, TrainArgs."""
+
+RELEASES = (
+    Release(
+        "0.5.13",
+        "2026-06-29",
+        "Lightning-AI/litgpt 0.5.13 (26857050), litgpt/args.py, litgpt/finetune/*.py, litgpt/pretrain.py",
+        FINETUNE,
+    ),
+)
+
+PRECISIONS = {
+    "bf16-true": ("pure-bf16", "pure-bf16"),
+    "bf16-mixed": ("amp-bf16", "fsdp-bf16"),
+    "16-true": ("pure-fp16", "pure-fp16"),
+    "16-mixed": ("amp-fp16", "fsdp-fp16"),
+    "32-true": ("fp32", "fp32"),
+    "32": ("fp32", "fp32"),
+    "bf16": ("amp-bf16", "fsdp-bf16"),
+    "16": ("amp-fp16", "fsdp-fp16"),
+}
+"""Of Fabric's `precision`: on one device, and under FSDP."""
+
+QUANTIZATIONS = {
+    "bnb.nf4": "nf4",
+    "bnb.nf4-dq": "nf4-double",
+    "bnb.fp4": "nf4",
+    "bnb.fp4-dq": "nf4-double",
+    "bnb.int8-training": "int8",
+    "bnb.int8": "int8",
+}
+
+OPTIMIZERS = {
+    "AdamW": "adamw",
+    "Adam": "adam",
+    "SGD": "sgd",
+    "RMSprop": "rmsprop",
+    "Adafactor": "adafactor",
+    "AdamW8bit": "adamw-8bit",
+    "PagedAdamW": "adamw-paged",
+    "PagedAdamW8bit": "adamw-8bit-paged",
+    "Lion": "lion",
+}
+
+TARGETS = {
+    "lora_query": ("q_proj",),
+    "lora_key": ("k_proj",),
+    "lora_value": ("v_proj",),
+    "lora_projection": ("o_proj",),
+    "lora_mlp": ("gate_proj", "up_proj", "down_proj"),
+}
+
+
+def _neox(name: str, blocks: int, width: int, heads: int, positions: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "family": "neox",
+        "layers": blocks,
+        "hidden_size": width,
+        "attention_heads": heads,
+        "intermediate_size": 4 * width,
+        "vocabulary_size": 50304,
+        "max_positions": positions,
+        "tied_embeddings": False,
+    }
+
+
+SHAPES = {
+    # litgpt/config.py: models that the catalogue has no profile of
+    "pythia-14m": _neox("pythia-14m", 6, 128, 4, 512),
+    "pythia-31m": _neox("pythia-31m", 6, 256, 8, 1024),
+    "pythia-70m": _neox("pythia-70m", 6, 512, 8, 2048),
+    "pythia-1b": _neox("pythia-1b", 16, 2048, 8, 2048),
+    "stories15M": {
+        "name": "stories15M",
+        "family": "llama",
+        "layers": 6,
+        "hidden_size": 288,
+        "attention_heads": 6,
+        "intermediate_size": 768,
+        "vocabulary_size": 32000,
+        "max_positions": 256,
+        "tied_embeddings": False,
+    },
+}
+SIZES = {
+    "n_layer": "layers",
+    "n_embd": "hidden_size",
+    "n_head": "attention_heads",
+    "intermediate_size": "intermediate_size",
+    "vocab_size": "vocabulary_size",
+    "padded_vocab_size": "vocabulary_size",
+    "block_size": "max_positions",
+    "n_query_groups": "key_value_heads",
+}
+"""Keys of `model_config`, and of a model in a job."""
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are LitGPT's alone."""
+    own = ("train.micro_batch_size", "train.global_batch_size", "train.max_seq_length", "lora_query", "eval.max_iters")
+    return sum(name in keys for name in own) + ("checkpoint_dir" in keys or "model_name" in keys)
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of a LitGPT file."""
+    pretrain = any(key in sheet for key in ("model_name", "model_config", "initial_checkpoint_dir", "tokenizer_dir"))
+    lora = any(key.startswith("lora_") for key in sheet.written)
+    given = any(key.startswith("train.") for key in sheet.written)
+
+    def default(key: str) -> Any:
+        if given and key in TRAIN_ARGS:
+            return TRAIN_ARGS[key]
+        return PRETRAIN.get(key, FINETUNE.get(key)) if pretrain else FINETUNE.get(key)
+
+    def of_train(name: str) -> float | None:
+        key = f"train.{name}"
+        return sheet.number(key) if sheet.given(key) else default(key)
+
+    meaning.say("runtime", "litgpt", "train")
+    length = sheet.count("train.max_seq_length")
+    _model(sheet, meaning, pretrain, length)
+    devices, nodes = _devices(sheet, meaning, pretrain)
+    micro, total = of_train("micro_batch_size"), of_train("global_batch_size")
+    if micro and total:
+        meaning.say("micro_batch_size", int(micro), "train.micro_batch_size")
+        steps = int(total) // devices // int(micro)
+        of = ("train.global_batch_size", "train.micro_batch_size", "devices", "num_nodes")
+        if steps < 1:
+            sheet.problem("train.global_batch_size", f"{total} is smaller than {devices} devices x {micro} samples")
+        else:
+            meaning.say("gradient_accumulation_steps", steps, *of)
+    norm = of_train("max_norm")
+    if norm:
+        meaning.say("max_gradient_norm", norm, "train.max_norm")
+    quantized = sheet.word("quantize", QUANTIZATIONS)
+    if quantized:
+        meaning.say("quantization", quantized, "quantize")
+    _optimizer(sheet, meaning, pretrain, bool(quantized))
+    pair = sheet.word("precision", PRECISIONS, "bf16-mixed")
+    if pair:
+        meaning.say("precision", pair[devices > 1], "precision")
+        if pair[devices > 1] == "amp-fp16":
+            meaning.say("grad_scaler", True, "precision")
+    if lora and not pretrain:
+        _adapter(sheet, meaning)
+    else:
+        for key in ("lora_r", "lora_alpha", "lora_dropout", *TARGETS):
+            sheet.get(key)
+        if not pretrain and "quantize" in sheet and not lora:
+            meaning.note("quantize without lora_*: `finetune_adapter` trains prompts, for which a job has no word")
+    if pretrain:
+        meaning.say("compile", True, "pretrain.py compiles the model")
+        meaning.say("activation_checkpointing", "none", "pretrain.py has none")
+    else:
+        word = "full" if devices > 1 else "none"
+        meaning.say("activation_checkpointing", word, "the strategy in finetune/*.py", "devices")
+    if devices > 1:
+        word = f"hsdp:{devices // nodes}" if pretrain and nodes > 1 else "fsdp"
+        meaning.say("parallel.sharding", word, "devices")
+        meaning.say("parallel.fsdp_version", 2 if lora and not pretrain else 1, "the strategy")
+
+
+def _model(sheet: Sheet, meaning: Meaning, pretrain: bool, length: int | None) -> None:
+    key = "model_name" if pretrain else "checkpoint_dir"
+    name = sheet.text(key)
+    config = sheet.under("model_config")
+    sheet.get("model_config")
+    if config:
+        known = {SIZES[part]: value for part, value in config.items() if part in SIZES and value is not None}
+        family = "llama" if "LLaMA" in str(config.get("mlp_class_name")) else "neox"
+        shape: Any = {"name": config.get("name") or name or "model_config", "family": family, **known}
+        shape["tied_embeddings"] = bool(sheet.flag("train.tie_embeddings"))
+        meaning.say("model", shape, "model_config")
+        length = length or known.get("max_positions")
+    elif name:
+        last = name.rstrip("/").rsplit("/", 1)[-1]
+        shape = SHAPES.get(last) or name.removeprefix("checkpoints/")
+        if isinstance(shape, dict):
+            length = length or (shape["max_positions"] if pretrain else None)
+            if sheet.flag("train.tie_embeddings"):
+                shape = {**shape, "tied_embeddings": True}
+        meaning.say("model", shape, key)
+    else:
+        meaning.ask("model", f"the file has no {key}")
+    sheet.flag("train.tie_embeddings")
+    if length:
+        meaning.say("sequence_length", length, "train.max_seq_length")
+    elif not pretrain:
+        meaning.ask("sequence_length", "train.max_seq_length is null: the longest sample decides (--seq N)")
+
+
+def _devices(sheet: Sheet, meaning: Meaning, pretrain: bool) -> tuple[int, int]:
+    """All devices, and the nodes."""
+    nodes = sheet.count("num_nodes") or 1
+    text = str(sheet.get("devices") if sheet.given("devices") else "auto" if pretrain else 1)
+    if text in ("auto", "-1"):
+        if sheet.devices is None:
+            meaning.ask("parallel.data", "devices: auto takes every GPU of the machine (--gpus N)")
+            return nodes, nodes
+        return sheet.devices, nodes
+    count = len(text.split(",")) if "," in text else int(float(text)) if text.replace(".", "").isdigit() else 0
+    if count < 1:
+        sheet.problem("devices", f"{text!r} is not a number of devices")
+        count = 1
+    if count * nodes > 1:
+        meaning.say("parallel.data", count * nodes, "devices", "num_nodes")
+    return count * nodes, nodes
+
+
+def _optimizer(sheet: Sheet, meaning: Meaning, pretrain: bool, quantized: bool) -> None:
+    key = "optimizer.class_path" if sheet.given("optimizer.class_path") else "optimizer"
+    name = str(sheet.get(key) or "AdamW").rsplit(".", 1)[-1]
+    fused, foreach = sheet.flag("optimizer.init_args.fused"), sheet.flag("optimizer.init_args.foreach")
+    if name not in OPTIMIZERS:
+        sheet.problem(key, f"{name!r} is not understood", near_matches(name, OPTIMIZERS))
+        return
+    word = OPTIMIZERS[name]
+    if word == "sgd" and sheet.number("optimizer.init_args.momentum"):
+        word = "sgd-momentum"
+    if quantized and word == "adamw":
+        meaning.say("optimizer", "adamw-paged", "quantize", key)  # instantiate_bnb_optimizer
+        return
+    meaning.say("optimizer", word, key)
+    if word in ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop"):
+        asked = (fused or pretrain) and word != "rmsprop"  # pretrain.py asks for the fused one on CUDA
+        how = "fused" if asked else "for-loop" if foreach is False else "foreach"
+        meaning.say("optimizer_implementation", how, "pretrain.py" if pretrain else "optimizer.init_args.fused")
+
+
+def _adapter(sheet: Sheet, meaning: Meaning) -> None:
+    on = [key for key in TARGETS if sheet.flag(key)]
+    targets: Any = [name for key in on for name in TARGETS[key]]
+    if len(on) == len(TARGETS):
+        targets = "all-linear"
+    meaning.say("adapter.kind", "lora", "lora_r")
+    meaning.say("adapter.rank", sheet.count("lora_r"), "lora_r")
+    meaning.say("adapter.targets", targets, *TARGETS)
+    meaning.say("adapter.dropout", sheet.number("lora_dropout"), "lora_dropout")
+    meaning.say("adapter.alpha", sheet.count("lora_alpha"), "lora_alpha")
+
+
+PROGRAM = Program("litgpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

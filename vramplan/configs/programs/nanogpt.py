@@ -1,0 +1,151 @@
+"""nanoGPT: assignments in a Python file for `train.py`, or train.py itself; read, never executed.
+
+Source: karpathy/nanoGPT master (3adf61e1), train.py (the values above the configurator, the loop) and model.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.forms import NotConstant
+from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+
+UNDERSTOOD = names(
+    """
+    init_from dataset gradient_accumulation_steps batch_size block_size n_layer n_head n_embd dropout bias grad_clip
+    dtype compile device
+    """
+)
+WITHOUT_EFFECT = names(
+    """
+    out_dir eval_interval log_interval eval_iters eval_only always_save_checkpoint wandb_log wandb_project
+    wandb_run_name learning_rate max_iters weight_decay beta1 beta2 decay_lr warmup_iters lr_decay_iters min_lr
+    backend config_keys config ddp tokens_per_iter device_type ptdtype ctx data_dir iter_num best_val_loss meta_path
+    meta_vocab_size model_args scaler optimizer checkpoint t0 local_iter_num raw_model running_mfu seed
+    """
+)
+DEFAULTS: dict[str, Any] = {
+    "init_from": "scratch",
+    "dataset": "openwebtext",
+    "gradient_accumulation_steps": 40,
+    "batch_size": 12,
+    "block_size": 1024,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_embd": 768,
+    "dropout": 0.0,
+    "bias": False,
+    "grad_clip": 1.0,
+    "dtype": "bfloat16",
+    "compile": True,
+    "device": "cuda",
+}
+RELEASES = (Release("master", "2025-11-12", "karpathy/nanoGPT master (3adf61e1), train.py", DEFAULTS),)
+
+PRECISIONS = {"bfloat16": "amp-bf16", "float16": "amp-fp16", "float32": "fp32"}
+PUBLISHED = {(12, 12, 768): "gpt2", (24, 16, 1024): "gpt2-medium", (36, 20, 1280): "gpt2-large"}
+PUBLISHED[48, 25, 1600] = "gpt2-xl"
+CHARACTERS = {"shakespeare_char": 65}  # data/shakespeare_char/prepare.py writes meta.pkl
+PADDED = 50304  # train.py: GPT-2's 50257, padded
+
+_LAUNCHED = re.compile(r"^\s*#.*--nproc_per_node=(\d+)(?:.*--nnodes=(\d+))?", re.MULTILINE)
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are nanoGPT's alone."""
+    own = (
+        "block_size",
+        "n_embd",
+        "eval_iters",
+        "wandb_run_name",
+        "always_save_checkpoint",
+        "init_from",
+        "lr_decay_iters",
+    )
+    return sum(name in keys for name in own)
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of a nanoGPT configuration."""
+    for key in UNDERSTOOD:
+        if key in sheet.written and isinstance(sheet.written[key].value, NotConstant):
+            text = sheet.written[key].value.text
+            sheet.problem(key, f"{text} is known only when the program runs", f"write {key} as a number or a word")
+            del sheet.written[key]
+    meaning.say("runtime", "nanogpt", "init_from")
+    length = sheet.count("block_size")
+    meaning.say("sequence_length", length, "block_size")
+    meaning.say("micro_batch_size", sheet.count("batch_size"), "batch_size")
+    _model(sheet, meaning, length)
+    _devices(sheet, meaning)
+    meaning.say("optimizer", "adamw", "model.py configure_optimizers")
+    precision = sheet.word("dtype", PRECISIONS)
+    if precision:
+        meaning.say("precision", precision, "dtype")
+        if precision == "amp-fp16":
+            meaning.say("grad_scaler", True, "dtype")
+    meaning.say("max_gradient_norm", sheet.number("grad_clip") or None, "grad_clip")
+    if sheet.flag("compile"):
+        meaning.say("compile", True, "compile")
+    meaning.say("activation_checkpointing", "none", "model.py has none")
+    meaning.say("dropout", sheet.number("dropout"), "dropout")
+    device = sheet.text("device") or "cuda"
+    if not device.startswith("cuda"):
+        meaning.note(f"device: {device} is no GPU; the step is counted on one")
+
+
+def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
+    start = sheet.text("init_from") or "scratch"
+    sizes = (sheet.count("n_layer"), sheet.count("n_head"), sheet.count("n_embd"))
+    dataset = sheet.text("dataset") or ""
+    sheet.flag("bias")
+    if start.startswith("gpt2"):
+        meaning.say("model", start, "init_from")
+        return
+    if start not in ("scratch", "resume"):
+        sheet.problem(
+            "init_from", f"{start!r} is not understood", "scratch, resume, gpt2, gpt2-medium, gpt2-large or gpt2-xl"
+        )
+        return
+    vocabulary = CHARACTERS.get(dataset)
+    if sizes in PUBLISHED and vocabulary is None and length == 1024:
+        meaning.say("model", PUBLISHED[sizes], "n_layer", "n_head", "n_embd")
+        meaning.note(f"nanoGPT pads the vocabulary to {PADDED}, and its layers have no biases by default")
+        return
+    blocks, heads, width = sizes
+    shape = {
+        "name": f"nanogpt {blocks}x{width}",
+        "family": "gpt2",
+        "layers": blocks,
+        "hidden_size": width,
+        "attention_heads": heads,
+        "intermediate_size": 4 * (width or 0),
+        "vocabulary_size": vocabulary or PADDED,
+        "max_positions": length,
+    }
+    meaning.say("model", shape, "n_layer", "n_head", "n_embd", "block_size", "dataset")
+    if dataset.endswith("_char"):
+        meaning.ask("model.vocabulary_size", f"data/{dataset}/meta.pkl says how many characters there are")
+
+
+def _devices(sheet: Sheet, meaning: Meaning) -> None:
+    devices = sheet.devices
+    launched = _LAUNCHED.search(sheet.source)
+    if devices is None and launched:
+        devices = int(launched[1]) * int(launched[2] or 1)
+        meaning.note(f"a comment of the file starts it on {devices} GPUs")
+    key = "gradient_accumulation_steps"
+    steps = sheet.count(key)
+    if devices and devices > 1:
+        meaning.say("parallel.data", devices, "the launcher")
+        meaning.say("parallel.sharding", "ddp", "the launcher")
+        if steps is not None and steps % devices:
+            sheet.problem(key, f"{steps} is no multiple of {devices} GPUs, as train.py asserts")
+            return
+        steps = None if steps is None else steps // devices
+    meaning.say(key, steps, key, "the launcher")
+
+
+PROGRAM = Program("nanogpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT), read, recognise)

@@ -1,0 +1,208 @@
+"""open-instruct: one YAML file for `open_instruct/finetune.py` or `open_instruct/dpo_tune_cache.py`.
+
+Source: allenai/open-instruct main (e6c3044a), open_instruct/finetune.py (FlatArguments; it loads bf16 with
+FlashAttention, LoRA's targets, the optimizer), open_instruct/dpo_tune_cache.py, dpo_utils.py and olmo_core_utils.py
+(ExperimentConfig of DPO), configs/train_configs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+
+UNDERSTOOD = names(
+    """
+    model_name_or_path max_seq_length per_device_train_batch_size gradient_accumulation_steps clip_grad_norm
+    max_grad_norm gradient_checkpointing use_liger_kernel use_lora use_qlora lora_rank lora_alpha lora_dropout
+    use_8bit_optimizer dpo_use_paged_optimizer fused_optimizer packing loss_type beta dpo_loss_type
+    attn_implementation use_flash_attn zero_stage offload_optimizer offload_param sequence_parallel_size
+    tensor_parallel_degree context_parallel_degree optimizer_type activation_memory_budget compile_model
+    use_slow_tokenizer dpo_beta activation_checkpointing_mode total_batch_size fsdp_shard_degree fsdp_num_replicas
+    """
+)
+WITHOUT_EFFECT = names(
+    """
+    exp_name run_name do_not_randomize_output_dir config_name model_revision additional_model_arguments*
+    low_cpu_mem_usage tokenizer_name tokenizer_revision tokenizer_name_or_path get_tokenizer_fn
+    chat_template_name add_bos trust_remote_code dataset_* train_file mixer_* transform_fn target_columns cache_*
+    max_train_samples preprocessing_num_workers overwrite_cache learning_rate logging_steps lr_scheduler_type
+    num_train_epochs num_epochs output_dir warmup_ratio final_lr_ratio weight_decay timeout resume_from_checkpoint
+    report_to
+    save_to_hub max_train_steps seed data_loader_seed checkpointing_steps keep_last_n_checkpoints
+    clean_checkpoints_at_end with_tracking wandb_* push_to_hub hf_* try_launch_beaker_eval_jobs
+    try_auto_save_to_beaker gs_bucket_path oe_eval_* eval_workspace eval_priority sync_each_batch verbose
+    label_smoothing gamma_beta_ratio load_balancing_weight concatenated_forward send_slack_alerts profiling
+    use_fast_tokenizer ground_truths_key sft_messages_key preference_chosen_key preference_rejected_key
+    include_padding_* reduce_loss base_model_name_or_path loss_reduction config_hash skip_cache local_cache_dir
+    ephemeral_save_interval optimizer_kwargs* rope_scaling_* zero_hpz_partition_size no_auto_dataset_cache
+    evaluation_* dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile
+    """
+)
+UNMODELLED = {
+    "load_balancing_loss": "the balancing loss of the experts",
+    "loss_implementation": "how the loss is computed",
+    "activation_checkpointing_modules": "what is recomputed",
+    "cp_degree": "context parallelism",
+    "cp_strategy": "context parallelism",
+    "cache_logprobs_only": "only the reference's log-probabilities are computed",
+    "neftune_noise_alpha": "NEFTune adds noise to the embeddings: a copy of them",
+}
+DEFAULTS: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "gradient_checkpointing": False,
+    "lora_rank": 64,
+    "lora_alpha": 16,
+    "lora_dropout": 0.1,
+    "fused_optimizer": True,
+    "use_liger_kernel": False,
+    "packing": False,
+    "clip_grad_norm": -1,
+}
+RELEASES = (
+    Release(
+        "main",
+        "2026-08-20",
+        "allenai/open-instruct main (e6c3044a), open_instruct/finetune.py and dpo_utils.py",
+        DEFAULTS,
+    ),
+)
+TARGETS = ["q_proj", "o_proj", "v_proj", "k_proj", "gate_proj", "up_proj", "down_proj"]
+"""Of finetune.py and dpo_tune_cache.py: the files cannot say others."""
+
+DPO = ("dpo", "dpo_norm", "wpo")
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are open-instruct's alone, times three: the others are those of TrainingArguments too."""
+    own = ("with_tracking", "checkpointing_steps", "use_slow_tokenizer", "dataset_mix_dir", "hf_metadata_dataset")
+    more = (
+        "dataset_mixer",
+        "dataset_mixer_list",
+        "use_lora",
+        "use_qlora",
+        "max_seq_length",
+        "preprocessing_num_workers",
+    )
+    heads = {key.split(".", 1)[0] for key in keys}
+    if "model_name_or_path" not in keys or not any(name in heads for name in own):
+        return 0
+    return 3 * sum(name in heads for name in own) + sum(name in heads for name in more)
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of an open-instruct file."""
+    meaning.say("runtime", "transformers", "model_name_or_path")
+    name = sheet.text("model_name_or_path")
+    if name:
+        meaning.say("model", name, "model_name_or_path")
+    else:
+        meaning.ask("model", "the file has no model_name_or_path")
+    length = sheet.count("max_seq_length")
+    if length:
+        meaning.say("sequence_length", length, "max_seq_length")
+    else:
+        meaning.ask("sequence_length", "the file has no max_seq_length (--seq N)")
+    for key, ours in (
+        ("per_device_train_batch_size", "micro_batch_size"),
+        ("gradient_accumulation_steps", "gradient_accumulation_steps"),
+    ):
+        meaning.say(ours, sheet.count(key), key)
+    norm = sheet.number("max_grad_norm") if sheet.given("max_grad_norm") else sheet.number("clip_grad_norm")
+    meaning.say("max_gradient_norm", norm if norm and norm > 0 else None, "clip_grad_norm", "max_grad_norm")
+    on = sheet.flag("gradient_checkpointing")
+    meaning.say("activation_checkpointing", "full" if on else "none", "gradient_checkpointing")
+    kernel = sheet.text("attn_implementation") or ""
+    plain = kernel in ("sdpa", "eager") or sheet.flag("use_flash_attn") is False
+    meaning.say("attention", kernel or "sdpa" if plain else "flash", "attn_implementation", "use_flash_attn")
+    adapter = _adapter(sheet, meaning)
+    _optimizer(sheet, meaning)
+    _loss(sheet, meaning, adapter)
+    if sheet.flag("packing"):
+        meaning.say("packing", True, "packing")
+    meaning.say("precision", "mixed-bf16", "finetune.py loads bf16", "the launcher's DeepSpeed file")
+    _devices(sheet, meaning)
+    for key in ("use_slow_tokenizer", "activation_memory_budget", "compile_model", "activation_checkpointing_mode"):
+        sheet.get(key)
+
+
+def _adapter(sheet: Sheet, meaning: Meaning) -> bool:
+    quantized = sheet.flag("use_qlora")
+    lora = bool(sheet.flag("use_lora") or quantized)
+    rank, alpha = sheet.count("lora_rank"), sheet.count("lora_alpha")
+    dropout = sheet.number("lora_dropout")
+    if lora:
+        meaning.say("adapter.kind", "lora", "use_lora")
+        meaning.say("adapter.rank", rank, "lora_rank")
+        meaning.say("adapter.targets", list(TARGETS), "the script")
+        meaning.say("adapter.dropout", dropout, "lora_dropout")
+        meaning.say("adapter.alpha", alpha, "lora_alpha")
+    if quantized:
+        meaning.say("quantization", "nf4-double", "use_qlora")
+    return lora
+
+
+def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
+    fused = sheet.flag("fused_optimizer")
+    eight = sheet.flag("use_8bit_optimizer")
+    paged = sheet.flag("dpo_use_paged_optimizer")
+    kind = (sheet.text("optimizer_type") or "adamw").lower()
+    if kind not in ("adamw", "muon"):
+        sheet.problem("optimizer_type", f"{kind!r} is not understood", "adamw or muon")
+        return
+    if eight:
+        meaning.say("optimizer", "adamw-8bit-paged" if paged else "adamw-8bit", "use_8bit_optimizer")
+    elif sheet.flag("use_qlora"):
+        meaning.say("optimizer", "adamw-paged", "use_qlora")
+    elif paged:
+        meaning.say("optimizer", "adamw-paged", "dpo_use_paged_optimizer")
+    else:
+        meaning.say("optimizer", kind, "optimizer_type")
+        if fused is False:
+            meaning.say("optimizer_implementation", "foreach", "fused_optimizer")
+
+
+def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
+    key = "loss_type" if sheet.given("loss_type") else "dpo_loss_type"
+    word = (sheet.text(key) or "").lower().removeprefix("dpolosstype.")
+    beta = any(sheet.given(name) for name in ("beta", "dpo_beta"))
+    sheet.get("beta")
+    sheet.get("dpo_beta")
+    liger = sheet.flag("use_liger_kernel")
+    if word in DPO or (not word and beta):
+        meaning.say("loss", "dpo", key)
+        meaning.say("dpo_reference", "precomputed", "dpo_tune_cache.py computes the reference before training")
+        meaning.say("padding", "right", key)
+    elif word == "simpo":
+        meaning.say("loss", "simpo", key)
+        meaning.say("padding", "right", key)
+    elif word:
+        sheet.problem(key, f"{word!r} is not understood", "dpo, dpo_norm, simpo or wpo")
+    elif liger:
+        meaning.say("loss", "fused", "use_liger_kernel")
+
+
+def _devices(sheet: Sheet, meaning: Meaning) -> None:
+    tensor = sheet.count("tensor_parallel_degree")
+    if tensor and tensor > 1:
+        meaning.say("parallel.tensor", tensor, "tensor_parallel_degree")
+    for key in ("context_parallel_degree", "sequence_parallel_size"):
+        context = sheet.count(key)
+        if context and context > 1:
+            meaning.say("parallel.context", context, key)
+    stage = sheet.count("zero_stage")
+    offload = [*(["optimizer", "gradients"] if sheet.flag("offload_optimizer") else [])]
+    offload += ["parameters"] if sheet.flag("offload_param") else []
+    if stage:
+        meaning.say("parallel.sharding", f"zero{stage}", "zero_stage")
+        if offload:
+            meaning.say("offload", offload, "offload_optimizer", "offload_param")
+    sheet.get("fsdp_shard_degree")
+    sheet.get("fsdp_num_replicas")
+    sheet.get("total_batch_size")
+    meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")
+
+
+PROGRAM = Program("open-instruct", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

@@ -1,0 +1,333 @@
+"""torchtitan: one TOML file for `run_train.sh`, of the releases up to 0.2.2.
+
+Source: pytorch/torchtitan 0.2.2 (238fa995), torchtitan/config/job_config.py (keys and defaults),
+torchtitan/models/*/__init__.py (flavors), torchtitan/distributed/activation_checkpoint.py (what `op` saves).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+
+UNDERSTOOD = names(
+    """
+    model.name model.flavor model.converters optimizer.name optimizer.implementation
+    optimizer.early_step_in_backward optimizer.fused training.local_batch_size training.batch_size
+    training.global_batch_size training.seq_len training.max_norm training.enable_cpu_offload training.dtype
+    training.mixed_precision_param training.mixed_precision_reduce training.data_parallel_degree
+    training.tensor_parallel_degree training.compile training.data_parallel_shard_degree
+    training.data_parallel_replicate_degree training.enable_float8_linear parallelism.data_parallel_replicate_degree
+    parallelism.data_parallel_shard_degree parallelism.fsdp_reshard_after_forward parallelism.tensor_parallel_degree
+    parallelism.disable_loss_parallel parallelism.pipeline_parallel_degree parallelism.pipeline_parallel_schedule
+    parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage
+    parallelism.context_parallel_degree parallelism.context_parallel_rotate_method
+    parallelism.expert_parallel_degree experimental.pipeline_parallel_degree experimental.context_parallel_degree
+    experimental.pipeline_parallel_schedule activation_checkpoint.mode activation_checkpoint.selective_ac_option
+    compile.enable compile.components quantize.linear.float8.recipe_name float8.enable_float8_linear
+    """
+)
+WITHOUT_EFFECT = names(
+    """
+    job.* profiling.* metrics.* model.hf_assets_path model.tokenizer_path model.print_after_conversion optimizer.lr
+    optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.weight_decay lr_scheduler.* training.dataset
+    training.dataset_path training.steps training.gc_freq training.gc_debug training.warmup_steps training.seed
+    training.deterministic training.dataloader.* checkpoint.* comm.* memory_estimation.* experimental.custom_import
+    experimental.custom_args_module validation.* debug.* fault_tolerance.enable fault_tolerance.process_group*
+    fault_tolerance.replica_id fault_tolerance.min_replica_size activation_checkpoint.preserve_rng_state
+    activation_checkpoint.determinism_check activation_checkpoint.debug activation_checkpoint.early_stop
+    activation_checkpoint.visualize_memory_budget_pareto parallelism.context_parallel_load_balancer
+    parallelism.pipeline_parallel_schedule_csv compile.backend model.tokenizer_type quantize.linear.float8.emulate
+    quantize.linear.float8.filter_fqns quantize.linear.mx.filter_fqns
+    parallelism.pipeline_parallel_expert_parallel_overlap
+    """
+)
+UNMODELLED = {
+    "quantize.linear.float8.enable_fsdp_float8_all_gather": "FSDP gathers in fp8",
+    "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp": "scales of fp8 are computed at once",
+    "quantize.*": "products in fp8 or MX formats",
+    "float8.*": "products in fp8",
+    "mx.*": "products in MX formats",
+    "parallelism.enable_async_tensor_parallel": "tensor-parallel communication overlaps with products",
+    "experimental.enable_async_tensor_parallel": "tensor-parallel communication overlaps with products",
+    "parallelism.expert_tensor_parallel_degree": "tensor parallelism of the experts",
+    "parallelism.expert_parallel_comm_backend": "how tokens reach the experts",
+    "parallelism.module_fqns_per_model_part": "which stage has which blocks",
+    "parallelism.pipeline_parallel_first_stage_less_layers": "the first stage has fewer blocks",
+    "parallelism.pipeline_parallel_last_stage_less_layers": "the last stage has fewer blocks",
+    "parallelism.enable_compiled_autograd": "backward is compiled at run time",
+    "activation_checkpoint.memory_budget": "how much a memory budget keeps",
+    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns": "products that are recomputed all the same",
+    "fault_tolerance.*": "copies of the model for fault tolerance",
+    "experimental.pipeline_parallel_split_points": "which stage has which blocks",
+    "model.norm_type": "which norm",
+}
+DEFAULTS: dict[str, Any] = {
+    "model.name": "llama3",
+    "model.flavor": "debugmodel",
+    "model.converters": [],
+    "optimizer.name": "AdamW",
+    "optimizer.implementation": "fused",
+    "training.local_batch_size": 8,
+    "training.global_batch_size": -1,
+    "training.seq_len": 2048,
+    "training.max_norm": 1.0,
+    "training.enable_cpu_offload": False,
+    "training.dtype": "float32",
+    "training.mixed_precision_param": "bfloat16",
+    "training.mixed_precision_reduce": "float32",
+    "parallelism.data_parallel_replicate_degree": 1,
+    "parallelism.data_parallel_shard_degree": -1,
+    "parallelism.fsdp_reshard_after_forward": "default",
+    "parallelism.tensor_parallel_degree": 1,
+    "parallelism.pipeline_parallel_degree": 1,
+    "parallelism.pipeline_parallel_schedule": "1F1B",
+    "parallelism.context_parallel_degree": 1,
+    "parallelism.expert_parallel_degree": 1,
+    "activation_checkpoint.mode": "selective",
+    "activation_checkpoint.selective_ac_option": "2",
+    "compile.enable": False,
+    "compile.components": ["model", "loss"],
+}
+_SOURCE = "pytorch/torchtitan {}, torchtitan/config/job_config.py"
+RELEASES = (Release("0.2.2", "2026-04-01", _SOURCE.format("0.2.2 (238fa995)"), DEFAULTS),)
+
+FLAVORS = {
+    ("llama3", "8B"): "llama-3.1-8b",
+    ("llama3", "70B"): "llama-3.1-70b",
+    ("llama3", "405B"): "llama-3.1-405b",
+    ("llama2", "7B"): "llama-2-7b",
+    ("llama2", "13B"): "llama-2-13b",
+    ("llama2", "70B"): "llama-2-70b",
+    ("deepseek_v3", "16B"): "deepseek-v2-lite",
+    ("deepseek_v3", "236B"): "deepseek-v2",
+    ("deepseek_v3", "671B"): "deepseek-v3",
+    ("llama4", "17bx16e"): "llama-4-scout-17b-16e",
+    ("llama4", "17bx128e"): "llama-4-maverick-17b-128e",
+    ("gpt_oss", "20b"): "gpt-oss-20b",
+    ("gpt_oss", "120b"): "gpt-oss-120b",
+}
+SHAPES: dict[tuple[str, str], dict[str, Any]] = {
+    ("llama3", "debugmodel"): {
+        "name": "torchtitan llama3 debugmodel",
+        "family": "llama",
+        "layers": 6,
+        "hidden_size": 256,
+        "attention_heads": 16,
+        "intermediate_size": 768,
+        "vocabulary_size": 2048,
+        "max_positions": 131072,
+        "tied_embeddings": False,
+    },
+    ("qwen3", "debugmodel"): {
+        "name": "torchtitan qwen3 debugmodel",
+        "family": "qwen3",
+        "layers": 8,
+        "hidden_size": 256,
+        "attention_heads": 16,
+        "key_value_heads": 8,
+        "head_size": 128,
+        "intermediate_size": 3072,
+        "vocabulary_size": 2048,
+        "max_positions": 4096,
+        "tied_embeddings": True,
+    },
+}
+"""Flavors that no checkpoint has, by torchtitan/models/*/__init__.py."""
+
+ATTENTIONS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope")
+OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam"}
+SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe"}
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are torchtitan's alone."""
+    own: tuple[str, ...]
+    own = ("model.flavor", "training.local_batch_size", "training.seq_len", "activation_checkpoint.mode")
+    own += ("parallelism.tensor_parallel_degree", "parallelism.data_parallel_shard_degree", "job.dump_folder")
+    return sum(name in keys for name in own)
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of a torchtitan file."""
+    meaning.say("runtime", "torchtitan", "model.name")
+    _model(sheet, meaning)
+    meaning.say("sequence_length", sheet.count("training.seq_len"), "training.seq_len")
+    old = sheet.count("training.batch_size")
+    micro = sheet.count("training.local_batch_size") if old is None else old
+    stages = _degree(sheet, "pipeline_parallel_degree")
+    piece = sheet.count("parallelism.pipeline_parallel_microbatch_size") or 1
+    _batch(sheet, meaning, micro, stages, piece)
+    word = sheet.word("optimizer.name", OPTIMIZERS)
+    if word:
+        meaning.say("optimizer", word, "optimizer.name")
+    how = sheet.text("optimizer.implementation") or "fused"
+    if sheet.given("optimizer.fused"):
+        how = "fused" if sheet.flag("optimizer.fused") else "foreach"
+    meaning.say("optimizer_implementation", how, "optimizer.implementation")
+    if sheet.flag("optimizer.early_step_in_backward"):
+        meaning.say("optimizer_in_backward", True, "optimizer.early_step_in_backward")
+    meaning.say("max_gradient_norm", sheet.number("training.max_norm") or None, "training.max_norm")
+    _checkpointing(sheet, meaning)
+    _compile(sheet, meaning)
+    _devices(sheet, meaning, stages)
+
+
+def _model(sheet: Sheet, meaning: Meaning) -> None:
+    name, flavor = sheet.text("model.name") or "", sheet.text("model.flavor") or ""
+    bare = flavor
+    for tail in ATTENTIONS:
+        bare = bare.removesuffix(tail)
+    if bare != flavor:
+        meaning.note(f"model.flavor: attention of {flavor} is counted as SDPA's")
+    key = (name, bare)
+    if key in SHAPES:
+        meaning.say("model", dict(SHAPES[key]), "model.name", "model.flavor")
+    elif key in FLAVORS:
+        meaning.say("model", FLAVORS[key], "model.name", "model.flavor")
+    else:
+        meaning.say("model", f"{name.replace('_', '-')}-{bare.lower()}", "model.name", "model.flavor")
+
+
+def _degree(sheet: Sheet, name: str) -> int:
+    """A degree of parallelism, also under the tables that it had in 2024."""
+    for table in ("experimental", "training"):
+        key = f"{table}.{name}"
+        if key in UNDERSTOOD and sheet.given(key):
+            return sheet.count(key) or 1
+    return sheet.count(f"parallelism.{name}", 1) or 1
+
+
+def _batch(sheet: Sheet, meaning: Meaning, micro: int | None, stages: int, piece: int) -> None:
+    total = sheet.count("training.global_batch_size")
+    key = "gradient_accumulation_steps"
+    if micro is None:
+        return
+    if stages > 1:
+        meaning.say("micro_batch_size", piece, "parallelism.pipeline_parallel_microbatch_size")
+        meaning.say(key, max(1, micro // piece), "training.local_batch_size")
+    elif total and total > 0:
+        meaning.say("micro_batch_size", micro, "training.local_batch_size")
+        meaning.say("global_batch_size", total, "training.global_batch_size")
+    else:
+        meaning.say("micro_batch_size", micro, "training.local_batch_size")
+        meaning.say(key, 1, "training.global_batch_size")
+
+
+def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
+    mode = sheet.text("activation_checkpoint.mode")
+    option = str(sheet.get("activation_checkpoint.selective_ac_option"))
+    of = ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option")
+    if mode in ("none", "full"):
+        meaning.say("activation_checkpointing", mode, of[0])
+    elif mode == "selective" and option == "op":
+        meaning.say("activation_checkpointing", "selective-op", *of)
+        meaning.say("every_second_matmul", True, *of)
+    elif mode == "selective" and option.isdigit():
+        meaning.say("activation_checkpointing", f"selective-layer:{option}", *of)
+    elif mode == "memory_budget":
+        meaning.say("activation_checkpointing", "none", of[0])
+        meaning.note("activation_checkpoint.mode memory_budget: the compiler chooses; nothing is counted as recomputed")
+    else:
+        sheet.problem(
+            of[0], f"{mode!r} with {option!r} is not understood", "none, full, or selective with op or a number"
+        )
+
+
+def _compile(sheet: Sheet, meaning: Meaning) -> None:
+    parts = sheet.texts("compile.components") or []
+    if (sheet.flag("compile.enable") and "model" in parts) or sheet.flag("training.compile"):
+        meaning.say("compile", True, "compile.enable", "compile.components")
+
+
+def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
+    tensor, context = _degree(sheet, "tensor_parallel_degree"), _degree(sheet, "context_parallel_degree")
+    expert = _degree(sheet, "expert_parallel_degree")
+    replicas = _degree(sheet, "data_parallel_replicate_degree")
+    shards = _degree(sheet, "data_parallel_shard_degree")
+    old = sheet.count("training.data_parallel_degree")
+    shards = shards if old is None else old
+    half = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+    parameter = half.get(sheet.text("training.mixed_precision_param") or "", "bf16")
+    reduce = half.get(sheet.text("training.mixed_precision_reduce") or "", "fp32")
+    dtype = half.get(sheet.text("training.dtype") or "", "fp32")
+    converters = sheet.texts("model.converters") or []
+    fp8 = any("float8" in name for name in converters) or bool(
+        sheet.flag("float8.enable_float8_linear") or sheet.flag("training.enable_float8_linear")
+    )
+    sheet.text("quantize.linear.float8.recipe_name")
+    sharded = shards != 1
+    of = ("training.mixed_precision_param", "training.dtype")
+    if dtype == "bf16":
+        meaning.say("precision", "pure-bf16", *of)
+    elif fp8:
+        meaning.say("precision", "fsdp-fp8", "model.converters")
+    elif parameter == "fp32":
+        meaning.say("precision", "fp32", *of)
+    elif sharded or replicas == 1:
+        meaning.say("precision", f"fsdp-{parameter}", *of)
+    else:
+        meaning.say("precision", f"amp-{parameter}", *of)
+    for name, value, key in (
+        ("parallel.tensor", tensor, "parallelism.tensor_parallel_degree"),
+        ("parallel.pipeline", stages, "parallelism.pipeline_parallel_degree"),
+        ("parallel.context", context, "parallelism.context_parallel_degree"),
+        ("parallel.expert", expert, "parallelism.expert_parallel_degree"),
+    ):
+        if value > 1:
+            meaning.say(name, value, key)
+    if tensor > 1:
+        meaning.say("parallel.sequence_parallel", True, "parallelism.tensor_parallel_degree")
+    sheet.flag("parallelism.disable_loss_parallel")
+    if context > 1:
+        ring = sheet.text("parallelism.context_parallel_rotate_method") == "alltoall"
+        meaning.say(
+            "parallel.context_communication",
+            "ring" if ring else "all-gather",
+            "parallelism.context_parallel_rotate_method",
+        )
+    sheet.text("parallelism.context_parallel_rotate_method")
+    _sharding(sheet, meaning, replicas, shards, reduce)
+    schedule = (
+        sheet.text("experimental.pipeline_parallel_schedule")
+        or sheet.text("parallelism.pipeline_parallel_schedule")
+        or ""
+    ).lower()
+    each = sheet.count("parallelism.pipeline_parallel_layers_per_stage")
+    if stages > 1:
+        if schedule.startswith("interleaved") or schedule in ("zbvzerobubble", "interleavedzerobubble", "loopedbfs"):
+            name = meaning.job["model"].value
+            layers = sheet.layers_of(name) if isinstance(name, str) else name["layers"]
+            chunks = max(2, layers // stages // each) if each and layers else 2
+            meaning.say("parallel.schedule", f"interleaved:{chunks}", "parallelism.pipeline_parallel_schedule")
+        else:
+            meaning.say("parallel.schedule", SCHEDULES.get(schedule, "1f1b"), "parallelism.pipeline_parallel_schedule")
+    if sheet.flag("training.enable_cpu_offload"):
+        meaning.say("offload", ["parameters", "gradients", "optimizer"], "training.enable_cpu_offload")
+
+
+def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str) -> None:
+    whole = sheet.text("parallelism.fsdp_reshard_after_forward")
+    of = ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree")
+    if replicas > 1 and shards == 1:
+        meaning.say("parallel.sharding", "ddp", *of)
+        meaning.say("parallel.data", replicas, of[1])
+        return
+    if replicas > 1 and shards > 1:
+        meaning.say("parallel.sharding", f"hsdp:{shards}", *of)
+    elif replicas > 1 and sheet.devices:
+        meaning.say("parallel.sharding", f"hsdp:{sheet.devices // replicas}", *of)
+    else:
+        meaning.say("parallel.sharding", "fsdp-grad-op" if whole == "never" else "fsdp", *of)
+    meaning.say("parallel.fsdp_version", 2, "torchtitan shards with fully_shard")
+    meaning.say("parallel.reduce_dtype", reduce, "training.mixed_precision_reduce")
+    if shards > 0:
+        meaning.say("parallel.data", replicas * shards, *of)
+    else:
+        meaning.ask(
+            "parallel.data", "data_parallel_shard_degree -1 takes every GPU that the launcher starts (--gpus N)"
+        )
+
+
+PROGRAM = Program("torchtitan", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

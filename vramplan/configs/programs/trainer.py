@@ -1,0 +1,388 @@
+"""What the programs around the Trainer of transformers share: words, settings, DeepSpeed files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.sheet import Meaning, Sheet, Written, names
+from vramplan.errors import near_matches
+
+FOREACH = ("optimizer_implementation", "foreach")
+
+OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
+    # transformers 5.23.0, src/transformers/training_args.py, OptimizerNames; trainer_optimizer.py
+    "adamw_torch": ("adamw", (FOREACH,)),
+    "adamw_torch_fused": ("adamw", ()),
+    "adamw_apex_fused": ("adamw", ()),
+    "adamw_hf": ("adamw", (("optimizer_implementation", "for-loop"),)),
+    "adafactor": ("adafactor", ()),
+    "adamw_bnb_8bit": ("adamw-8bit", ()),
+    "adamw_8bit": ("adamw-8bit", ()),
+    "paged_adamw_32bit": ("adamw-paged", ()),
+    "paged_adamw": ("adamw-paged", ()),
+    "paged_adamw_8bit": ("adamw-8bit-paged", ()),
+    "lion_32bit": ("lion", ()),
+    "lion": ("lion", ()),
+    "sgd": ("sgd", ()),
+    "rmsprop": ("rmsprop", ()),
+    "lomo": ("lomo", ()),
+}
+"""Names of the Trainer's optimizers that a job has a word for, and what else each sets."""
+
+NEAREST_OPTIMIZERS = {
+    "adamw_torch_8bit": ("adamw-8bit", "torchao's states of 8 bits are counted as those of bitsandbytes"),
+    "adamw_torch_4bit": ("adamw-8bit", "torchao's states of 4 bits are counted as 8 bits, twice what they take"),
+    "adamw_anyprecision": ("adamw", "AnyPrecisionAdamW is counted as AdamW in the type of the weights"),
+    "stable_adamw": ("adamw", "StableAdamW has the states of AdamW"),
+    "grokadamw": ("adamw", "GrokAdamW is counted as AdamW; its average of the gradients is not"),
+    "schedule_free_adamw": ("adamw", "the schedule-free AdamW has two states, as AdamW has"),
+    "schedule_free_radam": ("adamw", "the schedule-free RAdam has two states, as AdamW has"),
+    "schedule_free_sgd": ("sgd-momentum", "the schedule-free SGD has one state, as momentum is"),
+}
+"""Optimizers without a word of their own: the word that is nearest, and what that leaves out."""
+
+WORDLESS_OPTIMIZERS = (
+    *("adagrad", "ademamix", "ademamix_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit", "lion_8bit"),
+    *("paged_lion_32bit", "paged_lion_8bit", "rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit", "adalomo"),
+    *("apollo_adamw", "apollo_adamw_layerwise", "galore_adamw_8bit", "galore_adafactor"),
+    *("galore_adamw_8bit_layerwise", "galore_adafactor_layerwise"),
+)
+"""The Trainer's optimizers that a job has no word for and none is near."""
+
+ATTENTIONS = {
+    "eager": "eager",
+    "sdpa": "sdpa",
+    "flash_attention_2": "flash",
+    "flash_attention_3": "flash",
+    "kernels-community/flash-attn": "flash",
+    "kernels-community/flash-attn2": "flash",
+    "kernels-community/flash-attn3": "flash",
+    "kernels-community/vllm-flash-attn3": "flash",
+    "xformers": "efficient",
+}
+"""Names of `attn_implementation`; `flash_attention_2` is the package, for which SDPA's flash kernel stands."""
+
+ARGUMENTS = names(
+    """
+    output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs
+    warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 adam_epsilon average_tokens_across_devices
+    bf16_full_eval fp16_full_eval use_cache logging_strategy logging_steps logging_first_step log_on_each_node
+    logging_nan_inf_filter logging_dir include_num_input_tokens_seen include_tokens_per_second log_level
+    log_level_replica disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id
+    trackio_static_space_id eval_strategy evaluation_strategy eval_steps eval_delay prediction_loss_only
+    eval_on_start eval_do_concat_batches eval_use_gather_object eval_accumulation_steps include_for_metrics
+    include_inputs_for_metrics batch_eval_metrics save_only_model save_strategy save_steps save_on_each_node
+    save_total_limit save_safetensors enable_jit_checkpoint push_to_hub push_to_hub_model_id
+    push_to_hub_organization push_to_hub_token hub_token hub_private_repo hub_model_id hub_strategy hub_always_push
+    hub_revision load_best_model_at_end metric_for_best_model greater_is_better ignore_data_skip
+    restore_callback_states_from_checkpoint full_determinism seed data_seed use_cpu no_cuda use_mps_device use_ipex
+    accelerator_config accelerator_config.* dataloader_drop_last dataloader_num_workers dataloader_pin_memory
+    dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context dataloader_in_order
+    remove_unused_columns label_names train_sampling_strategy length_column_name group_by_length
+    ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout debug
+    skip_memory_metrics do_train do_eval do_predict resume_from_checkpoint local_rank past_index tpu_num_cores
+    mp_parameters fp16_backend half_precision_backend fp16_opt_level tf32 ray_scope jit_mode_eval split_batches
+    dispatch_batches sortish_sampler predict_with_generate generation_max_length generation_num_beams
+    generation_config lr_scheduler_kwargs.* xpu_backend per_device_eval_batch_size
+    """
+)
+"""Keys of TrainingArguments that change neither memory nor time of a training step."""
+
+UNMODELLED_ARGUMENTS = {
+    "neftune_noise_alpha": "NEFTune adds noise to the embeddings: a copy of them",
+    "torch_empty_cache_steps": "the allocator's cache is emptied between steps",
+    "auto_find_batch_size": "the Trainer halves the batch size when memory runs out",
+    "label_smoothing_factor": "label smoothing of the Trainer computes the loss outside the model",
+    "liger_kernel_config.*": "which of the Liger kernels are applied",
+    "ddp_bucket_cap_mb": "the size of DistributedDataParallel's buckets",
+    "parallelism_config.*": "the device mesh of accelerate",
+    "optim_args": "arguments of the optimizer",
+    "optim_target_modules": "the modules that a low-rank optimizer works on",
+    "torch_compile_backend": "the backend of torch.compile",
+    "torch_compile_mode": "the mode of torch.compile",
+}
+
+
+def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple[tuple[str, Any], ...]]) -> None:
+    """Say which optimizer the word under `key` is. `more`: words of the program beside the Trainer's own."""
+    name = (sheet.text(key) or "").removeprefix("OptimizerNames.").lower()
+    if name in more or name in OPTIMIZERS:
+        word, also = more.get(name) or OPTIMIZERS[name]
+        meaning.say("optimizer", word, key)
+        for other, value in also:
+            meaning.say(other, value, key)
+    elif name in NEAREST_OPTIMIZERS:
+        word, note = NEAREST_OPTIMIZERS[name]
+        meaning.say("optimizer", word, key)
+        meaning.note(f"{key}: {note}")
+    elif name in ("galore_adamw", "galore_adamw_layerwise"):
+        arguments = arguments_of(sheet.get("optim_args"))
+        meaning.say("optimizer", f"galore-adamw:{arguments.get('rank', 128)}", key, "optim_args")
+        if name.endswith("layerwise"):
+            meaning.say("optimizer_in_backward", True, key)
+    elif name in WORDLESS_OPTIMIZERS:
+        meaning.say("optimizer", name.replace("_", "-"), key)
+        meaning.note(f"{key}: a job has no word for the optimizer {name}")
+    else:
+        known = (*OPTIMIZERS, *NEAREST_OPTIMIZERS, *WORDLESS_OPTIMIZERS, *more)
+        sheet.problem(key, f"{name!r} is not a known optimizer", near_matches(name, known))
+
+
+def arguments_of(value: Any) -> dict[str, str]:
+    """`rank=64, scale=2` as a mapping."""
+    if isinstance(value, Mapping):
+        return {str(key): str(item) for key, item in value.items()}
+    pairs = (part.split("=", 1) for part in str(value or "").split(",") if "=" in part)
+    return {key.strip(): item.strip() for key, item in pairs}
+
+
+def checkpointing_kwargs(sheet: Sheet, key: str = "gradient_checkpointing_kwargs") -> bool | None:
+    """`use_reentrant` of the arguments of checkpointing, None if they do not say."""
+    below = sheet.under(key)
+    whole = sheet.get(key)
+    if isinstance(whole, Mapping):
+        below = dict(whole)
+    value = below.get("use_reentrant")
+    return None if value is None else str(value).lower() == "true"
+
+
+SIZES = {
+    "reduce_bucket_size": "reduce_bucket_size",
+    "allgather_bucket_size": "allgather_bucket_size",
+    "sub_group_size": "sub_group_size",
+    "stage3_max_live_parameters": "stage3_max_live_parameters",
+    "max_live_parameters": "stage3_max_live_parameters",
+    "stage3_prefetch_bucket_size": "stage3_prefetch_bucket_size",
+    "prefetch_bucket_size": "stage3_prefetch_bucket_size",
+    "stage3_param_persistence_threshold": "stage3_param_persistence_threshold",
+    "param_persistence_threshold": "stage3_param_persistence_threshold",
+}
+"""Sizes of `zero_optimization`, with the old names, and their keys under `parallel`."""
+
+_TEMPLATE: dict[str, Any] = {"fp16": True, "optimizer": "adamw", "gradient_accumulation_steps": 1, "overlap_comm": True}
+
+SHIPPED: dict[str, dict[str, Any]] = {
+    # axolotl-ai-cloud/axolotl 0.18.0 (067b021c), deepspeed_configs/
+    "deepspeed_configs/zero1.json": {"stage": 1, "overlap_comm": True},
+    "deepspeed_configs/zero1_torch_compile.json": {"stage": 1, "overlap_comm": True, "compile": True},
+    "deepspeed_configs/zero2.json": {
+        "stage": 2,
+        "offload_optimizer": "cpu",
+        "contiguous_gradients": True,
+        "overlap_comm": True,
+    },
+    "deepspeed_configs/zero2_torch_compile.json": {
+        "stage": 2,
+        "offload_optimizer": "cpu",
+        "contiguous_gradients": True,
+        "overlap_comm": True,
+        "compile": True,
+    },
+    "deepspeed_configs/zero3.json": {
+        "stage": 3,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 0,
+        "max_live_parameters": 0,
+    },
+    "deepspeed_configs/zero3_bf16.json": {
+        "stage": 3,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 0,
+        "max_live_parameters": 0,
+        "bf16": True,
+    },
+    "deepspeed_configs/zero3_bf16_cpuoffload_all.json": {
+        "stage": 3,
+        "offload_optimizer": "cpu",
+        "offload_param": "cpu",
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 0,
+        "max_live_parameters": 0,
+        "bf16": True,
+    },
+    "deepspeed_configs/zero3_bf16_cpuoffload_params.json": {
+        "stage": 3,
+        "offload_param": "cpu",
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 0,
+        "max_live_parameters": 0,
+        "bf16": True,
+    },
+    # huggingface/accelerate 1.15.0.dev0 (16cb6eb8), examples/deepspeed_config_templates/
+    "deepspeed_config_templates/zero_stage1_config.json": {
+        **_TEMPLATE,
+        "stage": 1,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 200_000_000,
+    },
+    "deepspeed_config_templates/zero_stage2_config.json": {
+        **_TEMPLATE,
+        "stage": 2,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 200_000_000,
+    },
+    "deepspeed_config_templates/zero_stage2_offload_config.json": {
+        **_TEMPLATE,
+        "stage": 2,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 200_000_000,
+        "offload_optimizer": "cpu",
+    },
+    "deepspeed_config_templates/zero_stage3_config.json": {
+        **_TEMPLATE,
+        "stage": 3,
+        "contiguous_gradients": True,
+        "sub_group_size": 10**9,
+        "stage3_max_live_parameters": 10**9,
+    },
+    "deepspeed_config_templates/zero_stage3_offload_config.json": {
+        **_TEMPLATE,
+        "stage": 3,
+        "contiguous_gradients": True,
+        "sub_group_size": 10**9,
+        "stage3_max_live_parameters": 10**9,
+        "offload_optimizer": "cpu",
+        "offload_param": "cpu",
+    },
+    # hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), examples/deepspeed/
+    "examples/deepspeed/ds_z0_config.json": {
+        "stage": 0,
+        "overlap_comm": False,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 500_000_000,
+        "reduce_bucket_size": 500_000_000,
+    },
+    "examples/deepspeed/ds_z2_config.json": {
+        "stage": 2,
+        "overlap_comm": False,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 500_000_000,
+        "reduce_bucket_size": 500_000_000,
+    },
+    "examples/deepspeed/ds_z2_autotp_config.json": {
+        "stage": 2,
+        "overlap_comm": False,
+        "contiguous_gradients": True,
+        "autotp_size": 2,
+        "allgather_bucket_size": 500_000_000,
+        "reduce_bucket_size": 500_000_000,
+    },
+    "examples/deepspeed/ds_z2_offload_config.json": {
+        "stage": 2,
+        "offload_optimizer": "cpu",
+        "overlap_comm": False,
+        "contiguous_gradients": True,
+        "allgather_bucket_size": 500_000_000,
+        "reduce_bucket_size": 500_000_000,
+    },
+    "examples/deepspeed/ds_z3_config.json": {
+        "stage": 3,
+        "overlap_comm": False,
+        "contiguous_gradients": True,
+        "sub_group_size": 10**9,
+        "stage3_max_live_parameters": 10**9,
+    },
+    "examples/deepspeed/ds_z3_offload_config.json": {
+        "stage": 3,
+        "offload_optimizer": "cpu",
+        "offload_param": "cpu",
+        "overlap_comm": False,
+        "contiguous_gradients": True,
+        "sub_group_size": 10**9,
+        "stage3_max_live_parameters": 10**9,
+    },
+    "examples/deepspeed/ds_z3_fp8_config.json": {
+        "stage": 3,
+        "offload_optimizer": "cpu",
+        "overlap_comm": False,
+        "contiguous_gradients": True,
+        "sub_group_size": 10**9,
+        "reduce_bucket_size": 12845056,
+        "stage3_prefetch_bucket_size": 11560550,
+        "stage3_param_persistence_threshold": 35840,
+        "stage3_max_live_parameters": 10**9,
+    },
+}
+"""DeepSpeed files that come with a program, so that a file which names one can be read without it."""
+
+
+def shipped(path: str) -> dict[str, Any] | None:
+    """What a file of that path says, if a program has one under that path."""
+    tail = "/".join(path.replace("\\", "/").strip("./").split("/")[-3:])
+    return next((facts for name, facts in SHIPPED.items() if tail == name or tail.endswith("/" + name)), None)
+
+
+def facts_of(sheet: Sheet, path: str) -> dict[str, Any] | None:
+    """What a DeepSpeed file of that path says: one that is there, else one that comes with a program."""
+    written = sheet.opened(path)
+    return shipped(path) if written is None else zero_facts(nested(written))
+
+
+def nested(written: Mapping[str, Written]) -> dict[str, Any]:
+    """Settings with dotted keys as mappings within mappings."""
+    result: dict[str, Any] = {}
+    for key, item in written.items():
+        place = result
+        *above, last = key.split(".")
+        for part in above:
+            place = place.setdefault(part, {})
+        place[last] = item.value
+    return result
+
+
+def zero_facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat facts of a DeepSpeed configuration, as `SHIPPED` has them; what is `auto` is left out."""
+    zero = config.get("zero_optimization") or {}
+    facts: dict[str, Any] = {"stage": zero.get("stage", 0)}
+    for name in (*SIZES, "overlap_comm", "contiguous_gradients"):
+        if name in zero and zero[name] != "auto":
+            facts[name] = zero[name]
+    for name in ("offload_optimizer", "offload_param"):
+        device = zero.get(name)
+        if isinstance(device, Mapping) and device.get("device") not in (None, "none", "auto"):
+            facts[name] = device["device"]
+    if zero.get("cpu_offload") is True:
+        facts["offload_optimizer"] = "cpu"
+    for name in ("bf16", "fp16"):
+        half = config.get(name)
+        if isinstance(half, Mapping) and isinstance(half.get("enabled"), bool):
+            facts[name] = half["enabled"]
+    size = (config.get("tensor_parallel") or {}).get("autotp_size")
+    if isinstance(size, int) and size > 1:
+        facts["autotp_size"] = size
+    clipping = config.get("gradient_clipping")
+    if isinstance(clipping, int | float):
+        facts["gradient_clipping"] = clipping
+    return facts
+
+
+def deepspeed(meaning: Meaning, facts: Mapping[str, Any], of: str) -> int:
+    """Say how a DeepSpeed file shards; the stage."""
+    stage = int(facts["stage"])
+    meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", of)
+    for name, key in SIZES.items():
+        if facts.get(name):  # 0 means: none at a time, which has no word
+            meaning.say(f"parallel.{key}", int(facts[name]), of)
+    for name in ("overlap_comm", "contiguous_gradients"):
+        if name in facts:
+            meaning.say(f"parallel.{name}", bool(facts[name]), of)
+    offload: list[str] = []
+    if facts.get("offload_optimizer"):
+        offload += ["optimizer", "gradients"]
+    if facts.get("offload_param"):
+        offload.append("parameters")
+    if offload:
+        meaning.say("offload", offload, of)
+    for name, key in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        if facts.get(name) == "nvme":
+            meaning.say(f"parallel.offload_{key}_device", "nvme", of)
+    if facts.get("autotp_size"):
+        meaning.say("parallel.tensor", facts["autotp_size"], of)
+    if facts.get("compile"):
+        meaning.say("compile", True, of)
+    return stage

@@ -1,0 +1,280 @@
+"""From the text of a file to the job that it means."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramplan.catalog import models
+from vramplan.catalog.text import read_text
+from vramplan.configs import forms, model_names, registry, shell
+from vramplan.configs.programs import megatron
+from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
+from vramplan.errors import InputError, Problem
+from vramplan.results.reading import ReadJob, ReadValue, Source
+from vramplan.values.model import ModelShape
+
+SHELL, PYTHON, TOML, JSON, YAML = "shell", "python", "toml", "json", "yaml"
+SUFFIXES = {
+    ".sh": SHELL,
+    ".bash": SHELL,
+    ".slurm": SHELL,
+    ".sbatch": SHELL,
+    ".py": PYTHON,
+    ".toml": TOML,
+    ".json": JSON,
+    ".yaml": YAML,
+    ".yml": YAML,
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked beside the files.
+
+    `program`: a name of `--from`. `version`: of the program. `devices`: how many GPUs. `ignore_unknown`: settings that
+    are not understood are no error. `profiles`: folders of profiles. `beside`: keys of the job that are given beside
+    the files, as `parallel.sharding`.
+    """
+
+    program: str | None = None
+    version: str | None = None
+    devices: int | None = None
+    ignore_unknown: bool = False
+    profiles: Sequence[Any] = field(default_factory=tuple)
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_file(file: str, wanted: Wanted) -> ReadJob:
+    """The job that one file means; `-` is standard input. Raises InputError with every problem of the file."""
+    return read(read_text(file, allow_stdin=True), file, wanted)
+
+
+def read(text: str, file: str, wanted: Wanted) -> ReadJob:
+    """The same for a text."""
+    written = settings(text, file)
+    program = registry.program_of(wanted.program) if wanted.program else registry.recognised(written, file)
+    if program.name == "megatron-lm":
+        written = megatron.from_yaml(written) or written
+    return job_of(program, written, [file], wanted, text)
+
+
+def form_of(text: str, file: str) -> str:
+    """Which form a text has: by the ending of its file, else by how it begins."""
+    suffix = os.path.splitext(file)[1].lower()
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix]
+    start = text.lstrip()
+    if start.startswith("{"):
+        return JSON
+    if start.startswith(("#!", "--")) or re.search(r"(?m)^\s*(torchrun|deepspeed|python3? |export )", start):
+        return SHELL
+    if re.search(r"(?m)^\s*\[[\w.]+\]\s*$", start):
+        return TOML
+    if re.search(r"(?m)^(import |from \w+ import |\w+ *= *\S)", start) and not re.search(r"(?m)^[\w.]+:", start):
+        return PYTHON
+    return YAML
+
+
+def settings(text: str, file: str) -> dict[str, Written]:
+    """The settings of a text of any form, each with its place. Raises InputError."""
+    form = form_of(text, file)
+    if form == SHELL:
+        if text.lstrip().startswith("--"):
+            return megatron.arguments(shell.words_of(text), file)
+        script = shell.read(text, _sourced(file))
+        written = megatron.from_script(script, file)
+        if not megatron.recognise(written) and script.notes:
+            hint = "give that file beside it: a script is parsed with the files that it sources"
+            raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
+        return written
+    if form == PYTHON:
+        return forms.from_python(text, file)
+    if form == TOML:
+        return forms.from_toml(text, file)
+    return forms.from_yaml(text, file, json=form == JSON)
+
+
+def _sourced(file: str) -> Callable[[str], str | None]:
+    folder = os.path.dirname(file)
+
+    def text_of(name: str) -> str | None:
+        path = os.path.join(folder, os.path.basename(name))
+        try:
+            return read_text(path) if os.path.isfile(path) else None
+        except InputError:
+            return None
+
+    return text_of
+
+
+def nothing_opened(path: str) -> Mapping[str, Written] | None:
+    """Of settings that come from no folder: no other file is there."""
+    return None
+
+
+def job_of(
+    program: Program,
+    written: Mapping[str, Written],
+    files: Sequence[str],
+    wanted: Wanted,
+    source: str = "",
+    opened: Callable[[str], Mapping[str, Written] | None] = nothing_opened,
+) -> ReadJob:
+    """The job that the settings of one program mean. Raises InputError with every problem of them.
+
+    `opened`: the settings of a file that they name, None where it is not there.
+    """
+    release = registry.release_of(program, wanted.version)
+    known = Catalogue(wanted.profiles)
+    sheet = Sheet(written, release, known.layers_of, source, wanted.devices, known.shape_named, wanted.beside, opened)
+    meaning = Meaning()
+    program.read(sheet, meaning)
+    quiet, wordless, strange = sorted_out(sheet, program.table)
+    problems = [*sheet.problems, *([] if wanted.ignore_unknown else strange)]
+    if problems:
+        hint = f"read as {program.name} {release.version}"
+        problems = [problem if problem.hint else problem._replace(hint=hint) for problem in problems]
+        raise InputError(sorted(problems, key=lambda one: (one.file or "", one.line or 0)))
+    fused_over_master(meaning.job)
+    _name_model(meaning, known)
+    values = tuple(
+        ReadValue(key, told.value, tuple(_source(sheet, name) for name in told.of)) for key, told in meaning.job.items()
+    )
+    return ReadJob(
+        program=program.name,
+        release=release.version,
+        released=release.date,
+        source=release.source,
+        files=tuple(files),
+        job=meaning.nested(),
+        values=values,
+        open=dict(meaning.open),
+        without_effect=tuple(_source(sheet, key) for key in quiet),
+        unmodelled=wordless,
+        not_understood=tuple(_source(sheet, problem.key or "") for problem in strange),
+        notes=tuple(meaning.notes),
+        points_to=dict(meaning.pointed),
+    )
+
+
+def fused_over_master(job: dict[str, Any]) -> None:
+    """Take away how the optimizer steps where it steps over a master copy: DeepSpeed's is one flat tensor."""
+    precision = job.get("precision")
+    if precision is not None and str(precision.value).startswith("mixed-"):
+        job.pop("optimizer_implementation", None)
+
+
+def _source(sheet: Sheet, key: str) -> Source:
+    found = sheet.place(key)
+    if found is None:
+        return Source(key, sheet.release.defaults.get(key))
+    return Source(key, found.value, found.file, found.line, found.column)
+
+
+def _name_model(meaning: Meaning, known: Catalogue) -> None:
+    """The catalogue's name in the place of a checkpoint's, and what was taken from the name told."""
+    told = meaning.job.get("model")
+    if told is None or not isinstance(told.value, str):
+        return
+    name = known.name_of(told.value)
+    if name is None and "/" in told.value and not known.cached(told.value):
+        shape = model_names.candidates(told.value.strip().rstrip("/").lower())[-1]
+        meaning.job["model"] = told._replace(value=shape)
+        meaning.note(f"model: {told.value} is not in the catalogue; its config.json here would tell its shape")
+    if name and name != told.value:
+        meaning.job["model"] = told._replace(value=name)
+        if not known.has(told.value):
+            meaning.note(f"model: {told.value} has the shape of {name}, by its name")
+
+
+class Catalogue:
+    """What readers ask of the catalogue of models."""
+
+    def __init__(self, folders: Sequence[Any] = ()) -> None:
+        self.folders = folders
+        self._names: dict[str, str] | None = None
+
+    def names(self) -> dict[str, str]:
+        """Every name and alias in small letters, and the end of an alias with a slash, to the name of a profile."""
+        if self._names is None:
+            listed = models.list_models(self.folders, [])
+            self._names = {}
+            for profile in listed:
+                for alias in profile.aliases:
+                    self._names.setdefault(alias.lower().rsplit("/", 1)[-1], profile.name)
+            for profile in listed:
+                self._names.update({alias.lower(): profile.name for alias in profile.aliases})
+            self._names.update({profile.name.lower(): profile.name for profile in listed})
+        return self._names
+
+    def has(self, name: str) -> bool:
+        """Whether a name or an alias is the catalogue's."""
+        return name.lower() in self.names()
+
+    def cached(self, name: str) -> bool:
+        """Whether its config.json is in the cache of the Hugging Face hub."""
+        try:
+            models.find_model(name, self.folders)
+        except InputError:
+            return False
+        return True
+
+    def name_of(self, name: str) -> str | None:
+        """The name of the profile with the shape of a checkpoint."""
+        return model_names.shape_of(name, lambda text: self.names().get(text.lower()))
+
+    def shape(self, name: str) -> ModelShape | None:
+        """The shape of a profile."""
+        found = self.name_of(name)
+        if found is None:
+            return None
+        try:
+            return models.find_model(found, self.folders)[0]
+        except InputError:
+            return None
+
+    def layers_of(self, name: str) -> int | None:
+        """The blocks of a model."""
+        shape = self.shape(name)
+        return None if shape is None else shape.layers
+
+    def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
+        """The name of a model of these sizes: the one with as many positions, then the shortest name."""
+        best: tuple[Any, ...] | None = None
+        for profile in models.list_models(self.folders, []):
+            try:
+                shape = profile.shape()
+            except InputError:
+                continue
+            if not _alike(shape, sizes):
+                continue
+            other = shape.max_positions != sizes.get("max_positions")
+            key = (
+                other,
+                "multilingual" in profile.name,
+                "uncased" not in profile.name,
+                len(profile.name),
+                profile.name,
+            )
+            best = key if best is None or key < best else best
+        return None if best is None else str(best[-1])
+
+
+SLACK = 2048  # tokens that a program may pad the vocabulary by
+
+
+def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
+    exact = ("family", "layers", "hidden_size", "attention_heads", "intermediate_size")
+    if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
+        return False
+    vocabulary = sizes.get("vocabulary_size")
+    return vocabulary is None or abs(shape.vocabulary_size - vocabulary) <= SLACK
+
+
+def problems_of(strange: Sequence[Source]) -> list[Problem]:
+    """Settings that are not understood, as problems."""
+    return [Problem("is not understood", one.key, None, one.file, one.line, one.column) for one in strange]

@@ -1,0 +1,81 @@
+"""The training programs whose files are read, by name; each is imported when files are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from vramplan.configs.sheet import Program, Release
+from vramplan.errors import InputError, Problem, UsageError, near_matches
+
+MODULES = {
+    "training-arguments": "arguments",
+    "trl": "arguments:TRL",
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
+    "axolotl": "axolotl",
+    "llama-factory": "llama_factory",
+    "torchtune": "torchtune",
+    "torchtitan": "torchtitan",
+    "litgpt": "litgpt",
+    "llm-foundry": "llm_foundry",
+    "megatron-lm": "megatron",
+    "nanogpt": "nanogpt",
+    "nemo": "nemo",
+    "open-instruct": "open_instruct",
+}
+"""Names of `--from`, and the files in `programs/`."""
+
+OTHER_NAMES = {
+    "transformers": "training-arguments",
+    "trainer": "training-arguments",
+    "hf-training-arguments": "training-arguments",
+    "megatron": "megatron-lm",
+    "llamafactory": "llama-factory",
+    "llama_factory": "llama-factory",
+    "lit-gpt": "litgpt",
+    "foundry": "llm-foundry",
+    "composer": "llm-foundry",
+    "tune": "torchtune",
+    "titan": "torchtitan",
+}
+ENOUGH = 2  # keys that are a program's alone, to take a file for its
+
+
+@cache
+def program_of(name: str) -> Program:
+    """The program of a name. Raises UsageError, with near matches."""
+    name = OTHER_NAMES.get(name.lower(), name.lower())
+    if name not in MODULES:
+        hint = near_matches(name, [*MODULES, *OTHER_NAMES]) or ", ".join(MODULES)
+        raise UsageError(f"{name!r} is no program whose files are read", key="--from", hint=hint)
+    module, _, attribute = MODULES[name].partition(":")
+    found: Program = getattr(import_module(f"vramplan.configs.programs.{module}"), attribute or "PROGRAM")
+    return found
+
+
+def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
+    """The program whose keys a file has. Raises InputError where it is none, or two alike."""
+    scores = sorted(((program_of(name).recognise(keys), name) for name in MODULES), reverse=True)
+    best, second = scores[0], scores[1]
+    hint = "name it: --from " + ", ".join(sorted(MODULES))
+    if best[0] < ENOUGH:
+        raise InputError([Problem("is of no training program that is known here", file=file, hint=hint)])
+    if best[0] == second[0]:
+        message = f"may be of {best[1]} or of {second[1]}"
+        raise InputError([Problem(message, file=file, hint=f"name it: --from {best[1]} or --from {second[1]}")])
+    return program_of(best[1])
+
+
+def release_of(program: Program, version: str | None) -> Release:
+    """The release of a version, the newest without one. Raises UsageError for one that is not known."""
+    if version is None:
+        return program.releases[0]
+    for release in program.releases:
+        if release.version == version or release.version.removeprefix("core ") == version.removeprefix("v"):
+            return release
+    known = [release.version for release in program.releases]
+    hint = near_matches(version, known) or f"known are {', '.join(known)}"
+    raise UsageError(f"the defaults of {program.name} {version} are not known", key="--engine-version", hint=hint)

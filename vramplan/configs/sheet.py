@@ -1,0 +1,373 @@
+"""The settings of one program, each with its place, and what a reader makes of them.
+
+A reader takes what it needs from a `Sheet`, by the program's own names, and says what that means to a `Meaning`. What
+no reader took is then of no effect, without a word of ours, or not understood: nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from vramplan.errors import Problem, near_matches
+
+TRUE = frozenset({"true", "yes", "on", "1", "y", "t"})
+FALSE = frozenset({"false", "no", "off", "0", "n", "f"})
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text, as tables of keys are written."""
+    return frozenset(text.split())
+
+
+class Written(NamedTuple):
+    """A value as it stands in a file: plain Python, and where."""
+
+    value: Any
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+class Release(NamedTuple):
+    """The defaults of one release of a program.
+
+    `defaults`: by the program's own keys; a key that is absent has no default there. `source`: repository, files,
+    commit.
+    """
+
+    version: str
+    date: str
+    source: str
+    defaults: Mapping[str, Any]
+
+
+SLIP = 0.93  # of difflib: one letter changed, or two exchanged, in a word of a dozen
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is known of the keys of a program.
+
+    `understood`: keys that a reader takes. `without_effect`: keys that change neither memory nor time of a step.
+    `unmodelled`: keys that do, and for which a job has no word; with what they change. A key that ends in `.*` stands
+    for everything below it, and one that ends in `*` for a prefix.
+    """
+
+    understood: frozenset[str]
+    without_effect: frozenset[str]
+    unmodelled: Mapping[str, str] = field(default_factory=dict)
+
+    def class_of(self, key: str) -> str | None:
+        """The column that a key stands in, or None; of several patterns the most exact one counts.
+
+        A prefix does not take a key that is one slip away from an understood one: `fp8_fromat` is no detail of fp8.
+        """
+        columns = (
+            ("understood", self.understood),
+            ("unmodelled", self.unmodelled),
+            ("without_effect", self.without_effect),
+        )
+        best: tuple[int, str] | None = None
+        for name, keys in columns:
+            if key in keys:
+                return name
+            found = _holds(keys, key)
+            if found is not None and (best is None or len(found) > best[0]):
+                best = (len(found), name)
+                prefix = not found.endswith(".*")
+        if best is not None and prefix and self._is_slip(key):
+            return None
+        return None if best is None else best[1]
+
+    def _is_slip(self, key: str) -> bool:
+        import difflib  # only keys that a prefix holds pay for it
+
+        return bool(difflib.get_close_matches(key, self.understood, n=1, cutoff=SLIP))
+
+    def unmodelled_note(self, key: str) -> str:
+        """What a key without a word changes."""
+        found = _holds(self.unmodelled, key)
+        return self.unmodelled[found] if found is not None else ""
+
+    def known(self) -> tuple[str, ...]:
+        """Every key, for near matches."""
+        return (*self.understood, *self.without_effect, *self.unmodelled)
+
+
+def _holds(keys: Iterable[str] | Mapping[str, str], key: str) -> str | None:
+    if key in keys:
+        return key
+    parts = key.split(".")
+    for length in range(len(parts), 0, -1):
+        pattern = ".".join(parts[:length]) + ".*"
+        if pattern in keys:
+            return pattern
+    for pattern in keys:
+        if pattern.endswith("*") and not pattern.endswith(".*") and key.startswith(pattern[:-1]):
+            return pattern
+    return None
+
+
+class Sheet:
+    """The settings of one program: dotted keys, each once."""
+
+    def __init__(
+        self,
+        written: Mapping[str, Written],
+        release: Release,
+        layers_of: Callable[[str], int | None] = lambda name: None,
+        source: str = "",
+        devices: int | None = None,
+        shape_named: Callable[[Mapping[str, Any]], str | None] = lambda sizes: None,
+        beside: Mapping[str, Any] = MappingProxyType({}),
+        opened: Callable[[str], Mapping[str, Written] | None] = lambda path: None,
+    ) -> None:
+        """What a reader may ask beside the file.
+
+        `layers_of`: the blocks of a model by its name. `source`: the text of the file, for its comments. `devices`: how
+        many GPUs were named beside the file, None where nobody said. `shape_named`: the catalogue's name for a model
+        of these sizes. `beside`: what other files and the command line say of the same job, by its keys, as
+        `parallel.sharding`. `opened`: the settings of a file that this one names; None where it is not there.
+        """
+        self.shape_named = shape_named
+        self.beside, self.opened = beside, opened
+        self.adopted: list[tuple[str, Sheet, Table]] = []
+        self.devices = devices
+        self.written = _interpolated(written)
+        self.source = source
+        self.release = release
+        self.layers_of = layers_of
+        self.taken: set[str] = set()
+        self.problems: list[Problem] = []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.written
+
+    def given(self, key: str) -> bool:
+        """Whether the file gives a key a value that is not null."""
+        found = self.written.get(key)
+        return found is not None and found.value is not None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key: of the file, else of the release, else `default`. Null in a file is its default."""
+        self.taken.add(key)
+        found = self.written.get(key)
+        if found is not None and found.value is not None:
+            return found.value
+        return self.release.defaults.get(key, default)
+
+    def under(self, prefix: str) -> dict[str, Any]:
+        """The values below a key, by what follows it; they count as taken."""
+        start = prefix + "."
+        below = {key[len(start) :]: item.value for key, item in self.written.items() if key.startswith(start)}
+        self.taken.update(start + key for key in below)
+        return below
+
+    def flag(self, key: str, default: bool | None = None) -> bool | None:
+        """A boolean; a word that is none is a problem."""
+        value = self.get(key, default)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float) and value in (0, 1):
+            return bool(value)
+        word = str(value).strip().lower()
+        if word in TRUE:
+            return True
+        if word in FALSE:
+            return False
+        self.problem(key, f"{value!r} is neither true nor false")
+        return default
+
+    def count(self, key: str, default: int | None = None) -> int | None:
+        """A whole number; `1e9` and `2.0` count."""
+        value = self.number(key, default)
+        if value is None:
+            return None
+        if value != int(value):
+            self.problem(key, f"{value} is not a whole number")
+            return default
+        return int(value)
+
+    def number(self, key: str, default: float | None = None) -> float | None:
+        """A number; text that spells one counts, as the programs' own parsers have it."""
+        value = self.get(key, default)
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            self.problem(key, f"{value} is not a number")
+            return default
+        try:
+            found = value if isinstance(value, int | float) else float(str(value).replace("_", ""))
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            self.problem(key, f"{value!r} is not a number")
+            return default
+        return found
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        """A text."""
+        value = self.get(key, default)
+        return None if value is None else str(value).strip()
+
+    def texts(self, key: str) -> list[str] | None:
+        """A list of texts; one text with commas counts."""
+        value = self.get(key)
+        if value is None or value == "":
+            return None
+        if isinstance(value, list | tuple):
+            return [str(item) for item in value]
+        return [part.strip() for part in str(value).split(",") if part.strip()]
+
+    def adopt(self, key: str, other: Sheet, table: Table) -> None:
+        """Take in the settings of the file that `key` names; they are sorted out with its own."""
+        self.adopted.append((key, other, table))
+        self.problems += other.problems
+
+    def place(self, key: str) -> Written | None:
+        """Where a setting stands: of this file, or `KEY:SETTING` of the file that a key names."""
+        found = self.written.get(key)
+        if found is None:
+            for name, other, _ in self.adopted:
+                if key.startswith(name + ":"):
+                    return other.place(key[len(name) + 1 :])
+        return found
+
+    def problem(self, key: str, message: str, hint: str | None = None) -> None:
+        """Note what is wrong with a value, with its place."""
+        place = self.written.get(key, Written(None))
+        self.problems.append(Problem(message, key, hint, place.file, place.line, place.column))
+
+    def word(self, key: str, words: Mapping[str, Any], default: str | None = None) -> Any:
+        """What a word of a key stands for among `words`; a word that is none of them is a problem."""
+        value = self.text(key, default)
+        if value is None:
+            return None
+        for spelling in (value, value.lower(), value.lower().replace("-", "_")):
+            if spelling in words:
+                return words[spelling]
+        self.problem(key, f"{value!r} is not understood", near_matches(value, words))
+        return None
+
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+
+
+def _interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
+    """`${a.b}` of OmegaConf replaced by what stands there; what is not there stays as it is written."""
+    result = dict(written)
+    for _ in range(8):  # a reference to a reference; a circle ends here too
+        changed = False
+        for key, item in result.items():
+            if not isinstance(item.value, str) or "${" not in item.value:
+                continue
+            item = item._replace(value=_absolute(item.value, key))
+            whole = _REFERENCE.fullmatch(item.value)
+            if whole and whole[1] in result and whole[1] != key:
+                result[key] = item._replace(value=result[whole[1]].value)
+                changed = True
+                continue
+            text = _REFERENCE.sub(lambda match: _spelled(result, match), item.value)
+            if text != item.value:
+                result[key] = item._replace(value=text)
+                changed = True
+        if not changed:
+            break
+    return result
+
+
+def _absolute(text: str, key: str) -> str:
+    """`${.x}` beside `a.b` is `${a.x}`, and `${..x}` is one level above."""
+
+    def resolved(match: re.Match[str]) -> str:
+        above = key.split(".")[: -len(match[1])]
+        return "${" + ".".join([*above, match[2]]) + "}"
+
+    return re.sub(r"\$\{(\.+)([A-Za-z_][\w.]*)\}", resolved, text)
+
+
+def _spelled(written: Mapping[str, Written], match: re.Match[str]) -> str:
+    found = written.get(match[1])
+    return match[0] if found is None or found.value is None else str(found.value)
+
+
+class Told(NamedTuple):
+    """A value of a job, and the settings of the program that gave it."""
+
+    value: Any
+    of: tuple[str, ...]
+
+
+@dataclass
+class Meaning:
+    """The job that a file means, in our keys, with what was left open and what has no word here."""
+
+    job: dict[str, Told] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    pointed: dict[str, str] = field(default_factory=dict)
+
+    def say(self, key: str, value: Any, *of: str) -> None:
+        """The job has `value` under `key`, because of the settings `of`."""
+        self.job[key] = Told(value, of)
+
+    def ask(self, key: str, reason: str) -> None:
+        """The file leaves `key` open; `reason` says who gives it."""
+        if key not in self.job:
+            self.open[key] = reason
+
+    def note(self, text: str) -> None:
+        """What a reader of the answer should know."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def nested(self) -> dict[str, Any]:
+        """The job as keys within keys."""
+        result: dict[str, Any] = {}
+        for key, told in self.job.items():
+            *above, last = key.split(".")
+            place = result
+            for part in above:
+                place = place.setdefault(part, {})
+            place[last] = told.value
+        return result
+
+
+class Program(NamedTuple):
+    """One training program whose files are read."""
+
+    name: str
+    releases: tuple[Release, ...]
+    """Newest first."""
+
+    table: Table
+    read: Callable[[Sheet, Meaning], None]
+    recognise: Callable[[Mapping[str, Any]], int]
+    """How many keys of a file are this program's alone."""
+
+
+def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], list[Problem]]:
+    """The keys of a sheet that nobody took: without effect, without a word (with what they change), not understood."""
+    quiet: list[str] = []
+    wordless: dict[str, str] = {}
+    strange: list[Problem] = []
+    for key, item in sheet.written.items():
+        kind = table.class_of(key)
+        if kind == "unmodelled" and item.value not in (None, False, "", 0, [], {}):
+            wordless[key] = table.unmodelled_note(key)
+        elif kind in ("unmodelled", "without_effect"):
+            quiet.append(key)
+        elif kind is None and key not in sheet.taken:
+            hint = near_matches(key, table.known())
+            strange.append(Problem("is not understood", key, hint, item.file, item.line, item.column))
+    for name, other, of in sheet.adopted:
+        more = sorted_out(other, of)
+        quiet += [f"{name}:{key}" for key in more[0]]
+        wordless.update({f"{name}:{key}": what for key, what in more[1].items()})
+        strange += [problem._replace(key=f"{name}:{problem.key}") for problem in more[2]]
+    return quiet, wordless, strange
