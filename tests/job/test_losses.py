@@ -209,7 +209,6 @@ def test_packed_sequences_need_a_mask_too() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"attention": "flash"}, "attention: flash cannot run: it takes no mask, which keeps packed sequences apart"),
         ({"model": "phi-2"}, "packing: true is not modelled for phi"),
         ({"model": "mixtral-8x7b"}, "packing: true is not modelled for mixtral"),
         ({"model": "bert-base-uncased"}, "packing: true is not modelled for the task mlm"),
@@ -223,6 +222,19 @@ def test_packed_sequences_need_a_mask_too() -> None:
 )
 def test_refused_packing(keys: dict[str, Any], message: str) -> None:
     assert message in refused(**{"packing": True, **keys})
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "mixtral-8x7b", "qwen3-0.6b"])
+def test_packed_sequences_under_flash_need_no_mask_and_may_go_with_anything(model: str) -> None:
+    lora = {"kind": "lora", "rank": 8}
+    keys: dict[str, Any] = {"model": model, "attention": "flash", "micro_batch_size": 2, "sequence_length": 512}
+    plain, packed = (answer(job(**keys, adapter=lora, **more)) for more in ({}, {"packing": True}))
+    assert 0 <= packed.peak.allocated_bytes - plain.peak.allocated_bytes < 4 << 20  # the ids of positions, their angles
+    told_of = next(one for one in packed.assumptions if one.key == "packing")
+    assert "never traced as a whole" in told_of.why
+    masked = answer(job(**{**keys, "model": "llama-3.2-1b", "attention": "efficient"}, packing=True))
+    bare = answer(job(**{**keys, "model": "llama-3.2-1b"}, packing=True))
+    assert masked.peak.allocated_bytes > bare.peak.allocated_bytes
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v2-lite", "falcon-7b", "opt-1.3b"])

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from vramplan.values.machine import Gpu
     from vramplan.values.model import ModelShape
 
+VARLEN = (
+    "flash keeps packed sequences apart by their lengths and takes no mask: flash_attn_varlen_func of the flash-attn "
+    "package, on one row of all tokens of a micro-batch; composed of what was traced, and never traced as a whole"
+)
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
@@ -58,13 +62,15 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     obstacle = _flash_obstacle(model, gpu, precision)
     if resolver.raw.padding == "right":
         obstacle = obstacle or "it takes no mask, which padded sequences need"
-    elif resolver.raw.packing:
+    elif resolver.raw.packing and given != "flash":
         obstacle = obstacle or "it takes no mask, which keeps packed sequences apart"
     if given == "flash":
         if obstacle is not None:
             resolver.fields.refuse("attention", f"flash cannot run: {obstacle}", hint="use efficient")
         elif gpu is not None and gpu.flash_attention is None:
             resolver.assume("gpu.flash_attention", True, f"unknown for {gpu.name}; assumed yes")
+        if resolver.raw.packing:
+            resolver.assume("packing", True, VARLEN)
         return "flash"
     why = obstacle or "the GPU and the precision can run it"
     if obstacle is None and gpu is not None and gpu.flash_attention is None:

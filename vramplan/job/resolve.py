@@ -279,7 +279,7 @@ class _ReplayResolver(Resolver):
             on_demand.check_beside(self, loss, model)
         if raw.padding == "right" and model is not None:
             on_demand.check_padding(self, loss, model, sequence_length)
-        if raw.packing and model is not None:
+        if raw.packing and model is not None and raw.attention != "flash":  # which makes no mask
             on_demand.check_packing(self, model, sequence_length)
         return loss, reference
 

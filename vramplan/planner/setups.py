@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.stacks import segments_in
-from vramplan.replay.models import compiles_blocks, no_checkpointing, own_loss
+from vramplan.replay.models import compiles_blocks, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
 from vramplan.replay.setup import Setup
 from vramplan.values.job import Job, shares_weights, trains_all
@@ -29,7 +29,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
         padded=job.padding == "right",
-        packed=job.packing,
+        packed=job.packing and (job.attention != "flash" or takes_packing(job.model.family)),
         hold_outputs=job.hold_outputs,
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,

@@ -209,6 +209,8 @@ def _put(place: dict[str, Any], name: str, value: Any) -> None:
 
 def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
     """A count of devices is needed only where they share something."""
+    if key == "parallel":
+        return not any(one.startswith("parallel.") for one in given)
     if key == "parallel.data":
         return str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
     return key != "parallel.fsdp_version"
@@ -221,6 +223,7 @@ def _value_of(key: str) -> str:
 
 
 EXAMPLES = {
+    "parallel": "--gpus 8 --sharding zero3",
     "model": "--model llama-3-8b",
     "sequence_length": "--seq 2048",
     "precision": "--precision mixed-bf16",

@@ -177,7 +177,7 @@ class GPT2:
 
 def mask_of(hidden: Tensor, recipe: Recipe) -> Tensor | None:
     """The mask of a batch: none for fused attention where nothing is padded (masking_utils.py)."""
-    if recipe.packed:
+    if recipe.packed and recipe.attention != "flash":  # its kernel takes the lengths of the sequences
         from vramplan.replay.techniques.packing import packed_mask  # only who packs pays for it
 
         windowed = recipe.shape.sliding_window is not None

@@ -56,7 +56,9 @@ def traced_code(model: ModelShape) -> str:
 
 
 def _named(job: Job) -> Iterator[str]:
-    yield from (f"{key}: true" for key in SWITCHES if getattr(job, key))
+    switches = (key for key in SWITCHES if getattr(job, key))
+    # a kernel that takes the lengths of sequences makes no mask: nothing of the technique is left
+    yield from (f"{key}: true" for key in switches if key != "packing" or job.attention != "flash")
     yield from _of_precision(job)
     yield from _of_loss(job)
     yield from _of_training(job)
