@@ -432,6 +432,22 @@ def test_check_takes_files(tmp_path: Path) -> None:
     assert "--gpu" in refused("check", *files).err
 
 
+def test_a_long_value_leaves_room_for_where_it_came_from(tmp_path: Path) -> None:
+    targets = "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]"
+    (tmp_path / "sft.yaml").write_text(SFT + f"use_peft: true\nlora_target_modules: {targets}\n", "utf-8")
+    lines = run("read", str(tmp_path / "sft.yaml")).out.splitlines()
+    assert any("line 6: lora_target_modules" in line for line in lines)
+    assert any("per_device_train_batch_size" in line for line in lines)  # not broken inside
+    assert all(len(line) <= 80 for line in lines)
+    assert any("down_proj" in line for line in lines)
+
+
+def test_a_model_that_nobody_knows_has_the_name_of_its_shape() -> None:
+    found = meant(SFT.replace("Qwen/Qwen2.5-0.5B", "Own/OwnLM9-3B-Base"), "a.yaml")
+    assert found.job["model"] == "ownlm9-3b"
+    assert any("config.json" in note for note in found.notes)
+
+
 # ---- what holds for every file
 
 _ODD = st.one_of(
