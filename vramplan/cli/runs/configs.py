@@ -211,7 +211,7 @@ def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
     """A count of devices is needed only where they share something."""
     if key == "parallel.data":
         return str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
-    return key != "parallel.fsdp_version"
+    return key not in ("parallel", "parallel.fsdp_version")
 
 
 def _value_of(key: str) -> str:
