@@ -391,6 +391,15 @@ def test_fit_takes_files(tmp_path: Path) -> None:
         assert run(command, sft, "--gpu", "rtx-4090", "--quiet").code == 0
 
 
+def test_plan_takes_files_and_keeps_the_batch_of_a_step(tmp_path: Path) -> None:
+    (tmp_path / "sft.yaml").write_text(SFT + "gradient_accumulation_steps: 3\n", "utf-8")
+    excluded = [word for one in ("compile=true", "offload=optimizer") for word in ("--exclude", one)]
+    ran = run("plan", str(tmp_path / "sft.yaml"), "--gpu", "a100-80gb", *excluded, "--format", "json")
+    plans = ran.document["plans"]
+    assert {plan["micro_batch_size"] * plan["gradient_accumulation_steps"] for plan in plans} == {6}
+    assert len(plans) > 1
+
+
 def test_what_is_open_is_asked_for_by_its_option(tmp_path: Path) -> None:
     (tmp_path / "acc.yaml").write_text(FSDP % "false", "utf-8")
     file = str(tmp_path / "acc.yaml")
