@@ -391,6 +391,15 @@ def test_fit_takes_files(tmp_path: Path) -> None:
         assert run(command, sft, "--gpu", "rtx-4090", "--quiet").code == 0
 
 
+def test_plan_takes_files_and_keeps_the_batch_of_a_step(tmp_path: Path) -> None:
+    (tmp_path / "sft.yaml").write_text(SFT + "gradient_accumulation_steps: 3\n", "utf-8")
+    excluded = [word for one in ("compile=true", "offload=optimizer") for word in ("--exclude", one)]
+    ran = run("plan", str(tmp_path / "sft.yaml"), "--gpu", "a100-80gb", *excluded, "--format", "json")
+    plans = ran.document["plans"]
+    assert {plan["micro_batch_size"] * plan["gradient_accumulation_steps"] for plan in plans} == {6}
+    assert len(plans) > 1
+
+
 def test_what_is_open_is_asked_for_by_its_option(tmp_path: Path) -> None:
     (tmp_path / "acc.yaml").write_text(FSDP % "false", "utf-8")
     file = str(tmp_path / "acc.yaml")
@@ -430,6 +439,22 @@ def test_check_takes_files(tmp_path: Path) -> None:
     assert [row["name"] for row in ran.document["results"]] == ["one", "two"]
     assert {row["job"]["parallel"]["data"] for row in ran.document["results"]} == {4}
     assert "--gpu" in refused("check", *files).err
+
+
+def test_a_long_value_leaves_room_for_where_it_came_from(tmp_path: Path) -> None:
+    targets = "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]"
+    (tmp_path / "sft.yaml").write_text(SFT + f"use_peft: true\nlora_target_modules: {targets}\n", "utf-8")
+    lines = run("read", str(tmp_path / "sft.yaml")).out.splitlines()
+    assert any("line 6: lora_target_modules" in line for line in lines)
+    assert any("per_device_train_batch_size" in line for line in lines)  # not broken inside
+    assert all(len(line) <= 80 for line in lines)
+    assert any("down_proj" in line for line in lines)
+
+
+def test_a_model_that_nobody_knows_has_the_name_of_its_shape() -> None:
+    found = meant(SFT.replace("Qwen/Qwen2.5-0.5B", "Own/OwnLM9-3B-Base"), "a.yaml")
+    assert found.job["model"] == "ownlm9-3b"
+    assert any("config.json" in note for note in found.notes)
 
 
 # ---- what holds for every file

@@ -8,7 +8,7 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Format, Print, Profiles, Quiet, Svg
+from vramplan.cli.options import Configs, EngineVersion, Format, From, IgnoreUnknown, Print, Profiles, Quiet, Svg
 
 Exclude = Annotated[
     list[str] | None,
@@ -23,6 +23,10 @@ Exclude = Annotated[
 def plan(
     given: dict[str, Any],
     exclude: Exclude = None,
+    config: Configs = None,
+    program: From = None,
+    version: EngineVersion = None,
+    ignore_unknown: IgnoreUnknown = False,
     profiles: Profiles = None,
     output_format: Format = "text",
     key: Print = None,
@@ -34,6 +38,8 @@ def plan(
     What an option gives is pinned; everything else is tried in every combination, each answered as `fit` answers it.
     It prints the fastest plan that fits for certain, the simple one (the least complex within 10 % of it), those that
     nothing beats in both memory and rate, and what each choice of the fastest bought.
+
+    Of a file of a training program the model, the length, the batch of a step and what is trained are pinned.
 
     \b
     Examples:

@@ -182,7 +182,7 @@ def _name_model(meaning: Meaning, known: Catalogue) -> None:
         return
     name = known.name_of(told.value)
     if name is None and "/" in told.value and not known.cached(told.value):
-        shape = model_names.candidates(told.value.strip().rstrip("/").lower())[-1]
+        shape = min(model_names.candidates(told.value.strip().rstrip("/").lower()), key=len)
         meaning.job["model"] = told._replace(value=shape)
         meaning.note(f"model: {told.value} is not in the catalogue; its config.json here would tell its shape")
     if name and name != told.value:

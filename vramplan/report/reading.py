@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from vramplan.report.markdown import text as literal
 from vramplan.results import SCHEMA_VERSION
 from vramplan.results.reading import ReadJob, ReadValue, Source
 
+VALUE = 20  # characters of a value in one line; what is longer goes on below, so that `from` has room
 KEYS = ("key", "value", "from", "file", "line")
 
 
@@ -45,10 +47,11 @@ def text(answer: ReadJob, *, width: int | None) -> list[Line]:
     """The values with where each comes from, what is open, and what of the file is not in the job."""
     head = f"{', '.join(answer.files)}: {answer.program}, defaults of {answer.release} ({answer.released})"
     lines: list[Line] = [*wrap([Span(head, "heading")], width or ENDLESS), ()]
-    cells: list[list[Cell]] = [
-        [value.key, Span(shown(value.value), "strong"), Span(came_from(answer, value), "muted")]
-        for value in answer.values
-    ]
+    cells: list[list[Cell]] = []
+    for value in answer.values:
+        first, *more = textwrap.wrap(shown(value.value), VALUE) or [""]
+        cells.append([value.key, Span(first, "strong"), Span(came_from(answer, value), "muted")])
+        cells += [["", Span(part, "strong"), ""] for part in more]
     cells += [[key, Span("open", "note"), Span(reason, "muted")] for key, reason in answer.open.items()]
     lines += table([Column("key"), Column("value"), Column("from", fluid=True)], cells, width, indent=0)
     lines.append(())

@@ -107,6 +107,42 @@ def job_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> Job:
     return job
 
 
+HOW = (
+    *("activation_checkpointing", "checkpoint_reentrant", "compile", "offload", "micro_batch_size"),
+    *("gradient_accumulation_steps", "optimizer_implementation"),
+)
+"""What a search for plans varies, or follows from what it varies: of a file it is not taken."""
+
+_HALF = re.compile(r"(amp|fsdp|mixed)-(bf16|fp16)")
+
+
+def run_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> dict[str, Any]:
+    """What the files train, without how: the batch of a step over all devices is kept, its parts are open."""
+    over = _over(given)
+    read = _read(over, folders, asked)
+    keys = _keys(read, over)
+    with _placed(read, over):
+        job = build_job(keys, profile_dirs=folders)
+    typed = _flat(over)
+    split = job.split
+    replica = 1 if split is None else split.tensor * split.pipeline * split.context
+    if job.micro_batch_size is not None and job.gradient_accumulation_steps is not None:
+        batch = job.micro_batch_size * job.gradient_accumulation_steps * job.data_parallel_size
+        keys.setdefault("global_batch_size", batch)
+    for key in HOW:
+        if key not in typed:
+            keys.pop(key, None)
+    if keys.get("loss") != "dpo" and "loss" not in typed:
+        keys.pop("loss", None)
+    half = _HALF.fullmatch(str(keys.get("precision")))
+    if half and "precision" not in typed:
+        keys["precision"] = half[2]  # which word it is follows from how the model is shared
+    keys["parallel"] = {key: value for key, value in keys.get("parallel", {}).items() if f"parallel.{key}" in typed}
+    keys["parallel"]["data"] = job.data_parallel_size * replica
+    _tell(read, asked)
+    return keys
+
+
 def entries_of(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> list[JobEntry]:
     """The jobs that files of training programs describe, for `check`: what is wrong with one is in its entry."""
     wanted = Wanted(asked.program, asked.version, None, asked.ignore_unknown, folders)
@@ -213,7 +249,7 @@ def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
         return not any(one.startswith("parallel.") for one in given)
     if key == "parallel.data":
         return str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
-    return key != "parallel.fsdp_version"
+    return key not in ("parallel", "parallel.fsdp_version")
 
 
 def _value_of(key: str) -> str:

@@ -10,8 +10,10 @@ from typing import Any
 import typer
 
 from vramplan.answers.plans import PLAIN, open_axes, searched
+from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
+from vramplan.cli.runs.jobs import asked_of
 from vramplan.cli.save import save
 from vramplan.engines import engine_of
 from vramplan.errors import UsageError, near_matches
@@ -26,6 +28,10 @@ from vramplan.values.textbook import TextbookJob
 def plan(
     given: dict[str, Any],
     exclude: list[str] | None,
+    config: list[str] | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -34,9 +40,14 @@ def plan(
 ) -> None:
     """Run `vramplan plan` with the values of its options."""
     to = output(output_format, key, quiet)
-    require(given)
     folders = [Path(folder) for folder in profiles or ()]
-    devices, splits = _machine(given, folders)
+    asked = asked_of(config, None, program, version, (ignore_unknown, quiet))
+    if asked is None:
+        require(given)
+        base: dict[str, Any] = {}
+    else:
+        base = named("vramplan.cli.runs.configs:run_of")(given, folders, asked)
+    devices, splits = _machine(_over(base, as_job(given)), folders)
     parameters = {row.option[2:]: name for name, row in table.parameters().items()}
     axes = {
         option: values for option, values in open_axes(devices, splits).items() if given.get(parameters[option]) is None
@@ -59,7 +70,7 @@ def plan(
         replica = 1
         for degree in ("tensor", "pipeline", "context"):
             replica *= int(both.get(degree) or 1)
-        return as_job({**both, data: str(devices // replica)})
+        return _over(base, as_job({**both, data: str(devices // replica)}))
 
     def flags_of(one: Mapping[str, str]) -> str:
         words = [
@@ -76,9 +87,19 @@ def plan(
     raise typer.Exit(ExitCode.OK if found.plans else ExitCode.DOES_NOT_FIT)
 
 
-def _machine(given: dict[str, Any], folders: list[Path]) -> tuple[int, bool]:
+def _over(base: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a job with others over them; those of a group one by one."""
+    result = dict(base)
+    for key, value in keys.items():
+        before = result.get(key)
+        both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        result[key] = {**before, **value} if both else value  # type: ignore[dict-item]
+    return result
+
+
+def _machine(keys: dict[str, Any], folders: list[Path]) -> tuple[int, bool]:
     """How many GPUs there are in all, and whether the program splits models over them."""
-    job = build_any_job(as_job(given), profile_dirs=folders)
+    job = build_any_job(keys, profile_dirs=folders)
     if isinstance(job, TextbookJob):
         raise UsageError("equations have no plans to choose from", key="--runtime", hint="another runtime")
     split = job.split
