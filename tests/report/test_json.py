@@ -18,7 +18,7 @@ from tests.report.roofline_answer import small_roofline
 from tests.report.textbook_answers import WALK
 from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
-from vramplan.report import compared, measure, plans, runtimes
+from vramplan.report import compared, measure, plans, reading, runtimes
 from vramplan.report.checkpoints import document as checkpoints_document
 from vramplan.report.explain import document as explain_document
 from vramplan.report.json import (
@@ -43,6 +43,7 @@ from vramplan.results.compared import Cell, Comparison
 from vramplan.results.listings import RuntimeRow
 from vramplan.results.measure import Figures, MeasuredRow, Measurement, Predicted
 from vramplan.results.plans import Bought, Plan, Search
+from vramplan.results.reading import ReadJob, ReadValue, Source
 
 # In the order of docs/job-format.md.
 KEYS = [
@@ -155,6 +156,26 @@ SEARCH = Search(
 )
 
 
+READ = ReadJob(
+    program="axolotl",
+    release="0.19.0",
+    released="2026-09-01",
+    source="axolotl-ai-cloud/axolotl",
+    files=("a.yaml",),
+    job={},
+    values=(
+        ReadValue("micro_batch_size", 2, (Source("micro_batch_size", 2, "a.yaml", 3, 1),)),
+        ReadValue("max_gradient_norm", 1.0, (Source("max_grad_norm", 1.0),)),
+    ),
+    open={},
+    without_effect=(Source("seed", 1, "a.yaml", 4, 1),),
+    unmodelled={},
+    not_understood=(),
+    notes=("a note",),
+    points_to={},
+)
+
+
 @pytest.fixture
 def documents(
     examples: dict[str, FitResult], check_rows: Any, validate_rows: Any, gpu_rows: Any, model_rows: Any, profile: Any
@@ -178,6 +199,7 @@ def documents(
         "measure": measure.document(MEASUREMENT),
         "compare": compared.document(COMPARISON),
         "plan": plans.document(SEARCH),
+        "read": reading.document(READ),
         "error": error_document([Problem("no such model", key="model", hint="did you mean gpt2?"), Problem("oh")]),
         **{
             f"profile-{kind}": import_module(f"vramplan.report.profiles.{kind}").document(answer)

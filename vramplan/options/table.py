@@ -482,8 +482,8 @@ TABLE = (
         FLAG,
         "Each sequence is packed from several short ones, which a mask keeps apart.",
         default=False,
-        note="[Modelled](losses.md#padding-and-packing) for gpt2 and the types of llama; with `attention: flash`, which "
-        "needs no mask, for every model.",
+        note="[Modelled](losses.md#padding-and-packing) for gpt2 and the types of llama; with `attention: flash`, "
+        "which needs no mask, for every model.",
         section=FORWARD,
     ),
     Option(
