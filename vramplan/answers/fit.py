@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters
+from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters, parameters_of_all
 from vramplan.answers.remarks import assumed, remarks
 from vramplan.answers.settings import settings_of
 from vramplan.catalog.gpus import list_gpus
@@ -149,12 +149,7 @@ def describe(
     """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest."""
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
-    total, trainable = record.parameters, record.trainable_parameters
-    if job.split is not None:  # the record is of a device
-        from vramplan.catalog.counting import parameters_of
-
-        shape = job.model._replace(family=job.model.published_family or job.model.family, engine=None)
-        total = trainable = parameters_of(shape)
+    total, trainable = parameters_of_all(job, record)
     remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
     left_out: tuple[str, ...] = ()
     if rung.verdict != FITS and with_remedies:

@@ -145,7 +145,7 @@ def _answered(
         job = build_any_job(keys_of(one), catalog=catalog)
         if isinstance(job, TextbookJob):
             raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
-        return cell_of(one, session.compared(job), job.length.price, prices)
+        return cell_of(one, session.brief(job), prices)
     except InputError:
         return None
 

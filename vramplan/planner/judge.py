@@ -17,7 +17,7 @@ from vramplan.planner.budget import (
 )
 from vramplan.planner.replays import Replays, kept
 from vramplan.planner.setups import setup_of, setup_of_stage
-from vramplan.replay.envelope import Envelope
+from vramplan.replay.envelope import Envelope, envelope_of
 from vramplan.replay.models import takes_one
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
@@ -81,7 +81,6 @@ class Judge:
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
         self._simulations: dict[tuple[str, int, bool], Simulation] = {}
-        self._envelopes: dict[tuple[str, bool], Envelope] = {}
         self._at_steps: dict[int, Judge] = {}
 
     def record(self, strategy: str, accumulates: bool, one: bool, stage: int = 0) -> Record:
@@ -129,12 +128,7 @@ class Judge:
 
     def envelope(self, strategy: str, accumulates: bool) -> Envelope:
         """Peak over all micro-batches above 1."""
-        key = (strategy, accumulates)
-        found = self._envelopes.get(key)
-        if found is None:
-            stage = self.stage_at(strategy, 2, accumulates)
-            found = self._envelopes[key] = Envelope(self.record(strategy, accumulates, False, stage))
-        return found
+        return envelope_of(self.record(strategy, accumulates, False, self.stage_at(strategy, 2, accumulates)))
 
     def allocated_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
         """Exact peak of allocated bytes."""
