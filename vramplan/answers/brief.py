@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramplan.answers.components import parameters_of_all
+from vramplan.answers.fit import host_held, time_and_run
 from vramplan.planner.ladder import Rung
 from vramplan.planner.replays import Replays
-from vramplan.planner.timed import step_time
 from vramplan.planner.verdict import chosen_for
 from vramplan.results.run import Run
 from vramplan.results.time import Time
 from vramplan.values.job import Job
-from vramplan.values.length import NO_LENGTH
 from vramplan.values.parallel import Split
 
 
@@ -37,15 +36,7 @@ def brief(job: Job, replays: Replays) -> Brief:
     if not rung.largest_micro_batch_size:
         largest = judge.largest_micro_batch(rung.placement, rung.schedule.accumulates, judge.limits.device)
         rung = rung._replace(largest_micro_batch_size=largest)
-    record, host = decision.record, None
-    if record.host or record.host_states is not None:
-        from vramplan.replay.host import host_of  # few jobs offload
-
-        host = host_of(record, job, rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps)
-    time = step_time(judged, judge, rung.placement, rung.schedule, host)
-    run = None
-    if time is not None and judged.length != NO_LENGTH:
-        from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
-
-        _, time, run = timed(judged, time, rung.schedule, parameters_of_all(job, record)[0])
+    record = decision.record
+    host = host_held(record, job, rung.schedule)
+    _, time, run = time_and_run(decision, host, parameters_of_all(job, record)[0])
     return Brief(judged, rung, judge.usable_bytes, job.data_parallel_size * (job.split or Split()).devices, time, run)

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from vramplan.job.typed import Typed
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
+    from vramplan.results.run import Data, Run
     from vramplan.results.stages import StageRow
+    from vramplan.results.time import Time
 
 
 MAX, AUTO = "max", "auto"  # values that ask for the largest one, or for the fewest devices
@@ -160,13 +162,8 @@ def describe(
     if has_room(rung, judge.usable_bytes) and with_remedies:
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
-    host = _host(record, job, rung.schedule)
-    time = step_time(judged, judge, rung.placement, rung.schedule, host)
-    data, run = None, None
-    if time is not None and judged.length != NO_LENGTH:
-        from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
-
-        data, time, run = timed(judged, time, rung.schedule, total)
+    host = host_held(record, job, rung.schedule)
+    data, time, run = time_and_run(decision, host, total)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -274,7 +271,18 @@ def _allocator(decision: Decision) -> Allocator | None:
     )
 
 
-def _host(record: Record, job: Job, schedule: Schedule) -> Host | None:
+def time_and_run(decision: Decision, host: Host | None, parameters: int) -> tuple[Data | None, Time | None, Run | None]:
+    """What its data need, the time of a step, and the whole run; None where a rate or the length is not known."""
+    rung, judged = decision.choice.rung, decision.judged
+    time = step_time(judged, decision.judge, rung.placement, rung.schedule, host)
+    if time is None or judged.length == NO_LENGTH:
+        return None, time, None
+    from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
+
+    return timed(judged, time, rung.schedule, parameters)
+
+
+def host_held(record: Record, job: Job, schedule: Schedule) -> Host | None:
     """What is on the host; None if nothing is offloaded."""
     if not record.host and record.host_states is None:
         return None

@@ -35,12 +35,12 @@ def compare(
     """Run `vramplan compare` with the values of its options."""
     to = output(output_format, key, quiet)
     require(given)
-    lists = {name: _values(name, value) for name, value in given.items() if value is not None}
-    axes = {_flag(name): values for name, values in lists.items() if len(values) > 1}
+    lists = {name: values_of(name, value) for name, value in given.items() if value is not None}
+    axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     if not axes:
         raise UsageError("there is nothing to compare", key="compare", hint="a list, as in --gpu a100-80gb,h100")
     single = {name: value for name, value in given.items() if value is not None and len(lists[name]) == 1}
-    names = {_flag(name): name for name in lists}
+    names = {flag_of(name): name for name in lists}
 
     def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
         return as_job({**single, **{names[flag]: value for flag, value in one.items()}})
@@ -94,7 +94,7 @@ def _counts(listed: str | None, to: int | None) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def _values(name: str, value: Any) -> list[Any]:
+def values_of(name: str, value: Any) -> list[Any]:
     """The values of an option: it is a list where it has semicolons, or commas that no value of it has."""
     row = table.parameters().get(name)
     if row is None or row.kind == FLAG or not isinstance(value, str):
@@ -103,7 +103,7 @@ def _values(name: str, value: Any) -> list[Any]:
     return list(dict.fromkeys(part.strip() for part in value.split(separator) if part.strip())) or [value]
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
     """The option without its dashes: the head of a column."""
     return table.parameters()[name].option[2:]
 
