@@ -20,6 +20,7 @@ from vramplan.results.compared import Cell, Comparison
 from vramplan.values.textbook import TextbookJob
 
 MOST_CELLS = 10_000
+SHARED = ("micro-batch", "gpu")  # options whose values have replays in common
 WEEKS_ALONE = 14 * 86400.0  # seconds after which texts leave one device
 WORTH_IT = 0.8  # of the rate of a device: below, the next devices mostly wait for each other
 
@@ -38,9 +39,16 @@ def compared(
         hint = "compare fewer values at a time"
         raise UsageError(f"{number:,} combinations are more than {MOST_CELLS:,}", key="compare", hint=hint)
     names = tuple(axes)
-    combinations = (dict(zip(names, values, strict=True)) for values in product(*axes.values()))
-    cells = tuple(_cells(combinations, keys_of, profiles))
-    return _ranked(names, cells)
+    combinations = [dict(zip(names, values, strict=True)) for values in product(*axes.values())]
+    order = sorted(range(number), key=lambda at: _iteration_of(combinations[at], axes))
+    found = dict(zip(order, _cells((combinations[at] for at in order), keys_of, profiles), strict=True))
+    return _ranked(names, tuple(found[at] for at in range(number)))
+
+
+def _iteration_of(one: Mapping[str, str], axes: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
+    """What keeps combinations together that share the replay of an iteration: no card changes it, nor a micro-batch."""
+    last = [name for name in SHARED if name in one]
+    return tuple(axes[name].index(one[name]) for name in (*(name for name in one if name not in SHARED), *last))
 
 
 def scaled(
