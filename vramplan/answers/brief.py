@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vramplan.answers.components import parameters_of_all
-from vramplan.answers.fit import host_held, time_and_run
+from vramplan.answers.fit import time_and_run
 from vramplan.planner.ladder import Rung
 from vramplan.planner.replays import Replays
+from vramplan.planner.timed import host_held
 from vramplan.planner.verdict import chosen_for
 from vramplan.results.run import Run
 from vramplan.results.time import Time

@@ -13,7 +13,7 @@ from vramplan.answers.brief import Brief
 from vramplan.answers.session import Session
 from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError, UsageError
-from vramplan.job import build_any_job
+from vramplan.job import JobEntry, build_any_job
 from vramplan.job.lookup import Catalog
 from vramplan.results import FITS
 from vramplan.results.compared import Cell, Comparison
@@ -43,6 +43,29 @@ def compared(
     order = sorted(range(number), key=lambda at: _iteration_of(combinations[at], axes))
     found = dict(zip(order, _cells((combinations[at] for at in order), keys_of, profiles), strict=True))
     return _ranked(names, tuple(found[at] for at in range(number)))
+
+
+def compared_jobs(entries: Sequence[JobEntry], profiles: Sequence[Path] = ()) -> Comparison:
+    """The jobs of a file, a matrix as one job for each combination."""
+    session, prices = Session(), Prices(profiles)
+    cells = []
+    with session.open():
+        for entry in entries:
+            one = {"job": entry.name}
+            if isinstance(entry.job, TextbookJob):
+                cells.append(_refused(one, "equations have no time to compare"))
+            elif entry.job is None:
+                cells.append(_refused(one, str(entry.problems[0])))
+            else:
+                try:
+                    cells.append(cell_of(one, session.brief(entry.job), prices))
+                except InputError as error:
+                    cells.append(_refused(one, str(error.problems[0])))
+    return _ranked(("job",), tuple(cells))
+
+
+def _refused(one: Mapping[str, str], why: str) -> Cell:
+    return Cell(one, None, why, *[None] * 18)
 
 
 def _iteration_of(one: Mapping[str, str], axes: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
@@ -80,7 +103,7 @@ def _cells(
                     raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
                 yield cell_of(one, session.brief(job), prices)
             except InputError as error:
-                yield Cell(one, None, str(error.problems[0]), *[None] * 18)
+                yield _refused(one, str(error.problems[0]))
 
 
 class Prices:

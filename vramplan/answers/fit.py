@@ -21,7 +21,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
-from vramplan.planner.timed import step_time
+from vramplan.planner.timed import host_held, step_time
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
@@ -280,15 +280,6 @@ def time_and_run(decision: Decision, host: Host | None, parameters: int) -> tupl
     from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
 
     return timed(judged, time, rung.schedule, parameters)
-
-
-def host_held(record: Record, job: Job, schedule: Schedule) -> Host | None:
-    """What is on the host; None if nothing is offloaded."""
-    if not record.host and record.host_states is None:
-        return None
-    from vramplan.replay.host import host_of  # few jobs offload
-
-    return host_of(record, job, schedule.micro_batch_size, schedule.gradient_accumulation_steps)
 
 
 def _advice(job: AnyJob, schedule: Schedule, model: ModelShape | None) -> Advice | None:

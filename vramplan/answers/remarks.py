@@ -59,6 +59,8 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
         rows = ", ".join(STRATEGIES if len(strategies_of(job)) == 1 else strategies_of(job))
         if not room:
             why = f"the smallest peak of {rows}; none of them fits"
+        elif choice.chosen_by_time:
+            why = f"clearly the fastest of those of {rows} that fit"
         elif rung.verdict == FITS:
             why = f"the least extra compute of those of {rows} that fit"
         else:

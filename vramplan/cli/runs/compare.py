@@ -8,13 +8,13 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.compared import compared, scaled
+from vramplan.answers.compared import compared, compared_jobs, scaled
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import Output, emit, output
 from vramplan.cli.save import save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
-from vramplan.job import build_any_job
+from vramplan.job import build_any_job, read_job_file
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
 from vramplan.report.compared import picture
@@ -26,6 +26,7 @@ DATA = "gpus"  # the option of parallel.data
 
 def compare(
     given: dict[str, Any],
+    job: str | None,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -34,6 +35,11 @@ def compare(
 ) -> None:
     """Run `vramplan compare` with the values of its options."""
     to = output(output_format, key, quiet)
+    if job is not None:
+        if (other := next((name for name, value in given.items() if value is not None), None)) is not None:
+            hint = "write it into the file, or leave --job out"
+            raise UsageError("the jobs of a file have their own keys", key=f"--{flag_of(other)}", hint=hint)
+        _answer(compared_jobs(read_job_file(job, _folders(profiles)), _folders(profiles)), to, svg)
     require(given)
     lists = {name: values_of(name, value) for name, value in given.items() if value is not None}
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
