@@ -1,14 +1,12 @@
-"""Techniques of a job that were never traced together: refused, each where it was given."""
+"""Techniques of a job that were never traced together: composed of what each does, and said."""
 
 from __future__ import annotations
 
-from vramplan.catalog.fields import Fields
 from vramplan.replay.techniques.evidence import untraced
 from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import Job
 
 
-def check_combinations(fields: Fields, job: Job) -> None:
-    """Refuse the second of each pair of which no row says that the two compose, naming the first."""
-    for gap in untraced(job):
-        fields.refuse(key_of(gap.technique), gap.sentence(job), hint="leave one of the two out")
+def composed_of(job: Job) -> tuple[str, ...]:
+    """Of each pair of which no row says that the two compose, a sentence: what the band of the answer is wider for."""
+    return tuple(f"{key_of(gap.technique)} {gap.sentence(job)}" for gap in untraced(job))

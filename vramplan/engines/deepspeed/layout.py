@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
-from vramplan.replay.models.modules import Recipe, Segment
+from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment
 from vramplan.replay.recorder import Node, Sharding, Tape, Trained
 from vramplan.replay.tensors import Parameter
 
@@ -158,6 +158,8 @@ def order_of(
     """
     shape = recipe.shape
     small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
+    if recipe.loss in OUTSIDE_LOSSES.values():  # which is made of what the model returns: the order is that of its own
+        small = small._replace(loss=CAUSAL_LM)
     if not with_uses:
         segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
         small = small._replace(segments=segments, recomputes_core=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from vramplan.replay.sharding.traced import smoothing_of_the_trainer
 from vramplan.values.job import Job, trains_all
+from vramplan.values.parallel import ZERO3
 
 ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
 
@@ -30,7 +32,7 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
     strategy = job.activation_checkpointing or ""
     stage3 = job.sharding is not None and job.sharding.kind == "zero3"
     return {
-        "sharding": "" if _is_traced(job, stage3) else job.model.code,
+        "sharding": "" if _is_followed(job, stage3) else job.model.code,
         "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
         "quantization": job.quantization if stage3 and job.quantization is not None else "",
         "precision": "" if job.precision.startswith("mixed-") else job.precision,
@@ -39,13 +41,21 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
         "grad_scaler": "true" if job.grad_scaler else "",
         "gradient_dtype": "fp32" if job.fp32_gradients else "",
+        "offload": _untraced_offload(job),
+    }
+
+
+def composed_with_zero(job: Job) -> dict[str, str]:
+    """What was not traced with ZeRO and composes with it, by its key; empty where it was."""
+    stage3 = job.sharding is not None and job.sharding.kind == ZERO3
+    return {
+        "model": "" if job.model.family in FAMILIES else job.model.code,
         "ema": "true" if job.ema else "",
         "compile": "true" if job.compile else "",
         "loss": job.loss if job.loss == "dpo" or (stage3 and job.loss != "standard") else "",
-        "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
-        "offload": _untraced_offload(job),
-        "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",
-        "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
+        "label_smoothing": smoothing_of_the_trainer(job),
+        "eval_batch_size": "" if job.eval_batch_size is None else str(job.eval_batch_size),
+        "generation_batch_size": "" if job.generation_batch_size is None else str(job.generation_batch_size),
         "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
     }
 
@@ -66,9 +76,9 @@ def _untrained(job: Job) -> str:
     return ""
 
 
-def _is_traced(job: Job, stage3: bool) -> bool:
-    """Whether the family was; under stage 3 without the experts, whose weights belong to no module that is followed."""
-    return job.model.family in FAMILIES and not (stage3 and job.model.experts is not None)
+def _is_followed(job: Job, stage3: bool) -> bool:
+    """Under stage 3 experts are not, whose weights belong to no module that is followed."""
+    return not (stage3 and job.model.experts is not None)
 
 
 def _untraced_offload(job: Job) -> str:
