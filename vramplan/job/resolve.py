@@ -60,7 +60,7 @@ class _ReplayResolver(Resolver):
         optimizer, implementation, in_backward = self._stepping(runtime, model, cells)
         attention = attention_of(self, model, gpu, precision)
         sequence_length, image_size = self._sizes(model)
-        attention = within_window(self, model, sequence_length, attention)
+        model, attention = within_window(self, model, sequence_length, attention)
         target = self._target(model)
         self._saving(model, attention)
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)

@@ -29,7 +29,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         accumulating=accumulates,
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
-        padded=job.padding == "right",
+        padded=job.padding == "right" and job.attention != "flash",
         packed=job.packing and (job.attention != "flash" or takes_packing(job.model.family)),
         hold_outputs=job.hold_outputs,
         dropout=job.dropout,

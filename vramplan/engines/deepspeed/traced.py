@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.options.words import FLAT_OPTIMIZERS
 from vramplan.replay.sharding.traced import smoothing_of_the_trainer
 from vramplan.values.job import Job, trains_all
 from vramplan.values.parallel import ZERO3
@@ -34,9 +35,8 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
     return {
         "sharding": "" if _is_followed(job, stage3) else job.model.code,
         "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
-        "quantization": job.quantization if stage3 and job.quantization is not None else "",
         "precision": "" if job.precision.startswith("mixed-") else job.precision,
-        "optimizer": "" if job.optimizer in ADAM else job.optimizer,
+        "optimizer": "" if job.optimizer in (*ADAM, *FLAT_OPTIMIZERS) else job.optimizer,
         "activation_checkpointing": strategy if strategy == "optimal" else "",
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
         "grad_scaler": "true" if job.grad_scaler else "",
@@ -50,14 +50,31 @@ def composed_with_zero(job: Job) -> dict[str, str]:
     stage3 = job.sharding is not None and job.sharding.kind == ZERO3
     return {
         "model": "" if job.model.family in FAMILIES else job.model.code,
+        "optimizer": "" if job.optimizer in ADAM else job.optimizer,
+        "quantization": _of_quantization(job, stage3),
         "ema": "true" if job.ema else "",
         "compile": "true" if job.compile else "",
         "loss": job.loss if job.loss == "dpo" or (stage3 and job.loss != "standard") else "",
         "label_smoothing": smoothing_of_the_trainer(job),
         "eval_batch_size": "" if job.eval_batch_size is None else str(job.eval_batch_size),
         "generation_batch_size": "" if job.generation_batch_size is None else str(job.generation_batch_size),
+        "overlap_comm": _of_overlap(job),
         "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
     }
+
+
+def _of_overlap(job: Job) -> str:
+    """A second bucket beside gradients that go to the host."""
+    zero = None if job.sharding is None else job.sharding.zero
+    assert job.sharding is not None
+    return "true" if zero is not None and zero.overlap_comm and job.offload and job.sharding.kind != ZERO3 else ""
+
+
+def _of_quantization(job: Job, stage3: bool) -> str:
+    """Weights of few bits: stages 1 and 2 leave those of GPTQ under fp16 as they are, which was traced."""
+    if job.quantization is None or (not stage3 and job.quantization == "gptq-int4" and job.precision == "mixed-fp16"):
+        return ""
+    return job.quantization
 
 
 def _untrained(job: Job) -> str:

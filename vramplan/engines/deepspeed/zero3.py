@@ -28,6 +28,7 @@ class Zero3(Gathering, Shards):
     clips = True
     divides_loss = True
     linear_is_function = True
+    walks_others = False
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         super().__init__(tape, policy, order)

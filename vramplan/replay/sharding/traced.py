@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.options.words import FLAT_OPTIMIZERS
 from vramplan.replay.models import (
     compiles_blocks,
     prefetches_after,
@@ -17,7 +18,7 @@ from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 
 SHARDED_LOSSES = ("standard", "fp32-logits", "fused", "vocab-parallel")
-OF_BITSANDBYTES = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion")  # which step flat shards, and no DTensors
+OF_BITSANDBYTES = FLAT_OPTIMIZERS  # which step no DTensors
 
 SHARDED_BITS = ("nf4", "nf4-double")
 WITHOUT_BIASES = (
