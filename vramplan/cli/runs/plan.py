@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from vramplan.answers.fit import answered
 from vramplan.answers.plans import PLAIN, open_axes, searched
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
@@ -37,10 +38,18 @@ def plan(
     key: str | None,
     quiet: bool,
     svg: str | None,
+    engine: str | None,
+    folder: str | None,
+    force: bool,
 ) -> None:
     """Run `vramplan plan` with the values of its options."""
     to = output(output_format, key, quiet)
-    folders = [Path(folder) for folder in profiles or ()]
+    folders = [Path(one) for one in profiles or ()]
+    emission = None
+    if engine or folder or force:
+        emission = named("vramplan.cli.runs.emit:emission_of")(engine, folder, force, to)
+        if not config:
+            given = named("vramplan.cli.runs.emit:given_for")(given, emission)
     asked = asked_of(config, None, program, version, (ignore_unknown, quiet))
     if asked is None:
         require(given)
@@ -81,7 +90,15 @@ def plan(
     found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet))
     if svg is not None:
         save(svg, picture(found), "--svg")
-    emit("plan", found, to)
+    if emission is not None:
+
+        def answer_of(one: Mapping[str, str]) -> Callable[[], Any]:
+            return lambda: answered(keys_of(one), folders)
+
+        tried = [(plan.flags, answer_of(plan.cell.options)) for plan in found.plans]
+        named("vramplan.cli.runs.emit:first_of")(tried, emission, folders)
+    else:
+        emit("plan", found, to)
     if not found.complete:
         raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.OK if found.plans else ExitCode.DOES_NOT_FIT)
