@@ -216,8 +216,8 @@ def made(
     """
     least: list[Problem] | None = None
     for files in writer.write(asked):
-        beside = _beside(asked, files, folders)
-        given = options({**beside, "gpu": beside["gpu"] if judged else "GPU"}, asked)
+        beside, told = _beside(asked, files, folders)
+        given = options({**beside, "gpu": beside["gpu"] if judged else "GPU"}, told, asked)
         again = " ".join(["vramplan fit", *(page.name for page in files.pages), *given])
         shown = [*files.launch, *header, f"read back: {again}"]
         if len(files.pages) > 1:
@@ -240,8 +240,12 @@ def _texts(files: Files) -> dict[str, str]:
     return {page.name: page.text(files.launch, _plain) for page in files.pages}
 
 
-def _beside(asked: Asked, files: Files, folders: Sequence[Path]) -> dict[str, Any]:
-    """The keys of the job that are given beside the files: those of the machine, and what the files leave open."""
+def _beside(asked: Asked, files: Files, folders: Sequence[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of the job that are given beside the files, and those that the files say.
+
+    Given are those of the machine, and what the files leave open.
+    """
+    told: dict[str, Any] = {}
     keys = {key: asked[key] for key in asked.job if _is_beside(key) and asked[key] is not None}
     texts = _texts(files)
     for _ in range(3):  # what is given may open or settle another key
@@ -260,7 +264,7 @@ def _beside(asked: Asked, files: Files, folders: Sequence[Path]) -> dict[str, An
         if more.keys() <= keys.keys():
             break
         keys |= more
-    return keys
+    return keys, told
 
 
 def _is_beside(key: str) -> bool:
@@ -367,19 +371,19 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def options(beside: Mapping[str, Any], asked: Asked) -> list[str]:
-    """What is given beside the files, as options; what is the default is left out."""
+def options(beside: Mapping[str, Any], told: Mapping[str, Any], asked: Asked) -> list[str]:
+    """What is given beside the files, as options; a default is left out unless the files say another value."""
     words: list[str] = []
     for row in table.TABLE:
         value = beside.get(row.key)
-        if value is None or not row.option or value in (row.default, [], False):
+        if value is None or not row.option or value == told.get(row.key):
+            continue
+        if row.key not in told and value in (row.default, _USUAL.get(row.key), [], False):
             continue
         if row.key == "model":
             value = asked.checkpoint
         if row.key == "gpu":
             value = value.get("name") if isinstance(value, Mapping) else value
-        if row.key in _USUAL and value == _USUAL[row.key]:
-            continue
         if row.key == "parallel.devices_per_node" and value == min(8, asked.devices):
             continue
         if value is True:

@@ -41,30 +41,30 @@ def _model(page: Page, asked: Asked, family: str) -> None:
     key = "encoder_num_layers" if family == "t5" else "num_layers"
     page.put(key, shape["layers"], "model")
     if family == "t5":
-        page.put("decoder_num_layers", shape["decoder_layers"], "model")
-    page.put("hidden_size", shape["hidden_size"], "model")
-    page.put("num_attention_heads", shape["attention_heads"], "model")
-    page.put("ffn_hidden_size", shape["intermediate_size"], "model")
+        page.put("decoder_num_layers", shape["decoder_layers"])
+    page.put("hidden_size", shape["hidden_size"])
+    page.put("num_attention_heads", shape["attention_heads"])
+    page.put("ffn_hidden_size", shape["intermediate_size"])
     groups = shape.get("key_value_heads")
     if groups and groups != shape["attention_heads"]:
-        page.put("group_query_attention", True, "model")
-        page.put("num_query_groups", groups, "model")
+        page.put("group_query_attention", True)
+        page.put("num_query_groups", groups)
     if shape.get("head_size") and shape["head_size"] * shape["attention_heads"] != shape["hidden_size"]:
-        page.put("kv_channels", shape["head_size"], "model")
+        page.put("kv_channels", shape["head_size"])
     if family == "t5":
         page.put("encoder_seq_length", asked["sequence_length"], "sequence_length")
         page.put("decoder_seq_length", asked["target_length"] or asked["sequence_length"], "target_length")
     else:
         page.put("seq_length", asked["sequence_length"], "sequence_length")
     if shape.get("max_positions"):
-        page.put("max_position_embeddings", shape["max_positions"], "model")
-    page.put("vocab_size", shape["vocabulary_size"], "model")
+        page.put("max_position_embeddings", shape["max_positions"])
+    page.put("vocab_size", shape["vocabulary_size"])
     if family in ("llama", "mixtral", "qwen2", "qwen3", "mistral"):
         for name, value in (("swiglu", True), ("normalization", "RMSNorm"), ("disable_bias_linear", True)):
-            page.put(name, value, "model")
-        page.put("position_embedding_type", "rope", "model")
+            page.put(name, value)
+        page.put("position_embedding_type", "rope")
         if not shape.get("tied_embeddings"):
-            page.put("untie_embeddings_and_output_weights", True, "model")
+            page.put("untie_embeddings_and_output_weights", True)
         for name in ("hidden_dropout", "attention_dropout"):
             page.put(name, 0.0, "dropout")
     elif asked["dropout"] is not None:
@@ -72,8 +72,8 @@ def _model(page: Page, asked: Asked, family: str) -> None:
             page.put(name, asked["dropout"], "dropout")
     experts = shape.get("experts")
     if experts:
-        page.put("num_experts", experts["count"], "model")
-        page.put("moe_router_topk", experts["active"], "model")
+        page.put("num_experts", experts["count"])
+        page.put("moe_router_topk", experts["active"])
         if asked["expert_capacity_factor"] is not None:
             page.put("moe_expert_capacity_factor", asked["expert_capacity_factor"], "expert_capacity_factor")
         if asked["expert_pad_to_capacity"]:

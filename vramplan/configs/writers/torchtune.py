@@ -39,6 +39,9 @@ TOKENIZERS = {
 }
 """Of modules whose tokenizer is not called after them."""
 
+NO_QLORA = ("qwen2", "qwen2_5")
+"""Modules without builders of their own for quantized weights: those for LoRA take `quantize_base`."""
+
 MODELS = {
     torchtune.shape_name(builder): (module, builder)
     for module, builders in BUILDERS.items()
@@ -58,10 +61,12 @@ def write(asked: Asked) -> Iterator[Files]:
     module, builder = found
     lora = bool(asked["adapter.kind"])
     quantized = asked["quantization"] == "nf4"
-    kind = "qlora_" if quantized else "lora_" if lora else ""
+    kind = "qlora_" if quantized and module not in NO_QLORA else "lora_" if lora else ""
     page.put("model._component_", f"torchtune.models.{module}.{kind}{builder}", "model", "adapter.kind", "quantization")
     if lora:
         _adapter(page, asked)
+        if quantized and module in NO_QLORA:
+            page.put("model.quantize_base", True, "quantization")
     tokenizer = TOKENIZERS.get(module, f"{module}.{module}_tokenizer")
     page.put("tokenizer._component_", f"torchtune.models.{tokenizer}", "model")
     page.yours("tokenizer.path", f"/tmp/{asked.checkpoint.rsplit('/', 1)[-1]}/tokenizer.model")
