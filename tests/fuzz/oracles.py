@@ -18,6 +18,7 @@ from vramplan.configs.writers import MODULES as WRITERS
 from vramplan.configs.writers import writer_of
 from vramplan.configs.writing import Made
 from vramplan.job.cells import own_cells
+from vramplan.job.length import OF_A_RUN
 from vramplan.options import table, words
 from vramplan.options.flags import arguments_of
 
@@ -216,7 +217,7 @@ def _same(key: str, given: Any, echoed: Any, result: FitResult) -> bool:
         return given in (echoed, own.get(key)) or (key == "weight_dtype" and job.get("adapter") is not None)
     if key == "attention":
         return given == "sdpa" or given == echoed
-    if option.kind == "size" or key == "parallel.node_bandwidth":
+    if option.kind == "size" or key == "parallel.node_bandwidth" or key in OF_A_RUN:
         return echoed is not None
     if key in ("allocator", "runtime", "cuda_module_loading"):
         return echoed is not None
