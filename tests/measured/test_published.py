@@ -138,9 +138,17 @@ def test_a_switch_moves_the_peak_as_it_did_in_the_run(file: str, least: int) -> 
 
 @pytest.mark.truth
 def test_peaks_that_a_source_read_of_the_allocator_itself_are_met() -> None:
-    errors = [abs(row.relative_error or 0.0) for row in rows("one_device") if row.runtime == "litgpt"]
+    found = [row for row in rows("one_device") if row.runtime == "litgpt"]
+    until: dict[str, list[float]] = {"backward": [], "next-forward": []}
+    for row in found:
+        assert row.result is not None
+        until[row.result.job["hold_outputs_until"]].append(abs(row.relative_error or 0.0))
+    errors, later = (sorted(one) for one in until.values())
     assert len(errors) == 17
-    assert max(errors) < 0.005  # the printed figures are rounded to 10 MB, 0.3 % of the smallest
+    assert errors[-1] < 0.005  # the printed figures are rounded to 10 MB, 0.3 % of the smallest
+    assert len(later) == 23
+    assert later[-2] < 0.011  # and what is a megabyte too little
+    assert later[-1] < 0.025
 
 
 @pytest.mark.truth

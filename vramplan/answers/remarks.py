@@ -32,6 +32,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
         *_narrower(judge, rung),
         *_managed(record),
         *wording_of(job).remarks(decision),
+        *_left_before(record, rung.schedule.micro_batch_size),
         *_uncounted(record, rung.schedule.micro_batch_size),
         *_beside(decision),
         *_by_the_allocator(decision),
@@ -141,6 +142,17 @@ def _managed(record: Record) -> list[str]:
     return [
         f"{size / 2**30:.2f} GiB of optimizer states lie in managed memory and are in none of these figures: they stay "
         "on the GPU while there is room, and move to the host when there is not"
+    ]
+
+
+def _left_before(record: Record, micro: int) -> list[str]:
+    """Which iteration a figure is of, where the first one needs less than the others."""
+    size = record.left_before_bytes(micro)
+    if not size:
+        return []
+    return [
+        f"the peak is that of every iteration but the first, which needs {size / 2**30:.2f} GiB less: the loop holds "
+        "the outputs of an iteration until the next forward pass has made new ones"
     ]
 
 

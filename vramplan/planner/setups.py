@@ -9,7 +9,7 @@ from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import compiles_blocks, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
 from vramplan.replay.setup import Setup
-from vramplan.values.job import Job, shares_weights, trains_all
+from vramplan.values.job import NEXT_FORWARD, Job, shares_weights, trains_all
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
@@ -31,6 +31,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         padded=job.padding == "right",
         packed=job.packing and (job.attention != "flash" or takes_packing(job.model.family)),
         hold_outputs=job.hold_outputs,
+        outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         max_gradient_norm=job.max_gradient_norm,

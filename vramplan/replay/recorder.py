@@ -304,6 +304,7 @@ class Tape:
         self.sharding: Sharding | None = None  # how devices share the states, where they do: an observer too
         self.observers: tuple[Observer, ...] = ()
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
+        self.carried: Any = None  # what the iteration before has left: vramplan/replay/carried.py
         self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
         self.input_table: Parameter | None = None
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
