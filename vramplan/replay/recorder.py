@@ -296,6 +296,7 @@ class Tape:
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.pytorch: tuple[int, int] | None = None  # the release whose operators run; None: those that were traced
+        self.composed_norms = False  # of that release: whether nn.RMSNorm is composed of its parts
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built

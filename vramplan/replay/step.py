@@ -74,7 +74,7 @@ class Iteration:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        tape.pytorch = setup.pytorch
+        tape.pytorch, tape.composed_norms = setup.pytorch, setup.composed_norms
         self.techniques = techniques_of(setup, tape, self.precision)
         for one in self.techniques:
             one.before_model()
