@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.answers.behaviour import wording_of
+from vramplan.planner.bands import OUTSIDE_CALIBRATED
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import strategies_of
 from vramplan.planner.decision import Decision
@@ -16,9 +17,24 @@ from vramplan.values.job import Assumption, Job
 WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
 
 
-def assumed(job: Job, choice: Choice) -> tuple[Assumption, ...]:
+def assumed(decision: Decision) -> tuple[Assumption, ...]:
     """The defaults that were taken and the choices that were made, each with its reason."""
-    return (*_taken(job, choice), *_choices(job, choice))
+    job, judge, choice = decision
+    return (*_taken(job, choice), *_choices(job, choice), *_range(judge))
+
+
+def _range(judge: Judge) -> list[Assumption]:
+    """What the range of the peak rests on, where that is not what it usually is."""
+    said = []
+    runtime = judge.job.runtime
+    if judge.is_calibrated:
+        basis = runtime.notes.get("calibrated") or runtime.calibrated
+        why = f"calibrated on this machine ({basis}): the low end of the range has {OUTSIDE_CALIBRATED} % of it"
+        said.append(Assumption("context", format_gib(judge.outside_bytes), why))
+    if judge.doubts and runtime.caches:
+        margin = judge.simulated_margin if judge.simulates else judge.margin
+        said.append(Assumption("range", f"-{margin.below} %, +{margin.above} %", f"wider: {'; '.join(judge.doubts)}"))
+    return said
 
 
 def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
 
 
+NEVER_TRACED = "never traced"  # in the reason of an assumption: words that widen the band
 NEXT_FORWARD = "next-forward"  # until when outputs are held
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
 
