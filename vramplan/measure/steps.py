@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from vramplan.measure.adapters import adapted
 from vramplan.measure.checkpoints import checkpoint
 from vramplan.measure.network import build, configuration
-from vramplan.values.job import Job
+from vramplan.values.job import NEXT_FORWARD, Job
 
 MICRO_STEPS, TRACED_MICRO_STEPS = 8, 3  # of an accumulation that are run: from the second on they are alike
 
@@ -25,6 +25,7 @@ class Loop(NamedTuple):
     batch: dict[str, Any]
     device: str
     micro_steps: int  # of an iteration
+    outputs: list[Any]  # those that the loop holds until the next forward pass has made new ones
 
 
 def optimizer_of(job: Job, parameters: list[Any]) -> Any:
@@ -86,7 +87,7 @@ def _loop(job: Job, model: Any, device: str, most: int) -> Loop:
     checkpoint(job, model)
     micro_steps = min(job.gradient_accumulation_steps or 1, most)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
-    return Loop(job, model, optimizer_of(job, trained), _batch(job, model, device), device, micro_steps)
+    return Loop(job, model, optimizer_of(job, trained), _batch(job, model, device), device, micro_steps, [])
 
 
 def _batch(job: Job, model: Any, device: str) -> dict[str, Any]:
@@ -128,8 +129,11 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
         with around:
             out = loop.model(**loop.batch)
             loss = out.loss if steps == 1 else out.loss / steps
+        loop.outputs.clear()
         if not job.hold_outputs:
             del out
+        elif job.hold_outputs_until == NEXT_FORWARD:
+            loop.outputs.append(out)
         enter("backward")
         loss.backward()
         loss = out = None
