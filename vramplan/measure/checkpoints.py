@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 from vramplan.answers.placement import placement_code
-from vramplan.options import words
 from vramplan.report.placement_code import python
 from vramplan.values.job import Job
 
@@ -27,7 +26,7 @@ def checkpoint(job: Job, model: Any) -> None:
     """
     strategy = job.activation_checkpointing or "none"
     keep = job_has_data(model)
-    word = words.pattern_word(strategy)
+    word = strategy.partition(":")[0]
     if strategy in ("none", CORE):
         return
     if strategy in ("full", PRODUCTS):

@@ -16,6 +16,7 @@ from vramplan.replay.tensors import round_up
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # tiles of mha_bwd
 EFFICIENT_ROWS = 64  # a block of queries of the CUTLASS backward kernel
 ROWS_OF_MASKS = 8  # elements to whose multiples rows of a mask are padded
+NORM_CHUNK = 65536  # elements that one block of threads reduces (MultiTensorApply.cuh, kChunkSize)
 SORTED_INDICES = 3072  # more of them are sorted first
 
 
@@ -55,6 +56,15 @@ def embedding_backward(grad: Any, indices: Any, rows: int, *_: Any) -> int:
     return scratch + 3 * rounded(8 * count) + 2 * rounded(8 * segments)
 
 
+def foreach_norm(tensors: Any, *_: Any, **__: Any) -> int:
+    """Bytes: a partial sum in fp32 for each chunk of elements, for every tensor as many as for the largest.
+
+    Source: aten/src/ATen/native/cuda/ForeachReduceOp.cu, foreach_tensor_norm_cuda.
+    """
+    chunks: int = max(-(-one.numel() // NORM_CHUNK) for one in tensors)
+    return len(tensors) * chunks * 4
+
+
 def scratch_rules() -> dict[Any, Callable[..., int]]:
     """The operators with scratch space."""
     import torch
@@ -64,6 +74,7 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten._scaled_dot_product_flash_attention_backward.default: flash_backward,
         aten._scaled_dot_product_efficient_attention_backward.default: efficient_backward,
         aten.embedding_dense_backward.default: embedding_backward,
+        aten._foreach_norm.Scalar: foreach_norm,
     }
 
 

@@ -127,6 +127,8 @@ def _fused(model: Any, batch: dict[str, Any]) -> Any:
     """Liger's loss, which makes the head's products itself."""
     loss = import_module("liger_kernel.transformers.model.loss_utils").LigerForCausalLMLoss
     outputs, head, labels = _before_head(model, batch)
+    if getattr(head, "bias", None) is not None:
+        raise UsageError("fused takes no bias of the head, and the model has one", key="loss", hint="use standard")
     hidden = outputs[0]
     config = _whole(model).config
     bound = getattr(config, "final_logit_softcapping", None)

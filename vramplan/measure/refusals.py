@@ -7,7 +7,6 @@ from vramplan.errors import InputError, Problem
 from vramplan.measure.checkpoints import SELECTIVE
 from vramplan.measure.objectives import LOSSES
 from vramplan.measure.optimizers import OPTIMIZERS
-from vramplan.options import words
 from vramplan.planner.checkpoints import blocks_per_segment
 from vramplan.results.measure import GPU
 from vramplan.values.job import Job
@@ -30,7 +29,7 @@ def check(job: Job, how: str) -> None:
 def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
     model, own = job.model, OWN_LOOP
     strategy = job.activation_checkpointing or "none"
-    word = words.pattern_word(strategy)
+    word = strategy.partition(":")[0]
     known = strategy == "none" or word in (*SELECTIVE, "layers") or blocks_per_segment(strategy, model.layers)
     switches = {
         "compile": job.compile,
@@ -48,11 +47,11 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
     precisions = PRECISIONS if how == GPU else (*PRECISIONS, *MASTERS)
     if job.precision not in precisions:
         found.append(("precision", job.precision, f"{', '.join(precisions)}; {own}"))
-    if words.pattern_word(job.optimizer) not in OPTIMIZERS:
+    if job.optimizer.partition(":")[0] not in OPTIMIZERS:
         found.append(("optimizer", job.optimizer, f"{', '.join(OPTIMIZERS)}; {own}"))
     if job.attention not in ATTENTIONS:
         found.append(("attention", job.attention, ", ".join(ATTENTIONS)))
-    if words.pattern_word(job.loss) not in LOSSES:
+    if job.loss.partition(":")[0] not in LOSSES:
         found.append(("loss", job.loss, f"{', '.join(LOSSES)}; {own}"))
     if not known:
         found.append(("activation_checkpointing", strategy, f"none, full, sqrt, every:K; {own}"))
