@@ -192,16 +192,11 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
 
 def check_padding(resolver: Resolver, loss: str, model: ModelShape, sequence_length: int) -> None:
     """Refuse padded sequences where their mask is not modelled."""
-    fields, window = resolver.fields, model.sliding_window
+    fields = resolver.fields
     if not takes_padding(model.family):
         fields.refuse("padding", f"right is not modelled for {model.code}", hint="none")
     elif sequence_length == 1:
         fields.refuse("padding", "right leaves nothing of sequences of 1 token", hint="none")
-    elif window is not None and model.sliding_window_start is not None:
-        fields.refuse("padding", "right is not modelled where only some blocks have a window", hint="none")
-    elif window is not None and sequence_length >= window:
-        message = f"right is not modelled where {sequence_length} tokens reach the sliding window of {window}"
-        fields.refuse("padding", message, hint="none")
 
 
 def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:
