@@ -21,17 +21,6 @@ LLAMA = {"model": "llama-3.2-1b", "gpu": "h100"}
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"compile": True, "model": "falcon-7b"}, "compile: true is not modelled for falcon"),
-        (
-            {"compile": True, "adapter": {"kind": "lora"}, "activation_checkpointing": "full"},
-            "activation_checkpointing: full is not modelled for a compiled model with an adapter",
-        ),
-        ({"compile": True, "adapter": {"kind": "dora"}}, "adapter: dora was never traced together with compile true ("),
-        ({"compile": True, "adapter": {"kind": "lora"}, "quantization": "nf4"}, "quantization: nf4 was never traced"),
-        ({"compile": True, "adapter": {"kind": "lora"}, "model": "phi-2"}, "compile true in the code of phi ("),
-        ({"compile": True, "model": "bert-base-uncased", "loss": "classification"}, "for the task cls"),
-        ({"compile": True, "attention": "eager"}, "compile: true is not modelled with attention eager"),
-        ({"compile": True, "loss": "chunked:8"}, "compile: true is not modelled with the loss chunked:8"),
         ({"compile": True, "activation_checkpointing": "selective"}, "with activation_checkpointing selective"),
         (
             {"compile": True, "activation_checkpointing": "selective-layer:2"},

@@ -71,7 +71,7 @@ class _ReplayResolver(Resolver):
             on_demand.check_classifier(self, model)
         imbalance = self._experts(model, runtime)
         if raw.compile:
-            self.assumptions += on_demand.check_compile(self.fields, raw, model, attention, loss, in_backward, adapter)
+            self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
         self._products(precision, model, gpu, sequence_length, loss)
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)

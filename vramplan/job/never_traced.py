@@ -1,0 +1,33 @@
+"""Techniques beside model code, losses and training programs that no traced row has: what an answer says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramplan.replay.models import compiled_graphs, compiles_blocks
+from vramplan.replay.techniques.evidence import COMPILE, rows_of
+from vramplan.replay.techniques.vocabulary import traced_code
+from vramplan.values.job import Job
+
+
+def never_traced(job: Job) -> Iterator[str]:
+    """Sentences that name the key first, as those of pairs do."""
+    if job.compile and not compiles_blocks(job.model.family):
+        yield from _compiled(job)
+
+
+def _compiled(job: Job) -> Iterator[str]:
+    """The compiler's rules were learned on some families, their own losses and their fused attention."""
+    key = "compile true was never traced"
+    if traced_code(job.model) not in rows_of(COMPILE).codes and compiled_graphs(job.model.family) is None:
+        yield f"{key} with {traced_code(job.model)}"
+    elif job.model.engine is not None:
+        yield f"{key} with {job.model.code}"
+    if job.loss != "standard":
+        yield f"{key} together with loss {job.loss}"
+    if job.model.task == "cls":
+        yield f"{key} with a classifier"
+    if job.attention == "eager":
+        yield f"{key} with attention eager, which a compiler may rewrite into fused attention"
+    if job.adapter is not None and job.activation_checkpointing not in (None, "none"):
+        yield f"{key} with an adapter together with activation_checkpointing {job.activation_checkpointing}"
