@@ -105,6 +105,8 @@ class JobBehaviour:
 
     # Several devices
 
+    way_of_replicas: str | None = None  # what the program brings for devices that each have all; None: PyTorch's DDP
+
     def sharing_devices(self, resolver: Resolver) -> int:
         """How many devices share the data, and with it the states."""
         return resolver.raw.data_parallel_size

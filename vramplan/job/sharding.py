@@ -64,7 +64,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     if kind is not None and words.pattern_word(kind) not in words.SHARDINGS:
         return None  # which was refused
     assert kind is not None
-    if devices < 2 and kind not in ZERO_STAGES:
+    if devices < 2 and kind not in ZERO_STAGES and (kind != DDP or engine.way_of_replicas is None):
         message = f"{kind} needs several devices, not parallel.data {devices}"
         fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
         return None
@@ -77,7 +77,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         if raw.precision in FSDP_HALVES:
             hint = raw.precision.replace("fsdp", "amp")
             raw.fields.refuse("precision", f"{raw.precision} is FSDP's, not {kind}'s", hint=hint)
-        return Sharded(kind, devices, bucket_views=bool(raw.gradient_as_bucket_view))
+        return Sharded(kind, devices, bucket_views=bool(raw.gradient_as_bucket_view), way=engine.way_of_replicas)
     _only(resolver, "gradient_as_bucket_view", DDP)
     return fsdp_of(resolver, fields, kind, devices)
 

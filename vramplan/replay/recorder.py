@@ -664,7 +664,7 @@ class Tape:
         return None
 
     def leave_graph(self, tensor: Tensor) -> Tensor:
-        """What follows is not compiled with the model; the same tensor to go on with. Compiled steps alone have graphs."""
+        """What follows is not compiled with the model; the tensor to go on with. Compiled steps alone have graphs."""
         return tensor
 
     def meets(self, *gradients: Tensor) -> None:
