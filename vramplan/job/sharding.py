@@ -26,7 +26,7 @@ HINTS = {
 STAGE_3_HINTS = {
     "adapter": "use zero2, or lora",
     "frozen": "use zero2",
-    "quantization": "use zero2",
+    "quantization": "use nf4 or nf4-double, or zero2",
 }
 """The same where it is refused under stage 3 of ZeRO."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.options.words import FLAT_OPTIMIZERS
-from vramplan.replay.sharding.traced import smoothing_of_the_trainer
+from vramplan.replay.sharding.traced import SHARDED_BITS, smoothing_of_the_trainer
 from vramplan.values.job import Job, trains_all
 from vramplan.values.parallel import ZERO3
 
@@ -33,8 +33,8 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
     strategy = job.activation_checkpointing or ""
     stage3 = job.sharding is not None and job.sharding.kind == "zero3"
     return {
-        "sharding": "" if _is_followed(job, stage3) else job.model.code,
         "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
+        "quantization": _unshared(job, stage3),
         "precision": "" if job.precision.startswith("mixed-") else job.precision,
         "optimizer": "" if job.optimizer in (*ADAM, *FLAT_OPTIMIZERS) else job.optimizer,
         "activation_checkpointing": strategy if strategy == "optimal" else "",
@@ -49,7 +49,7 @@ def composed_with_zero(job: Job) -> dict[str, str]:
     """What was not traced with ZeRO and composes with it, by its key; empty where it was."""
     stage3 = job.sharding is not None and job.sharding.kind == ZERO3
     return {
-        "model": "" if job.model.family in FAMILIES else job.model.code,
+        "model": "" if _is_traced(job, stage3) else job.model.code,
         "optimizer": "" if job.optimizer in ADAM else job.optimizer,
         "quantization": _of_quantization(job, stage3),
         "ema": "true" if job.ema else "",
@@ -61,6 +61,11 @@ def composed_with_zero(job: Job) -> dict[str, str]:
         "overlap_comm": _of_overlap(job),
         "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
     }
+
+
+def _unshared(job: Job, stage3: bool) -> str:
+    """Weights that stage 3 cannot gather: it takes floating-point parameters, as which 4-bit ones can be packed."""
+    return job.quantization or "" if stage3 and job.quantization not in SHARDED_BITS else ""
 
 
 def _of_overlap(job: Job) -> str:
@@ -93,9 +98,9 @@ def _untrained(job: Job) -> str:
     return ""
 
 
-def _is_followed(job: Job, stage3: bool) -> bool:
-    """Under stage 3 experts are not, whose weights belong to no module that is followed."""
-    return not (stage3 and job.model.experts is not None)
+def _is_traced(job: Job, stage3: bool) -> bool:
+    """Whether the family was; under stage 3 without the experts, whose weights lie in one parameter of many."""
+    return job.model.family in FAMILIES and not (stage3 and job.model.experts is not None)
 
 
 def _untraced_offload(job: Job) -> str:

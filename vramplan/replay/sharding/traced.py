@@ -52,7 +52,7 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
     if strategy in ("selective", "selective-op") or (selective and shards_every_selective(job.model.family)):
         strategy = ""  # tests/oracle/sharded_more.json and titan.json
     found = {
-        "sharding": "" if shards_by_blocks(job.model.family) else job.model.code,
+        "sharding": job.model.code if job.model.task == "contrastive" else "",  # two towers, and one walk
         "precision": job.precision if _is_untraced_precision(job) else "",
         "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
         "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
@@ -73,6 +73,7 @@ def composed_with_shards(job: Job) -> dict[str, str]:
     known = ("standard", "fp32-logits") if flat else SHARDED_LOSSES
     is_known = job.loss in known or (job.loss.startswith("chunked:") and not flat)
     found = {
+        "model": "" if shards_by_blocks(job.model.family) else job.model.code,
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
         "loss": "" if is_known else job.loss,
         "label_smoothing": smoothing_of_the_trainer(job),
