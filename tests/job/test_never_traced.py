@@ -43,3 +43,24 @@ def test_a_compiled_step_is_composed_and_says_so(keys: dict[str, Any], sentence:
     assert component(compiled, "optimizer") == component(eager, "optimizer")
     # fused chains keep less of a forward pass
     assert compiled.peak.saved_bytes <= eager.peak.saved_bytes
+
+
+STAGE_0: dict[str, Any] = {"model": "bert-large-uncased", "gpu": "a100-80gb", "runtime": "deepspeed"}
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_stage_0_of_deepspeed_makes_all_gradients_anew_in_fp32_twice(devices: int) -> None:
+    keys = {**STAGE_0, "precision": "mixed-fp16", "parallel": {"data": devices, "sharding": "ddp"}}
+    answer = answered(**keys, activation_checkpointing="full")
+    count = answer.trainable_parameters
+    held = {name: component(answer, name) / count for name in ("weights", "master", "optimizer", "gradients")}
+    # 16 bits; an fp32 copy; two moments; gradients in 16 bits, cast one by one, and in one flat tensor
+    assert held == pytest.approx({"weights": 2, "master": 4, "optimizer": 8, "gradients": 2 + 4 + 4}, rel=0.01)
+    assert any("stage 0" in one and "never traced" in one for one in answer.warnings)
+
+
+def test_without_a_master_copy_stage_0_is_the_programs_own_optimizer() -> None:
+    answer = answered(**STAGE_0, precision="fp32", parallel={"data": 8, "sharding": "ddp"})
+    count = answer.trainable_parameters
+    held = {name: component(answer, name) / count for name in ("weights", "optimizer", "gradients", "communication")}
+    assert held == pytest.approx({"weights": 4, "optimizer": 8, "gradients": 4, "communication": 4}, rel=0.01)

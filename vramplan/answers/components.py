@@ -138,6 +138,8 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
     from vramplan.replay.sharding.replicated import BUCKET_BYTES  # only jobs with several devices pay for it
 
     assert job.sharding is not None
+    if job.sharding.way is not None:
+        return wording_of(job).basis_of_shards(record, job, alone)
     if job.sharding.kind == DDP:
         views = ", which the gradients are views of" if job.sharding.bucket_views else ""
         buckets = f"buckets of {BUCKET_BYTES // 2**20} MiB for"

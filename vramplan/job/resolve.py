@@ -314,7 +314,8 @@ class _ReplayResolver(Resolver):
         raw = self.raw
         sharding = None
         along = raw.split is not None and raw.split.context > 1  # these sum their gradients too
-        if raw.data_parallel_size > 1 or along or raw.shares_states or precision in {*FSDP_HALVES, FSDP_FP8}:
+        asked = raw.data_parallel_size > 1 or along or raw.shares_states or precision in {*FSDP_HALVES, FSDP_FP8}
+        if asked or under(runtime).way_of_replicas is not None:
             self.model_shape, self.precision = model, precision
             sharding = on_demand.sharding_of(self)
         under(runtime).check_sharing(self, sharding)

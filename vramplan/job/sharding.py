@@ -44,9 +44,10 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     devices = engine.sharing_devices(resolver)
     if raw.zero and kind not in ZERO_STAGES:
         sharing_in(ZERO_STAGES[0]).refuse_keys(resolver)
-    if kind is None and devices > 1:
+    if kind is None and (devices > 1 or engine.way_of_replicas is not None):
         kind, why = engine.default_sharding(resolver)
-        resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: {why}")
+        several = f"{devices} data-parallel devices: " if devices > 1 else ""
+        resolver.assume("parallel.sharding", kind, f"{several}{why}")
     if not is_fsdp(kind):
         refuse_fsdp_keys(raw, fields)
         _refuse_shards(resolver, kind, devices)

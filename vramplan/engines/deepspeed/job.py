@@ -115,6 +115,7 @@ def only_with_zero(resolver: Resolver) -> None:
 class DeepSpeedJob(JobBehaviour):
     """DeepSpeed's engine around a plain loop."""
 
+    keeps_master_copy = True
     way_of_replicas = REPLICAS
 
     def default_sharding(self, resolver: Resolver) -> tuple[str, str]:
@@ -127,7 +128,9 @@ class DeepSpeedJob(JobBehaviour):
         if runtime is None or resolver.is_refused or (sharding is not None and sharding.zero is not None):
             return
         if sharding is None or sharding.way != REPLICAS:
-            message = f"{raw.sharding or 'none'} is not DeepSpeed's, which shares states by ZeRO, or has them all as in ddp"
+            message = (
+                f"{raw.sharding or 'none'} is not DeepSpeed's, which shares states by ZeRO, or has them all as in ddp"
+            )
             raw.fields.refuse("parallel.sharding", message, hint=f"one of ddp, {', '.join(ZERO_STAGES)}")
         elif resolver.precision.startswith(("pure-", "fsdp-")):
             half = resolver.precision.rpartition("-")[2]

@@ -1,9 +1,9 @@
 """DeepSpeed without ZeRO: every device has everything, and 16-bit weights are views of one flat tensor.
 
-In fp16 and bf16 FP16_Optimizer steps a flat fp32 copy with Adam, FP16_UnfusedOptimizer one fp32 copy of each weight with
-any other optimizer. Each casts all gradients to fp32 before the step; the first makes one flat tensor of these, and lets
-the 16-bit gradients go only then. In fp32 the optimizer is the program's own. Gradients are averaged after backward,
-in copies of 500,000,000 elements and more, whatever `reduce_bucket_size` says.
+In fp16 and bf16 FP16_Optimizer steps a flat fp32 copy with Adam, FP16_UnfusedOptimizer one fp32 copy of each weight
+with any other optimizer. Each casts all gradients to fp32 before the step; the first makes one flat tensor of these,
+and lets the 16-bit gradients go only then. In fp32 the optimizer is the program's own. Gradients are averaged after
+backward, in copies of 500,000,000 elements and more, whatever `reduce_bucket_size` says.
 
 Source: DeepSpeed 0.19.6, deepspeed/runtime/engine.py (_do_optimizer_sanity_check, _configure_fp16_optimizer,
 buffered_allreduce_fallback, allreduce_no_retain); deepspeed/runtime/fp16/fused_optimizer.py (FP16_Optimizer.step);
