@@ -64,3 +64,27 @@ def test_without_a_master_copy_stage_0_is_the_programs_own_optimizer() -> None:
     count = answer.trainable_parameters
     held = {name: component(answer, name) / count for name in ("weights", "optimizer", "gradients", "communication")}
     assert held == pytest.approx({"weights": 4, "optimizer": 8, "gradients": 4, "communication": 4}, rel=0.01)
+
+
+GROUP: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 4096, "micro_batch_size": 1}
+
+
+@pytest.mark.parametrize("runtime", ["transformers", "torchtune"])
+def test_tensor_parallelism_by_a_plan_divides_the_blocks_alone(runtime: str) -> None:
+    keys = {**GROUP, "runtime": runtime, "precision": "pure-bf16", "max_gradient_norm": 0}
+    whole, half, quarter = (answered(**keys, parallel={"tensor": one} if one > 1 else {}) for one in (1, 2, 4))
+    weights = [component(one, "weights") for one in (whole, half, quarter)]
+    # what is divided by 2, and by 4; embedding, head and norms are whole
+    assert weights[0] - weights[1] == pytest.approx(2 * (weights[1] - weights[2]), rel=0.01)
+    assert whole.peak.saved_bytes > half.peak.saved_bytes > quarter.peak.saved_bytes
+    assert any("parallel.tensor 4 was never traced" in one for one in quarter.warnings)
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp", "zero1", "zero3"])
+def test_devices_that_share_a_sequence_share_its_states_too(sharding: str) -> None:
+    keys = {**GROUP, "runtime": "transformers", "activation_checkpointing": "full"}
+    alone, along = (answered(**keys, parallel={"sharding": sharding, way: 4}) for way in ("data", "context"))
+    assert component(along, "optimizer") == component(alone, "optimizer")
+    assert component(along, "weights") == component(alone, "weights")
+    assert along.peak.saved_bytes < alone.peak.saved_bytes
+    assert any("parallel.context 4 was never traced" in one for one in along.warnings)

@@ -72,6 +72,9 @@ def components_of(
         return {} if job.sharding is None else _basis_of_shared(record, job, basis, resident)
 
     basis |= wording_of(job).basis(Device(record, job, stage, total, shared))
+    if job.planned is not None:
+        known = [basis["communication"]] if "communication" in basis else []
+        basis["communication"] = "; ".join((*known, "what the devices of a group send each other"))
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
 
 

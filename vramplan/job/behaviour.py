@@ -105,11 +105,15 @@ class JobBehaviour:
 
     # Several devices
 
+    splits: tuple[str, ...] = ()  # ways to split a model whose own code knows nothing of them
+
     way_of_replicas: str | None = None  # what the program brings for devices that each have all; None: PyTorch's DDP
 
     def sharing_devices(self, resolver: Resolver) -> int:
         """How many devices share the data, and with it the states."""
-        return resolver.raw.data_parallel_size
+        split = resolver.raw.split
+        along = split is not None and "context" in self.splits  # those that share a sequence have all of its weights
+        return resolver.raw.data_parallel_size * (split.context if split is not None and along else 1)
 
     def default_sharding(self, resolver: Resolver) -> tuple[str, str]:
         """How several devices share the states where the job says nothing, and why."""

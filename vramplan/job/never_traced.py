@@ -8,12 +8,15 @@ from vramplan.replay.models import compiled_graphs, compiles_blocks
 from vramplan.replay.techniques.evidence import COMPILE, rows_of
 from vramplan.replay.techniques.vocabulary import traced_code
 from vramplan.values.job import Job
+from vramplan.values.parallel import Split
 
 
 def never_traced(job: Job) -> Iterator[str]:
     """Sentences that name the key first, as those of pairs do."""
     if job.compile and not compiles_blocks(job.model.family):
         yield from _compiled(job)
+    if job.planned is not None:
+        yield from _planned(job.planned)
 
 
 def _compiled(job: Job) -> Iterator[str]:
@@ -31,3 +34,10 @@ def _compiled(job: Job) -> Iterator[str]:
         yield f"{key} with attention eager, which a compiler may rewrite into fused attention"
     if job.adapter is not None and job.activation_checkpointing not in (None, "none"):
         yield f"{key} with an adapter together with activation_checkpointing {job.activation_checkpointing}"
+
+
+def _planned(split: Split) -> Iterator[str]:
+    for key in ("tensor", "context"):
+        if getattr(split, key) > 1:
+            whole = "; embedding, head and logits count as whole" if key == "tensor" else ""
+            yield f"parallel.{key} {getattr(split, key)} was never traced under this program{whole}"

@@ -151,6 +151,7 @@ class _ReplayResolver(Resolver):
             compile=bool(raw.compile),
             sharding=sharding,
             split=split,
+            planned=None if split is None else on_demand.planned_part(split, model),
             offload=host,
             devices_per_node=devices_per_node,
             node_bandwidth_bytes_per_s=raw.node_bandwidth_bytes_per_s,
@@ -327,7 +328,7 @@ class _ReplayResolver(Resolver):
         """How a replica is split over devices, and the loss that it has then."""
         split = self.raw.split
         if split is not None and model is not None and runtime is not None:
-            on_demand.check_split(self, split, model, runtime, sequence_length)
+            split = on_demand.check_split(self, split, model, runtime, sequence_length)
         if model is None:
             return split, loss
         return under(runtime).split_of(self, split, model, loss, sequence_length)
@@ -396,7 +397,14 @@ class _ReplayResolver(Resolver):
 def _is_special(job: Job) -> bool:
     """Whether a job has a technique that does not go with all the others (vramplan/replay/techniques/evidence.py)."""
     one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none" or job.packing
-    return one or job.half_weights or bool(job.frozen) or job.adapter is not None or job.sharding is not None
+    return (
+        one
+        or job.half_weights
+        or job.planned is not None
+        or bool(job.frozen)
+        or job.adapter is not None
+        or job.sharding is not None
+    )
 
 
 def _blocks(model: ModelShape) -> str:

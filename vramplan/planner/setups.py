@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.engines import imported
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import compiles_blocks, no_checkpointing, own_loss, takes_packing
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
     """The iteration of a job under a strategy: `accumulates` says that gradients of earlier micro-steps are there."""
+    if job.planned is not None:
+        return _of_part(job, strategy, accumulates)
     return Setup(
         model=job.model,
         precision=job.precision,
@@ -58,6 +61,16 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         offload=job.offload,
         pytorch=release_of(job),
     )
+
+
+def _of_part(job: Job, strategy: str, accumulates: bool) -> Setup:
+    """What one device has of a replica that the program splits by a plan."""
+    planned = job.planned
+    assert planned is not None
+    part = imported("vramplan.replay.techniques.planned_split:shape_of_part")(job.model, planned)
+    length = job.sequence_length // planned.context
+    whole = job._replace(model=part, sequence_length=length, planned=None, split=None)
+    return setup_of(whole, strategy, accumulates)._replace(planned=planned)
 
 
 def _shards_units(job: Job) -> bool:

@@ -50,6 +50,7 @@ class Setup(NamedTuple):
     sharding: Sharded | None = None  # how data-parallel devices share the states
     rank: int | None = None  # of stages 1 and 2 of ZeRO: the device; None: at each moment the one that holds most then
     split: Split | None = None  # how a replica is split over devices
+    planned: Split | None = None  # how a program splits one whose code knows nothing of it: `model` is a device's part
     expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean
     expert_capacity_factor: float | None = None  # of each expert over the mean; None: no token is dropped
     expert_pad_to_capacity: bool = False

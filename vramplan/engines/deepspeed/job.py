@@ -117,6 +117,7 @@ class DeepSpeedJob(JobBehaviour):
 
     keeps_master_copy = True
     way_of_replicas = REPLICAS
+    splits = ("tensor", "context")  # AutoTP, Ulysses
 
     def default_sharding(self, resolver: Resolver) -> tuple[str, str]:
         """Nothing is shared."""

@@ -18,6 +18,8 @@ TORCHAO = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
 class TorchtuneJob(JobBehaviour):
     """What its recipes do otherwise, with its own code of a model."""
 
+    splits = ("tensor",)  # full_finetune_distributed.py, tensor_parallel_dim
+
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
         """Refuse weights in 4 bits that are not compiled."""
         super().check_own_code(resolver, own, model, runtime)

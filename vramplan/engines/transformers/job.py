@@ -16,6 +16,7 @@ class TransformersJob(JobBehaviour):
     has_preference_training = True
     smooths_outside = True  # trainer_pt_utils.py, LabelSmoother
     sizes_buckets_by_width = True  # integrations/deepspeed.py, HfTrainerDeepSpeedConfig
+    splits = ("tensor", "context")  # accelerate's ParallelismConfig, AutoTP, Ulysses
     projects_linear_only = True  # trainer_optimizer.py, _setup_low_rank_optimizer
 
     def no_sync(self, resolver: Resolver) -> tuple[bool, str]:
