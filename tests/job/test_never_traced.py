@@ -88,3 +88,23 @@ def test_devices_that_share_a_sequence_share_its_states_too(sharding: str) -> No
     assert component(along, "weights") == component(alone, "weights")
     assert along.peak.saved_bytes < alone.peak.saved_bytes
     assert any("parallel.context 4 was never traced" in one for one in along.warnings)
+
+
+FLOAT8: list[tuple[dict[str, Any], str, str]] = [
+    ({"parallel": {"data": 4, "sharding": "fsdp"}, "precision": "fsdp-fp8"}, "fsdp-bf16", "parallel.sharding fsdp"),
+    ({"parallel": {"data": 4, "sharding": "zero3"}, "precision": "fp8"}, "mixed-bf16", "parallel.sharding zero3"),
+    ({"compile": True, "precision": "fp8"}, "mixed-bf16", "compile true"),
+    ({"loss": "fused", "precision": "fp8"}, "mixed-bf16", "loss fused"),
+]
+
+
+@pytest.mark.parametrize(("keys", "half", "beside"), FLOAT8, ids=str)
+def test_products_in_fp8_have_the_states_of_bf16_and_say_what_was_never_traced(
+    keys: dict[str, Any], half: str, beside: str
+) -> None:
+    narrow, wide = answered(**keys), answered(**{**keys, "precision": half})
+    for name in ("weights", "master", "optimizer"):
+        assert component(narrow, name) == component(wide, name)
+    sentence = f"precision {keys['precision']} was never traced together with {beside}"
+    assert any(sentence in one for one in narrow.warnings)
+    assert not any("precision" in one and "never traced" in one for one in wide.warnings)

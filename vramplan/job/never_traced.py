@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.replay.models import compiled_graphs, compiles_blocks
+from vramplan.job.cells import FSDP_FP8
+from vramplan.replay.models import compiled_graphs, compiles_blocks, is_float8
 from vramplan.replay.techniques.evidence import COMPILE, rows_of
 from vramplan.replay.techniques.vocabulary import traced_code
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
+
+FLOAT8 = ("fp8", FSDP_FP8)
 
 
 def never_traced(job: Job) -> Iterator[str]:
     """Sentences that name the key first, as those of pairs do."""
     if job.compile and not compiles_blocks(job.model.family):
         yield from _compiled(job)
+    if job.precision in FLOAT8 and job.model.engine is None:
+        yield from _float8(job)
     if job.planned is not None:
         yield from _planned(job.planned)
 
@@ -34,6 +39,21 @@ def _compiled(job: Job) -> Iterator[str]:
         yield f"{key} with attention eager, which a compiler may rewrite into fused attention"
     if job.adapter is not None and job.activation_checkpointing not in (None, "none"):
         yield f"{key} with an adapter together with activation_checkpointing {job.activation_checkpointing}"
+
+
+def _float8(job: Job) -> Iterator[str]:
+    """Conversions were traced on one device, with the loss and the code of some families, and not compiled."""
+    key = f"precision {job.precision} was never traced"
+    if not is_float8(job.model.family):
+        yield f"{key} with {traced_code(job.model)}"
+    if job.precision == FSDP_FP8 and job.sharding is not None:
+        yield f"{key} together with parallel.sharding {job.sharding.kind}, whose units are gathered in bf16 here"
+    if job.compile:
+        yield f"{key} together with compile true, whose casts to fp8 count as parts of other kernels"
+    if job.loss != "standard":
+        yield f"{key} together with loss {job.loss}"
+    if job.model.task == "cls":
+        yield f"{key} with a classifier"
 
 
 def _planned(split: Split) -> Iterator[str]:

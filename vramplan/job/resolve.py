@@ -72,7 +72,7 @@ class _ReplayResolver(Resolver):
         imbalance = self._experts(model, runtime)
         if raw.compile:
             self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
-        self._products(precision, model, gpu, sequence_length, loss)
+        self._products(precision, model, gpu, sequence_length)
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)
         host = self._on_host(sharding)
@@ -301,12 +301,10 @@ class _ReplayResolver(Resolver):
             return on_demand.expert_imbalance(raw, model, self.assumptions, self.warnings)
         return None
 
-    def _products(
-        self, precision: str, model: ModelShape | None, gpu: Gpu | None, sequence_length: int, loss: str
-    ) -> None:
+    def _products(self, precision: str, model: ModelShape | None, gpu: Gpu | None, sequence_length: int) -> None:
         """Products in 8 bits."""
         if precision == "fp8":
-            self.assumptions += on_demand.check_float8(self.fields, self.raw, model, gpu, sequence_length, loss)
+            self.assumptions += on_demand.check_float8(self.fields, self.raw, model, gpu, sequence_length)
         if precision == FSDP_FP8 and model is not None:
             under(self.runtime).check_sharded_float8(self, model, gpu, sequence_length)
 
@@ -396,7 +394,7 @@ class _ReplayResolver(Resolver):
 
 def _is_special(job: Job) -> bool:
     """Whether a job has a technique that does not go with all the others (vramplan/replay/techniques/evidence.py)."""
-    one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none" or job.packing
+    one = job.compile or job.precision.endswith("fp8") or job.loss == "dpo" or job.padding != "none" or job.packing
     return (
         one
         or job.half_weights

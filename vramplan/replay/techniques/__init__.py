@@ -120,10 +120,16 @@ def is_flat(setup: Setup) -> bool:
     return setup.sharding is not None and setup.sharding.version == 1
 
 
+def multiplies_in_float8(setup: Setup) -> bool:
+    """Whether linear layers of Transformers are converted: compiled, their casts to fp8 are parts of other kernels."""
+    asked = PRECISIONS[setup.precision].float8 or setup.precision == "fsdp-fp8"
+    return asked and not setup.compile and setup.model.engine is None
+
+
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
-    (lambda setup: PRECISIONS[setup.precision].float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
+    (multiplies_in_float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
     (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),
     (
         lambda setup: setup.max_gradient_norm is not None and setup.fp32_gradients,
