@@ -108,3 +108,43 @@ def test_products_in_fp8_have_the_states_of_bf16_and_say_what_was_never_traced(
     sentence = f"precision {keys['precision']} was never traced together with {beside}"
     assert any(sentence in one for one in narrow.warnings)
     assert not any("precision" in one and "never traced" in one for one in wide.warnings)
+
+
+TUNE: dict[str, Any] = {
+    "model": "llama-2-7b",
+    "gpu": "h200",
+    "runtime": "torchtune",
+    "adapter": {"kind": "lora", "rank": 8},
+    "activation_checkpointing": "full",
+}
+
+
+def test_4_bit_weights_of_torchao_are_looked_up_by_indices_of_8_bytes() -> None:
+    compiled, eager = (
+        answered(**TUNE, loss="standard", quantization="nf4-double", compile=one) for one in (True, False)
+    )
+    assert component(compiled, "weights") == component(eager, "weights")
+    # of the largest matrix: 2 x 8 bytes of indices for two weights, 3 x 2 bytes beside them, and the copy
+    largest = 11008 * 4096
+    short = answered(**TUNE, sequence_length=16, loss="standard", quantization="nf4-double")
+    temporaries = component(short, "temporaries") + component(short, "weight_casts")
+    assert temporaries == pytest.approx(largest * (8 + 2 + 2 + 2), rel=0.02)
+    assert any("quantization nf4-double was never traced with llama under torchtune" in one for one in eager.warnings)
+    assert not any("never traced" in one and "nf4" in one for one in compiled.warnings)
+
+
+def test_dora_under_torchtune_has_one_more_vector_for_each_layer() -> None:
+    lora, dora = (answered(**{**TUNE, "adapter": {"kind": one, "rank": 8}}) for one in ("lora", "dora"))
+    query = value = 4096
+    assert dora.trainable_parameters - lora.trainable_parameters == 32 * (query + value)
+    assert dora.peak.allocated_bytes > lora.peak.allocated_bytes
+    assert any("adapter dora was never traced with llama under torchtune" in one for one in dora.warnings)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_preference_training_under_torchtune_keeps_log_probabilities_of_all_words(devices: int) -> None:
+    keys = {**TUNE, "parallel": {"data": devices}}
+    one, two = (answered(**keys, loss="dpo", micro_batch_size=micro) for micro in (1, 2))
+    words = 2 * 512 * 32000 * 4  # of a pair, in fp32
+    assert two.peak.saved_bytes - one.peak.saved_bytes >= words
+    assert any("loss dpo was never traced with llama under torchtune" in each for each in one.warnings)

@@ -39,7 +39,8 @@ class JobBehaviour:
 
     keeps_master_copy = False  # training in 16 bits is over a copy of the weights in fp32
     has_sharded_float8 = False  # `precision: fp8` means products in 8 bits of fp32 shards
-    has_preference_training = False  # of TRL
+    has_preference_training = False
+    preferences_by = "TRL"  # which turns dropout off
     smooths_outside = False  # smoothed labels are a loss of the loop, not of the model
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
     projects_linear_only = False  # GaLore is looked for in nn.Linear alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.job.cells import FSDP_FP8
-from vramplan.replay.models import compiled_graphs, compiles_blocks, is_float8
+from vramplan.replay.models import compiled_graphs, compiles_blocks, is_float8, looks_up_4bit
 from vramplan.replay.techniques.evidence import COMPILE, rows_of
 from vramplan.replay.techniques.vocabulary import traced_code
 from vramplan.values.job import Job
@@ -18,6 +18,8 @@ def never_traced(job: Job) -> Iterator[str]:
     """Sentences that name the key first, as those of pairs do."""
     if job.compile and not compiles_blocks(job.model.family):
         yield from _compiled(job)
+    if job.model.engine is not None:
+        yield from _own_code(job)
     if job.precision in FLOAT8 and job.model.engine is None:
         yield from _float8(job)
     if job.planned is not None:
@@ -39,6 +41,16 @@ def _compiled(job: Job) -> Iterator[str]:
         yield f"{key} with attention eager, which a compiler may rewrite into fused attention"
     if job.adapter is not None and job.activation_checkpointing not in (None, "none"):
         yield f"{key} with an adapter together with activation_checkpointing {job.activation_checkpointing}"
+
+
+def _own_code(job: Job) -> Iterator[str]:
+    """A training program's own code, with what only that of Transformers was traced with."""
+    if job.adapter is not None and job.adapter.kind == "dora":
+        yield f"adapter dora was never traced with {job.model.code}"
+    if job.quantization is not None and looks_up_4bit(job.model.family) and not job.compile:
+        yield f"quantization {job.quantization} was never traced with {job.model.code} that is not compiled"
+    if job.loss == "dpo":
+        yield f"loss dpo was never traced with {job.model.code}"
 
 
 def _float8(job: Job) -> Iterator[str]:

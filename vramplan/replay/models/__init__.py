@@ -186,6 +186,11 @@ def no_float8(name: str) -> str | None:
     return reason
 
 
+def looks_up_4bit(name: str) -> bool:
+    """Whether 4-bit weights of a runtime's own code are torchao's: `looks_up_4bit = True`."""
+    return _own(name, "looks_up_4bit", False) is True
+
+
 def bounds_positions(name: str) -> bool:
     """Whether positions are a tensor of `max_positions`, though they are no weights: `bounded_positions = True`."""
     return _own(name, "bounded_positions", False) is True
