@@ -148,3 +148,14 @@ def test_preference_training_under_torchtune_keeps_log_probabilities_of_all_word
     words = 2 * 512 * 32000 * 4  # of a pair, in fp32
     assert two.peak.saved_bytes - one.peak.saved_bytes >= words
     assert any("loss dpo was never traced with llama under torchtune" in each for each in one.warnings)
+
+
+@pytest.mark.parametrize(
+    ("model", "masks"),
+    [("phi-2", 1), ("gemma-2-2b", 2), ("opt-125m", 1), ("t5-small", 2 * 4 * 8)],  # of bool, bf16 and fp32 for 8 heads
+)
+def test_a_padding_mask_that_was_never_traced_is_counted_beside(model: str, masks: int) -> None:
+    bare, padded = (answered(model=model, gpu="h200", padding=one) for one in ("none", "right"))
+    beside = component(padded, "buffers") - component(bare, "buffers")
+    assert beside == pytest.approx(masks * 512 * 512, rel=0.01)
+    assert any("padding right was never traced with" in one for one in padded.warnings)

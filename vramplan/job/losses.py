@@ -15,7 +15,6 @@ from vramplan.replay.models import (
     own_loss,
     smooths,
     splits_of,
-    takes_padding,
 )
 from vramplan.replay.techniques.losses import fused_on
 
@@ -31,6 +30,7 @@ DPO = "dpo"
 RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 GENERATING_TASKS = ("lm", "seq2seq")
+PADDED_TASKS = ("lm", "mlm", "cls", "seq2seq")
 SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 
 
@@ -191,18 +191,13 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
         fields.refuse("generation_length", message, hint=f"use at most {model.max_positions}")
 
 
-def check_padding(resolver: Resolver, loss: str, model: ModelShape, sequence_length: int) -> None:
-    """Refuse padded sequences where their mask is not modelled."""
-    fields, window = resolver.fields, model.sliding_window
-    if not takes_padding(model.family):
-        fields.refuse("padding", f"right is not modelled for {model.code}", hint="none")
+def check_padding(resolver: Resolver, model: ModelShape, sequence_length: int) -> None:
+    """Refuse padded sequences where there is nothing to pad."""
+    fields = resolver.fields
+    if model.task not in PADDED_TASKS:
+        fields.refuse("padding", f"right means nothing to the task {model.task}", hint="none")
     elif sequence_length == 1:
         fields.refuse("padding", "right leaves nothing of sequences of 1 token", hint="none")
-    elif window is not None and model.sliding_window_start is not None:
-        fields.refuse("padding", "right is not modelled where only some blocks have a window", hint="none")
-    elif window is not None and sequence_length >= window:
-        message = f"right is not modelled where {sequence_length} tokens reach the sliding window of {window}"
-        fields.refuse("padding", message, hint="none")
 
 
 def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:

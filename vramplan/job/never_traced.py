@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.job.cells import FSDP_FP8
-from vramplan.replay.models import compiled_graphs, compiles_blocks, is_float8, looks_up_4bit
+from vramplan.replay.models import compiled_graphs, compiles_blocks, is_float8, looks_up_4bit, masks_padding
 from vramplan.replay.techniques.evidence import COMPILE, rows_of
 from vramplan.replay.techniques.vocabulary import traced_code
 from vramplan.values.job import Job
@@ -18,6 +18,9 @@ def never_traced(job: Job) -> Iterator[str]:
     """Sentences that name the key first, as those of pairs do."""
     if job.compile and not compiles_blocks(job.model.family):
         yield from _compiled(job)
+    if job.padding == "right" and job.attention != "flash" and not masks_padding(job.model, job.sequence_length):
+        why = ": the mask is counted beside what is traced without padding"
+        yield f"padding right was never traced with {traced_code(job.model)} at {job.sequence_length} tokens{why}"
     if job.model.engine is not None:
         yield from _own_code(job)
     if job.precision in FLOAT8 and job.model.engine is None:

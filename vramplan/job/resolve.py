@@ -279,7 +279,7 @@ class _ReplayResolver(Resolver):
         if raw.eval_batch_size or raw.generation_batch_size or raw.generation_length:
             on_demand.check_beside(self, loss, model)
         if raw.padding == "right" and model is not None:
-            on_demand.check_padding(self, loss, model, sequence_length)
+            on_demand.check_padding(self, model, sequence_length)
         if raw.packing and model is not None and raw.attention != "flash":  # which makes no mask
             on_demand.check_packing(self, model, sequence_length)
         return loss, reference

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.engines import imported
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.stacks import segments_in
-from vramplan.replay.models import compiles_blocks, no_checkpointing, own_loss, takes_packing
+from vramplan.replay.models import compiles_blocks, masks_padding, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
 from vramplan.replay.setup import Setup
 from vramplan.values.job import Job, shares_weights, trains_all
@@ -32,7 +32,8 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         accumulating=accumulates,
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
-        padded=job.padding == "right" and job.attention != "flash",
+        padded=_is_padded(job) and masks_padding(job.model, job.sequence_length),
+        masked_apart=_is_padded(job) and not masks_padding(job.model, job.sequence_length),
         packed=job.packing and (job.attention != "flash" or takes_packing(job.model.family)),
         hold_outputs=job.hold_outputs,
         dropout=job.dropout,
@@ -61,6 +62,11 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         offload=job.offload,
         pytorch=release_of(job),
     )
+
+
+def _is_padded(job: Job) -> bool:
+    """Whether a mask says what is padding: flash takes none."""
+    return job.padding == "right" and job.attention != "flash"
 
 
 def _of_part(job: Job, strategy: str, accumulates: bool) -> Setup:

@@ -29,6 +29,7 @@ class Setup(NamedTuple):
     persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
     loss: str = "causal-lm-fp32"  # which loss the runtime computes
     padded: bool = False  # sequences are padded, and a mask says so
+    masked_apart: bool = False  # they are, and the family's code has no mask here: it is counted beside
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
     optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
     max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing

@@ -26,6 +26,8 @@ class TorchtuneJob(JobBehaviour):
         """Say whose weights in 4 bits are."""
         super().check_own_code(resolver, own, model, runtime)
         raw = resolver.raw
+        if raw.quantization == "nf4":
+            raw.quantization = "nf4-double"  # there is no other: NF4Tensor quantizes the scales of blocks
         if raw.quantization is not None:
             how = "in fused kernels" if raw.compile else "with indices of 8 bytes for each weight of a product"
             resolver.assume("quantization", raw.quantization, f"{TORCHAO}, {how}")

@@ -272,6 +272,13 @@ def takes_packing(name: str) -> bool:
     return _own(name, "takes_packing", False) is True
 
 
+def masks_padding(shape: ModelShape, length: int) -> bool:
+    """Whether the family's code makes the mask of padded sequences in the replay, whose blocks have no window then."""
+    window = shape.sliding_window
+    reached = window is not None and (shape.sliding_window_start is not None or length >= window)
+    return takes_padding(shape.family) and not reached
+
+
 def is_float8(name: str) -> bool:
     """Whether the family's linear layers have been traced in fp8: `float8 = True`."""
     return _own(name, "float8", False) is True

@@ -137,6 +137,7 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     ),
     (lambda setup: clips_on_device(setup) and is_flat(setup), "vramplan.replay.sharding.flat_parameter:ClipsFlat"),
     (lambda setup: clips_on_device(setup) and not is_flat(setup), "vramplan.replay.techniques.clipping:Clips"),
+    (lambda setup: setup.masked_apart, "vramplan.replay.techniques.padding:MaskedApart"),
     (lambda setup: setup.planned is not None, "vramplan.replay.techniques.planned_split:PlannedSplit"),
     (lambda setup: setup.ema, "vramplan.replay.techniques.averaging:Averages"),
     (lambda setup: setup.grad_scaler, "vramplan.replay.techniques.scaling:ScalesLoss"),
