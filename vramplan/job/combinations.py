@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.job.never_traced import never_traced
 from vramplan.replay.models import takes_packing
 from vramplan.replay.techniques.evidence import Gap, untraced
 from vramplan.replay.techniques.vocabulary import key_of
@@ -17,7 +18,7 @@ def composed_of(job: Job) -> tuple[str, ...]:
         sentences.append("padding right was never traced together with attention flash, which removes it")
     if job.attention == "flash" and job.packing and not takes_packing(job.model.family):
         sentences.append("packing true was never traced together with attention flash, which tells lengths")
-    return tuple(sentences)
+    return (*sentences, *never_traced(job))
 
 
 def _is_dropped(job: Job, gap: Gap) -> bool:

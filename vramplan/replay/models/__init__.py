@@ -191,6 +191,11 @@ def no_float8(name: str) -> str | None:
     return reason
 
 
+def looks_up_4bit(name: str) -> bool:
+    """Whether 4-bit weights of a runtime's own code are torchao's: `looks_up_4bit = True`."""
+    return _own(name, "looks_up_4bit", False) is True
+
+
 def bounds_positions(name: str) -> bool:
     """Whether positions are a tensor of `max_positions`, though they are no weights: `bounded_positions = True`."""
     return _own(name, "bounded_positions", False) is True
@@ -280,6 +285,13 @@ def drops_out(name: str) -> bool:
 def takes_packing(name: str) -> bool:
     """Whether the family was traced with packed sequences: `takes_packing = True`."""
     return _own(name, "takes_packing", False) is True
+
+
+def masks_padding(shape: ModelShape, length: int) -> bool:
+    """Whether the family's code makes the mask of padded sequences in the replay, whose blocks have no window then."""
+    window = shape.sliding_window
+    reached = window is not None and (shape.sliding_window_start is not None or length >= window)
+    return takes_padding(shape.family) and not reached
 
 
 def is_float8(name: str) -> bool:
