@@ -18,16 +18,16 @@ from vramplan.catalog.config_classes import (
     SHARE,
     Keys,
 )
-from vramplan.catalog.fields import Fields, Sink, nearest, one_line, shown
+from vramplan.catalog.fields import Fields, Sink, one_line, shown
 from vramplan.catalog.reading import once
 from vramplan.catalog.shapes import (
     CLASSIFIERS,
-    KNOWN_FAMILIES,
     MAX_DIMENSION,
     MOST,
     defaulted_sizes,
     shape_from_fields,
 )
+from vramplan.engines import imported
 from vramplan.errors import InputError
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -80,10 +80,8 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
     if model_type is None and not fields.given("model_type"):
         fields.problem("model_type", "required key is missing", hint="is this a Hugging Face config.json?")
     elif model_type is not None and model_type not in MODEL_TYPES:
-        hint = None if model_type in KNOWN_FAMILIES else nearest(model_type, (*MODEL_TYPES, *KNOWN_FAMILIES))
-        modelled = ", ".join(MODEL_TYPES)
-        fields.refuse("model_type", f"{shown(model_type)} is not modelled (modelled: {modelled})", hint=hint)
-    if model_type is None or model_type not in MODEL_TYPES:
+        return _shape_of_unknown(fields, model_type, default_name)
+    if model_type is None:
         fields.sink.raise_all()
         raise AssertionError  # unreachable: one of the two was noted
     kind = MODEL_TYPES[model_type]
@@ -108,8 +106,7 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
         values["classes"] = _classes(fields)
     values["dtype"] = _dtype(fields)
     _refuse_switches(fields, kind.refused)
-    origin = fields.node_of("_name_or_path")
-    name = origin.text.strip().rstrip("/").rpartition("/")[2].strip() if isinstance(origin, document.Scalar) else ""
+    name = _origin(fields)
     fields.sink.raise_problems()
     try:
         shape = shape_from_fields(values, name=one_line(name or default_name))
@@ -125,6 +122,31 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
         for key, value in defaulted_sizes(values, shape).items()
     )
     return shape, (*assumptions, *sizes)
+
+
+def _shape_of_unknown(fields: Fields, model_type: str, default_name: str) -> tuple[ModelShape, tuple[Assumption, ...]]:
+    """The shape of a model type that is not modelled, by the usual keys of a decoder, which is told first."""
+    values, told = imported("vramplan.catalog.generic:Generic")(fields, model_type).read()
+    _refuse_switches(fields, ())
+    fields.sink.raise_all()
+    values["dtype"] = _dtype(fields)
+    values["unknown_type"] = model_type
+    try:
+        shape = shape_from_fields(values, name=one_line(_origin(fields) or default_name))
+    except InputError as error:
+        for problem in error.problems:
+            fields.refuse(problem.key, problem.message, hint=problem.hint)
+        fields.sink.raise_all()
+        raise
+    basis = f"{shown(model_type)} is not modelled: its usual keys are answered with the blocks of"
+    stands_in = shape.transformers_model_type
+    return shape, (Assumption("model.transformers_model_type", stands_in, f"{basis} {stands_in}"), *told)
+
+
+def _origin(fields: Fields) -> str:
+    """The name that the file gives the model; empty where it gives none."""
+    origin = fields.node_of("_name_or_path")
+    return origin.text.strip().rstrip("/").rpartition("/")[2].strip() if isinstance(origin, document.Scalar) else ""
 
 
 def read_value(fields: Fields, key: str, kind: str) -> Any:

@@ -14,7 +14,15 @@ from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models import may_miss_adapter
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
-from vramplan.replay.techniques.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
+from vramplan.replay.techniques.adapters import (
+    ALL_LINEAR,
+    CLASSIFIERS,
+    GPTQ,
+    LORA_PARTS,
+    UNQUANTIZED,
+    is_saved_as,
+)
+from vramplan.replay.techniques.combinations import NO_ALL_LINEAR
 from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
@@ -285,6 +293,8 @@ class _Adapter:
             whose = f"PEFT's own for {model_type}"
             if self.model.published_family is not None:  # LitGPT's and torchtune's recipes name them alike
                 known, whose = (Q_AND_V, ()), "queries and values, as in the recipes of the runtime"
+            if (not known or not known[0]) and self.kind != "ia3" and model_type not in NO_ALL_LINEAR:
+                known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
             if not known or not known[0]:
                 message = f"is missing: PEFT has no targets of its own for {model_type}"
                 fields.refuse("targets", message, hint="known: " + ", ".join(self.known))

@@ -37,6 +37,10 @@ class Margin(NamedTuple):
     above: int
     outside: int = OUTSIDE
 
+    def beside(self, other: Margin) -> Margin:
+        """This margin and another whose errors have nothing to do with its own, added at each end."""
+        return self._replace(below=self.below + other.below, above=self.above + other.above)
+
     def widest(self, other: Margin) -> Margin:
         """The wider of two at each end of what the allocator has."""
         return Margin(max(self.below, other.below), max(self.above, other.above), self.outside)
@@ -61,6 +65,9 @@ SIMULATED = Margin(1, 11)
 # A family, or a way to share, of which no peak on a GPU is published: the widest that the rule gives at each end where
 # one of the sources is left out.
 UNMEASURED = Margin(2, 15)
+# Added for a model type that is not modelled: each known decoder was read as if nobody knew it, and 153 of these 160
+# peaks are within this of the peak of its own code (those outside are of Gemma 2 and 3).
+UNKNOWN_TYPE = Margin(3, 15)
 MEASURED_FAMILIES = ("llama", "phi", "neox", "bert", "bloom", "gpt2")  # of docs/measured.md
 MEASURED_SHARING = ("ddp", "fsdp")  # over several data-parallel devices alone: none of those peaks is of ZeRO
 
@@ -71,6 +78,8 @@ FITTED_FROM = (
     Fitted("MEASURED_SHARING", BAND_SIMULATED, ("*",)),
     Fitted("COMPILED", BAND_SIMULATED, ("tests/oracle/compile.json", "tests/oracle/compile_more.json")),
     Fitted("COMPILED", BAND_ESTIMATED, ("tests/oracle/compile.json", "tests/oracle/compile_more.json")),
+    Fitted("UNKNOWN_TYPE", BAND_SIMULATED, ("tests/planner/test_unknown_type.py",)),
+    Fitted("UNKNOWN_TYPE", BAND_ESTIMATED, ("tests/planner/test_unknown_type.py",)),
     Fitted("BEYOND_PLAIN[shared]", BAND_ESTIMATED, ("fsdpqlora-7b-*",)),
     Fitted("BEYOND_PLAIN[split]", BAND_ESTIMATED, ("bigscience-*",)),
     Fitted("OUTSIDE_SPLIT", BAND_ESTIMATED, ("bigscience-*",)),

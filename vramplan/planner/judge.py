@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
-from vramplan.planner.bands import estimated, is_measured, simulated
+from vramplan.planner.bands import UNKNOWN_TYPE, estimated, is_measured, simulated
 from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
@@ -67,6 +67,9 @@ class Judge:
             sharing = job.sharding.kind if shared and job.sharding and job.data_parallel_size > 1 else None
             measured = is_measured(family, sharing)
             self.simulated_margin = simulated(measured=measured, compiled=job.compile)
+        if job.model.unknown_type is not None:
+            self.margin = self.margin.beside(UNKNOWN_TYPE)
+            self.simulated_margin = self.simulated_margin.beside(UNKNOWN_TYPE)
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
             high=max(0, (usable - outside) * 100 // (100 + margin.above)),

@@ -10,7 +10,7 @@ ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
 FAMILIES = (
     *("bert", "bloom", "gemma", "gemma2", "gemma3", "glm", "gpt2", "llama", "mixtral", "neox", "opt", "phi", "phi3"),
     *("qwen_moe", "roberta", "t5", "vit"),
-    "chatglm",  # composed of its traced forward pass and of the traced stages
+    *("chatglm", "olmo2", "olmoe", "starcoder2"),  # composed of their traced forward passes and of the traced stages
 )
 
 GATHERED_ADAPTERS = ("lora", "ia3")
