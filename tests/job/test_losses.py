@@ -133,7 +133,6 @@ def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> 
             {"adapter": {"kind": "dora", "dropout": 0.1}},
             "adapter.dropout: 0.1 is not modelled with dora and dpo: TRL sets it to 0",
         ),
-        ({"offload": ["activations"]}, "offload: activations was never traced together with loss dpo"),
         ({"dpo_reference": "models"}, "dpo_reference: 'models' is not a known value (did you mean model?)"),
         ({"runtime": "pytorch"}, "loss: dpo is TRL's, over the Trainer of transformers"),
         ({"model": "bert-base-uncased"}, "loss: dpo is modelled for causal language models"),
@@ -182,7 +181,6 @@ def test_padded_sequences_need_a_mask_that_flash_does_not_take() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"attention": "flash"}, "attention: flash cannot run: it takes no mask"),
         ({"model": "bloom-560m"}, "padding: right is not modelled for bloom"),
         ({"sequence_length": 1}, "padding: right leaves nothing of sequences of 1 token"),
         ({"padding": "left"}, "padding: 'left' is not a known value"),
@@ -194,6 +192,14 @@ def test_padded_sequences_need_a_mask_that_flash_does_not_take() -> None:
 )
 def test_refused_padding(keys: dict[str, Any], message: str) -> None:
     assert message in refused(**{"padding": "right", **keys})
+
+
+def test_flash_removes_what_is_padded() -> None:
+    """The package's kernels take lengths, and the longest batch is full."""
+    one = job(padding="right", attention="flash")
+    assert one.attention == "flash"
+    assert "removes what is padded" in next(taken.why for taken in one.assumptions if taken.key == "padding")
+    assert any("padding right was never traced together with attention flash" in said for said in one.composed)
 
 
 def test_packed_sequences_need_a_mask_too() -> None:
@@ -215,9 +221,6 @@ def test_packed_sequences_need_a_mask_too() -> None:
         ({"loss": "classification"}, "packing: true is not modelled for the task cls"),
         ({"sequence_length": 1}, "packing: true packs nothing into sequences of 1 token"),
         ({"model": "mistral-7b", "sequence_length": 4096}, "4096 tokens reach the sliding window of 4096"),
-        ({"padding": "right"}, "padding: right was never traced together with packing true"),
-        ({"loss": "dpo"}, "packing: true was never traced together with loss dpo"),
-        ({"eval_batch_size": 8}, "eval_batch_size: 8 was never traced together with packing true"),
     ],
 )
 def test_refused_packing(keys: dict[str, Any], message: str) -> None:

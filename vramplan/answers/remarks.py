@@ -27,6 +27,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
     rung, record = choice.rung, decision.record
     return (
         *job.warnings,
+        *(f"{one}: the range is wider" for one in job.composed),
         *_of_the_host(record, host, job),
         *_warnings(job, rung, judge.usable_bytes, own_parameters),
         *_narrower(judge, rung),

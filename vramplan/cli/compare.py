@@ -38,7 +38,7 @@ def compare(
       vramplan compare -m gpt2-xl -g a100 --gpus 1,2,4,8 --sharding fsdp,zero3
       vramplan compare -m llama-3-8b -g 8xh100 --fsdp --micro-batch 1,2,4 --format csv
       vramplan compare -m llama-3.1-8b -g a100,h100 --qlora --samples 52k --budget 20
-      vramplan compare --job vramplan.yaml --svg jobs.svg
+      vramplan compare --job training.yaml --svg jobs.svg
 
     \b
     Exit codes: 0 one of them fits, 2 bad input, 3 none fits.

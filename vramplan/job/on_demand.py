@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vramplan.job.classifiers import check_classifier as check_classifier
     from vramplan.job.codes import in_its_own_code as in_its_own_code
     from vramplan.job.codes import refuse_class as refuse_class
-    from vramplan.job.combinations import check_combinations as check_combinations
+    from vramplan.job.combinations import composed_of as composed_of
     from vramplan.job.compiling import check_compile as check_compile
     from vramplan.job.experts import check_capacity as check_capacity
     from vramplan.job.experts import expert_imbalance as expert_imbalance
@@ -72,7 +72,7 @@ MODULES = {
         "in_its_own_code",
         "refuse_class",
     ),
-    "vramplan.job.combinations": ("check_combinations",),
+    "vramplan.job.combinations": ("composed_of",),
     "vramplan.job.compiling": ("check_compile",),
     "vramplan.job.experts": (
         "check_capacity",

@@ -28,6 +28,7 @@ from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import ZERO_STAGES
 
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
 
@@ -61,7 +62,6 @@ IA3_TARGETS = {
 }
 """Targets of IA3 and those of them that are feedforward (the same file, TRANSFORMERS_MODELS_TO_IA3_*_MAPPING)."""
 
-STAGES = ("zero1", "zero2")  # which gather no weights, so that those of 4 bits stay as they are
 
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
 
@@ -76,7 +76,7 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if raw.activation_checkpointing == words.OPTIMAL:
         message = f"{words.OPTIMAL} is modelled only where every weight is trained"
         fields.refuse("activation_checkpointing", message, hint="use sqrt, full or every:K")
-    if model.published_family is None and _not_traced(raw, model.transformers_model_type):
+    if model.published_family is None and _not_traced(raw, model):
         return (), None, told
     if raw.checkpoint_reentrant:
         told.append(Assumption("checkpoint_reentrant", True, beside.ASKED))
@@ -117,14 +117,14 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
     return raw.frozen
 
 
-def _not_traced(raw: RawJob, model_type: str) -> bool:
+def _not_traced(raw: RawJob, model: ModelShape) -> bool:
     """Refuse what was not compared with traces of the model type's own code."""
     given = [
         ("frozen", "frozen parts are", freezable, bool(raw.frozen)),
         ("adapter", "an adapter is", adaptable, raw.adapter is not None),
-        ("quantization", f"{raw.quantization} is", types_with(raw.quantization), raw.quantization is not None),
+        ("quantization", f"{raw.quantization} is", types_with(raw.quantization, model), raw.quantization is not None),
     ]
-    refused = False
+    refused, model_type = False, model.transformers_model_type
     for key, what, known, asked in given:
         if asked and model_type not in known():
             raw.fields.refuse(key, f"{what} not modelled for {model_type} (modelled: {', '.join(known())})")
@@ -137,8 +137,9 @@ def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: l
     if raw.adapter is None:
         message = f"{given} weights cannot be trained: they need an adapter beside them"
         fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
-    if precision == "mixed-fp16" and given == GPTQ and raw.sharding in STAGES:
-        basis = "DeepSpeed's fp16: what is trained has a master copy, and the 4-bit weights none"
+    if precision.startswith("mixed-") and raw.sharding in ZERO_STAGES:
+        half = precision.rpartition("-")[2]
+        basis = f"DeepSpeed's {half}: what is trained has a master copy, and the {given} weights none"
         told.append(Assumption("quantization", given, basis))
     elif precision.startswith("mixed-"):
         message = f"{given} is not modelled with {precision}, whose step keeps a master copy"

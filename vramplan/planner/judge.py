@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
-from vramplan.planner.bands import UNKNOWN_TYPE, estimated, is_measured, simulated
+from vramplan.planner.bands import UNKNOWN_TYPE, beside, estimated, is_measured, simulated
 from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
@@ -60,16 +60,17 @@ class Judge:
         shared = job.sharding is not None and not split
         adapted = job.adapter is not None and job.data_parallel_size > 1
         parts = shared and (shares_weights(job) or adapted)
-        self.margin = estimated(compiled=job.compile, shared=parts, split=split)
+        composed = bool(job.composed)
+        self.margin = beside(estimated(compiled=job.compile, shared=parts, split=split), composed=composed)
         self.simulated_margin = self.margin
         if job.allocator is not None:
             family = job.model.published_family or job.model.family
             sharing = job.sharding.kind if shared and job.sharding and job.data_parallel_size > 1 else None
             measured = is_measured(family, sharing)
-            self.simulated_margin = simulated(measured=measured, compiled=job.compile)
+            self.simulated_margin = beside(simulated(measured=measured, compiled=job.compile), composed=composed)
         if job.model.unknown_type is not None:
-            self.margin = self.margin.beside(UNKNOWN_TYPE)
-            self.simulated_margin = self.simulated_margin.beside(UNKNOWN_TYPE)
+            self.margin = self.margin.plus(UNKNOWN_TYPE)
+            self.simulated_margin = self.simulated_margin.plus(UNKNOWN_TYPE)
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
             high=max(0, (usable - outside) * 100 // (100 + margin.above)),

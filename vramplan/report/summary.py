@@ -231,8 +231,9 @@ def _title(result: FitResult, width: int) -> list[Line]:
 def _stands_in(job: Mapping[str, Any]) -> str:
     """Of a model type that is not modelled, by which it is answered."""
     model = job.get("model")
-    unknown = model.get("unknown_type") if isinstance(model, Mapping) else None
-    return f" (unknown type {clean(unknown)}, answered as {model['transformers_model_type']})" if unknown else ""
+    if not isinstance(model, Mapping) or not model.get("unknown_type"):
+        return ""
+    return f" (unknown type {clean(model['unknown_type'])}, answered as {model['transformers_model_type']})"
 
 
 def shared_words(job: Mapping[str, Any]) -> list[str]:

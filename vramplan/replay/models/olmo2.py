@@ -93,7 +93,6 @@ class Block:
 class Olmo2(Llama):
     """Olmo2ForCausalLM, Olmo3ForCausalLM, with their loss."""
 
-    shards_by_blocks = True
     evaluates = True
     generates = True
     smooths = True

@@ -18,7 +18,6 @@ class Block(QwenBlock):
 class Olmoe(QwenMoe):
     """OlmoeForCausalLM, with its loss."""
 
-    shards_by_blocks = True
     evaluates = True
     generates = True
     smooths = True

@@ -73,7 +73,6 @@ class Block:
 class Starcoder2(Llama):
     """Starcoder2ForCausalLM, with its loss."""
 
-    shards_by_blocks = True
     evaluates = True
     generates = True
     smooths = True
