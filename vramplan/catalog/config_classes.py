@@ -59,6 +59,7 @@ FAMILY_OF = {
     "olmo3": "olmo2",
     "olmoe": "olmoe",
     "starcoder2": "starcoder2",
+    "gpt_oss": "gpt_oss",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

@@ -48,6 +48,8 @@ _HEADS = {
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "float": "fp32"}
 """Names of torch for the element types of a checkpoint; another one leaves it unknown."""
 
+MXFP4 = "mxfp4"  # which training loads in 16 bits: Mxfp4Config(dequantize=True)
+
 _FROM_ZERO = ("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared")
 
 
@@ -106,6 +108,12 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
         values["classes"] = _classes(fields)
     values["dtype"] = _dtype(fields)
     _refuse_switches(fields, kind.refused)
+    if fields.given("quantization_config"):
+        values["dtype"] = values["dtype"] or "bf16"
+        told = Assumption(
+            "model.dtype", values["dtype"], f"the {MXFP4} of the checkpoint is dequantized, to be trained"
+        )
+        assumptions = (*assumptions, told)
     name = _origin(fields)
     fields.sink.raise_problems()
     try:
@@ -204,7 +212,8 @@ def _refuse_switches(fields: Fields, switches: tuple[str, ...]) -> None:
     for key in switches:
         if fields.boolean(key):
             fields.refuse(key, "true is not modelled")
-    if fields.given("quantization_config"):
+    inside = fields.fields("quantization_config") if fields.given("quantization_config") else None
+    if inside is not None and (not inside.given("quant_method") or inside.text("quant_method") != MXFP4):
         fields.refuse("quantization_config", "quantised weights are not modelled")
 
 
