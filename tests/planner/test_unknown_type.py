@@ -164,6 +164,21 @@ def test_the_keys_say_whose_blocks_they_describe(keys: dict[str, Any], fields: d
     assert read({**SIZES, **keys, "model_type": HIDDEN, "num_key_value_heads": None}).layers == 4
 
 
+def test_keys_may_stand_inside_of_others() -> None:
+    """As DBRX has them."""
+    sizes = {"d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 100, "max_seq_len": 512}
+    ffn = {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2}
+    shape = read({"model_type": "dbrx", **sizes, "attn_config": {"kv_n_heads": 2}, "ffn_config": ffn})
+    assert (shape.transformers_model_type, shape.key_value_heads, shape.intermediate_size) == ("mixtral", 2, 96)
+    assert shape.experts is not None
+    assert (shape.experts.routed, shape.experts.active) == (4, 2)
+
+
+def test_what_computes_otherwise_than_any_known_type_is_refused() -> None:
+    with pytest.raises(InputError, match="llama4_text' is not modelled: each of its experts computes every token"):
+        read({**SIZES, "model_type": "llama4_text"})
+
+
 def test_what_is_no_decoder_is_refused() -> None:
     with pytest.raises(InputError, match="is_encoder_decoder says that it is no plain decoder"):
         read({**SIZES, "model_type": HIDDEN, "is_encoder_decoder": True})

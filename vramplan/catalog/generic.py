@@ -24,12 +24,18 @@ NEEDED = {
 """What every decoder has, each under the names that configurations have for it, the usual one first."""
 
 OTHERS = {
-    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "multi_query_group_num"),
     "intermediate_size": ("intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff"),
     "head_dim": ("head_dim", "kv_channels"),
     "max_position_embeddings": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
-    "num_experts": ("num_experts", "num_local_experts", "n_routed_experts"),
-    "num_experts_per_tok": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk"),
+    "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "num_experts_per_tok": (
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "experts_per_token",
+        "moe_top_k",
+        "moe_topk",
+    ),
     "moe_intermediate_size": ("moe_intermediate_size", "expert_ffn_hidden_size"),
     "shared_expert_intermediate_size": ("shared_expert_intermediate_size",),
     "n_shared_experts": ("n_shared_experts", "num_shared_experts"),
@@ -48,6 +54,15 @@ WITHOUT_GATE = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "layerno
 NOT_A_DECODER = ("is_encoder_decoder", "vision_config", "audio_config", "image_size", "type_vocab_size", "ssm_cfg")
 """Keys of models that are something else, whose language model's keys would not say what is trained."""
 
+INSIDE = ("attn_config", "ffn_config")
+"""Mappings inside of a configuration that have a part of the keys: those of DBRX and MPT."""
+
+OTHERWISE = {
+    "llama4": "each of its experts computes every token",
+    "llama4_text": "each of its experts computes every token",
+}
+"""Model types that compute otherwise than any known one, though their keys are the usual ones; and why."""
+
 WIDTH_FACTOR = 4  # of a feed-forward layer over the model where no key says how wide it is: GPT's
 
 
@@ -56,12 +71,17 @@ class Generic:
 
     def __init__(self, fields: Fields, model_type: str) -> None:
         self.fields, self.model_type = fields, model_type
+        inside = (fields.fields(key) for key in INSIDE if fields.given(key))
+        self.parts = (fields, *(one for one in inside if one is not None))
         self.values: dict[str, Any] = {}
         self.told: list[Assumption] = []
 
     def read(self) -> tuple[dict[str, Any], tuple[Assumption, ...]]:
         """The fields of the model. Notes each needed key that is missing, by its usual name."""
         fields = self.fields
+        if self.model_type in OTHERWISE:
+            fields.refuse("model_type", f"{shown(self.model_type)} is not modelled: {OTHERWISE[self.model_type]}")
+            return {}, ()
         for key in NOT_A_DECODER:
             if fields.given(key) and str(fields.value(key)) not in ("False", "0"):
                 message = f"{shown(self.model_type)} is not modelled, and {key} says that it is no plain decoder"
@@ -87,8 +107,11 @@ class Generic:
         self.fields.refuse("model_type", message, hint=hint)
 
     def _count(self, names: tuple[str, ...]) -> int | None:
-        name = next((one for one in names if self.fields.given(one)), None)
-        return None if name is None else self.fields.integer(name, minimum=0 if name.startswith(("n_sh", "fir")) else 1)
+        for fields in self.parts:
+            name = next((one for one in names if fields.given(one)), None)
+            if name is not None:
+                return fields.integer(name, minimum=0 if name.startswith(("n_sh", "fir")) else 1)
+        return None
 
     def _assume(self, field: str, value: Any, why: str) -> None:
         self.values[field] = value

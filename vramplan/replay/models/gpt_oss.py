@@ -8,10 +8,10 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRouter, experts_of
-from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary, repeat_kv
-from vramplan.replay.models.modules import Recipe, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe, run_blocks
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.operators.basic import (
@@ -179,6 +179,8 @@ class GptOss(Llama):
     evaluates = True
     generates = True
     smooths = True
+    takes_padding = True
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:
@@ -191,7 +193,7 @@ class GptOss(Llama):
         shape = recipe.shape
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        masks = causal_mask(_embeds), causal_mask(_embeds)
+        masks = mask_of(_embeds, recipe), mask_of(_embeds, recipe)
         hidden = _embeds
         rotary = rotary_embedding(hidden, shape.head_size)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import MLP, Llama, Rotary, fp32_rotary_embedding, rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.modules import Recipe, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, run_blocks
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.windows import are_alike, has_window, window_mask
 from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
@@ -96,6 +96,8 @@ class Olmo2(Llama):
     evaluates = True
     generates = True
     smooths = True
+    takes_padding = True
+    head_losses = HEAD_LOSSES
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:

@@ -4,6 +4,7 @@ keys that are normalised over all heads together.
 
 from __future__ import annotations
 
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF
 from vramplan.replay.models.olmo2 import WholeNorms
 from vramplan.replay.models.qwen_moe import Block as QwenBlock
 from vramplan.replay.models.qwen_moe import QwenMoe
@@ -21,6 +22,8 @@ class Olmoe(QwenMoe):
     evaluates = True
     generates = True
     smooths = True
+    takes_padding = True
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
     block = Block
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary, rotary_embedding
-from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Recipe, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, run_blocks
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.basic import add, dropout, embedding
 from vramplan.replay.recorder import Tape
@@ -76,6 +76,8 @@ class Starcoder2(Llama):
     evaluates = True
     generates = True
     smooths = True
+    takes_padding = True
+    head_losses = HEAD_LOSSES
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Starcoder2Model.forward."""
