@@ -152,7 +152,7 @@ def test_preference_training_under_torchtune_keeps_log_probabilities_of_all_word
 
 @pytest.mark.parametrize(
     ("model", "masks"),
-    [("phi-2", 1), ("gemma-2-2b", 2), ("opt-125m", 1), ("t5-small", 2 * 4 * 8)],  # of bool, bf16 and fp32 for 8 heads
+    [("opt-125m", 1), ("t5-small", 2 * 4 * 8)],  # of bool, bf16 and fp32 for 8 heads
 )
 def test_a_padding_mask_that_was_never_traced_is_counted_beside(model: str, masks: int) -> None:
     bare, padded = (answered(model=model, gpu="h200", padding=one) for one in ("none", "right"))
