@@ -7,7 +7,7 @@ otherwise is an error that names what the files can say instead. So a writer and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,10 +39,12 @@ LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
 """Keys of a model that change nothing about a run whose other keys are all given."""
 
 
-def refused(writer: str, key: str, value: Any, nearest: str) -> InputError:
-    """The error of a value that a program has no setting for, where its reader would take what is no setting."""
-    message = f"{writer} has no setting for {key}={_word(value)}"
-    return InputError([Problem(message, "--emit", f"nearest: {nearest}")])
+def refused(writer: str, model: Any, known: Iterable[str]) -> InputError:
+    """The error of a model that a program has no name for, where its reader would take any name."""
+    import difflib  # only a model that is not known pays for it
+
+    nearest = difflib.get_close_matches(str(model), list(known), n=3, cutoff=0)
+    return InputError([Problem(f"{writer} has no setting for model={model}", hint=f"nearest: {', '.join(nearest)}")])
 
 
 class Files(NamedTuple):
@@ -214,8 +216,11 @@ def made(
     `header`: more comments behind those that say how to start and to read the files. `comment`: of a setting. `option`:
     who named the program. `judged`: whether the GPU is that of the run.
     """
+    if asked["sequence_length"] is None:
+        message = f"{writer.name} has no setting for model={asked.shape.get('name')}"
+        raise InputError([Problem(message, option, "nearest: a model of text, as each file has its length")])
     least: list[Problem] | None = None
-    for files in writer.write(asked):
+    for files in _ways(asked, writer, option):
         beside, told = _beside(asked, files, folders)
         given = options({**beside, "gpu": beside["gpu"] if judged else "GPU"}, told, asked)
         again = " ".join(["vramplan fit", *(page.name for page in files.pages), *given])
@@ -230,6 +235,14 @@ def made(
             least = problems
     lacking = least or [Problem(f"{writer.name} has no file for this job")]
     raise InputError([one._replace(key=option) for one in lacking])
+
+
+def _ways(asked: Asked, writer: Writer, option: str) -> Iterator[Files]:
+    """The files of a writer; what it refuses itself is said of the option that named it."""
+    try:
+        yield from writer.write(asked)
+    except InputError as error:
+        raise InputError([one._replace(key=option) for one in error.problems]) from None
 
 
 def _plain(line: Line) -> str:
