@@ -120,12 +120,14 @@ class Asked:
 
     def torchrun(self) -> str:
         """The launcher with the number of GPUs."""
-        several = f"--nnodes {self.nodes} " if self.nodes > 1 else ""
+        meeting = "--rdzv_backend c10d --rdzv_endpoint HOST:29500"
+        several = f"--nnodes {self.nodes} {meeting} " if self.nodes > 1 else ""
         return f"torchrun {several}--nproc_per_node {self.per_node}"
 
     def accelerate(self) -> str:
         """The launcher with the number of GPUs."""
-        several = f" --num_machines {self.nodes}" if self.nodes > 1 else ""
+        meeting = "--machine_rank RANK --main_process_ip HOST --main_process_port 29500"
+        several = f" --num_machines {self.nodes} {meeting}" if self.nodes > 1 else ""
         return f"accelerate launch --num_processes {self.devices}{several}"
 
 
@@ -228,7 +230,7 @@ def made(
         if len(files.pages) > 1:
             shown.append(f"of {len(files.pages)} files: {', '.join(page.name for page in files.pages)} ({ALL_FILES})")
         texts = {page.name: page.text(shown, comment) for page in files.pages}
-        problems = _problems(asked, writer, texts, beside, folders)
+        problems = _problems(asked, writer, files, texts, beside, folders)
         if not problems:
             return Made(texts, files.launch, again)
         if least is None or len(problems) < len(least):
@@ -298,10 +300,19 @@ def _read(texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence
 
 
 def _problems(
-    asked: Asked, writer: Writer, texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence[Path]
+    asked: Asked,
+    writer: Writer,
+    files: Files,
+    texts: Mapping[str, str],
+    beside: Mapping[str, Any],
+    folders: Sequence[Path],
 ) -> list[Problem]:
     """What of the job the files do not mean."""
-    read = _read(texts, beside, folders)
+    try:
+        read = _read(texts, beside, folders)
+    except InputError as error:  # a value that the setting does not take
+        lines = {key: line for page in files.pages for key, line in page.lines.items()}
+        return [_untaken(asked, writer, one, lines.get(one.key or "")) for one in error.problems]
     told = flat(read.job)
     if told.get("runtime") != asked["runtime"]:
         return [_problem(writer, "runtime", asked["runtime"], told.get("runtime"))]
@@ -312,6 +323,13 @@ def _problems(
         if not differing:
             return [one._replace(message=f"{writer.name} cannot say this job: {one.message}") for one in error.problems]
     return [_problem(writer, key, asked[key], value) for key, value in differing.items()]
+
+
+def _untaken(asked: Asked, writer: Writer, problem: Problem, line: Line | None) -> Problem:
+    if line is None or not line.of:
+        return problem._replace(message=f"{writer.name} cannot say this job: {problem.message}")
+    message = f"{writer.name} has no setting for {line.of[0]}={_word(asked[line.of[0]])}"
+    return Problem(message, "--emit", f"nearest: what {line.key} takes, as {problem.message}")
 
 
 def _differing(asked: Asked, keys: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
