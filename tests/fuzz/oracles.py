@@ -217,7 +217,7 @@ def _same(key: str, given: Any, echoed: Any, result: FitResult) -> bool:
         return given in (echoed, own.get(key)) or (key == "weight_dtype" and job.get("adapter") is not None)
     if key == "attention":
         return given == "sdpa" or given == echoed
-    if option.kind == "size" or key == "parallel.node_bandwidth" or key in OF_A_RUN:
+    if option.kind == "size" or key == "parallel.node_bandwidth" or option.name in (*OF_A_RUN, "data_rate"):
         return echoed is not None
     if key in ("allocator", "runtime", "cuda_module_loading"):
         return echoed is not None
