@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -118,3 +119,23 @@ def test_a_run_on_more_and_more_devices() -> None:
     assert [cell["devices"] for cell in few["cells"]] == [1, 3]
     assert "no list of numbers" in refused("scale", "-m", "gpt2", "-g", "a100", "--gpus", "two").err
     json.dumps(document)
+
+
+def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:
+    """A matrix is unfolded; what is wrong with one job is said in its row."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "version: 1\n"
+        "jobs:\n"
+        "  - {name: a, model: gpt2, sequence_length: 256, matrix: {gpu: [t4, v100], micro_batch_size: [1, 2]}}\n"
+        "  - {name: b, model: gpt2, gpu: t4, compile: true, loss: fused}\n"
+    )
+    document = run("compare", "--job", str(file), "--format", "json").document
+    names = [cell["options"]["job"] for cell in document["cells"]]
+    assert names[0] == "a (gpu=t4, micro_batch_size=1)"
+    assert names[-1] == "b"
+    assert document["cells"][-1]["error"] is not None
+    for cell in document["cells"][:4]:
+        alone = run("fit", "--job", f"{file}#{cell['options']['job']}", "--format", "json").document
+        assert cell["device_bytes"] == alone["peak"]["device_bytes"]
+    assert "have their own keys" in refused("compare", "--job", str(file), "-g", "t4").err

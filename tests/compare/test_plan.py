@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.running import refused, run
 from vramplan import fit
+from vramplan.answers import plans
 from vramplan.answers.plans import CHECKPOINTS, COMPILED, LOSSES, OFFLOADS, complexity
 from vramplan.errors import InputError
 from vramplan.report.json import schema
@@ -75,7 +76,7 @@ def test_the_order_the_simple_plan_and_the_front() -> None:
     simple = plans[document["simplest"]]
     near = [one for one in plans if one["samples_per_second"] >= 0.9 * rates[0]]
     assert simple["complexity"] == min(one["complexity"] for one in near)
-    assert all(one["complexity"] == complexity(one["options"]) for one in plans)
+    assert all(one["complexity"] == complexity(one["options"], document["axes"]) for one in plans)
     front = [plans[place] for place in document["front"]]
     for one in front:
         assert not any(
@@ -85,6 +86,37 @@ def test_the_order_the_simple_plan_and_the_front() -> None:
     assert plans[0] in front
     assert document["ladder"][0]["option"] == "plain"
     assert document["ladder"][-1]["samples_per_second"] == rates[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "gpt2-medium", "-g", "6GiB", "--gpus", "2", "--seq", "256", "--compile", "--loss", "standard"),
+        ("-m", "gpt2-medium", "-g", "8GiB", "--gpus", "4", "--seq", "512", "--runtime", "megatron"),
+    ],
+)
+def test_what_is_passed_over_would_have_changed_nothing(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learned refusals and states that are too large: the same plans as where every combination is answered."""
+    document = planned(*words)
+    assert document["refused"] + document["too_large"] + document["fits"] == document["candidates"]
+    monkeypatch.setattr(plans.Asked, "_learn", lambda self, one, why: None)
+    monkeypatch.setattr(plans, "floor_of", lambda job, replays: None)
+    every = planned(*words)
+    assert every["too_large"] <= document["too_large"]
+    for name in ("fits", "plans", "fastest", "simplest", "front", "ladder"):
+        assert document[name] == every[name]
+
+
+def test_a_list_is_tried_value_by_value() -> None:
+    words = ("-m", "gpt2", "-g", "t4", "--seq", "512", "--checkpointing", "none", "--exclude", "compile=true")
+    document = planned(*words, "--optimizer", "adamw,adamw-8bit", "--runtime", "all", "--loss", "standard")
+    assert document["axes"]["optimizer"] == ["adamw", "adamw-8bit"]
+    assert document["axes"]["runtime"][0] == "transformers"
+    assert {"pytorch", "nanogpt", "litgpt"} <= set(document["axes"]["runtime"])
+    assert {"transformers", "pytorch"} <= {one["options"]["runtime"] for one in document["plans"]}
+    assert {one["options"]["optimizer"] for one in document["plans"]} == {"adamw", "adamw-8bit"}
 
 
 def test_what_is_given_is_pinned_and_what_is_excluded_is_left_out() -> None:

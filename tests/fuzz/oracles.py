@@ -11,6 +11,7 @@ from tests.fuzz import draws
 from tests.fuzz.draws import Keys
 from vramplan import FitResult, InputError
 from vramplan.job.cells import own_cells
+from vramplan.job.length import OF_A_RUN
 from vramplan.options import table, words
 from vramplan.options.flags import arguments_of
 
@@ -209,7 +210,7 @@ def _same(key: str, given: Any, echoed: Any, result: FitResult) -> bool:
         return given in (echoed, own.get(key)) or (key == "weight_dtype" and job.get("adapter") is not None)
     if key == "attention":
         return given == "sdpa" or given == echoed
-    if option.kind == "size" or key == "parallel.node_bandwidth":
+    if option.kind == "size" or key == "parallel.node_bandwidth" or key in OF_A_RUN:
         return echoed is not None
     if key in ("allocator", "runtime", "cuda_module_loading"):
         return echoed is not None

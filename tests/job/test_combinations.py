@@ -1,4 +1,4 @@
-"""Closed form: techniques that were never traced together are refused as a pair, and each is accepted alone."""
+"""Closed form: techniques that were never traced together are answered as a pair, said, and with a wider band."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from vramplan.errors import InputError
+from vramplan.answers.fit import describe
 from vramplan.job import build_job
+from vramplan.planner.decision import decide
+from vramplan.planner.judge import Judge
 from vramplan.replay.techniques.evidence import missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of, techniques_of
 from vramplan.values.job import Job
@@ -32,7 +34,7 @@ ALONE: dict[str, dict[str, Any]] = {
 }
 
 BESIDE = ("eval_batch_size", "generation_batch_size")
-REFUSED = {
+COMPOSED = {
     "compile": ("frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
     "precision": ("adapter", "frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing"),
     "loss": ("packing", "offload"),
@@ -43,7 +45,7 @@ REFUSED = {
 }
 """Written by hand, as what no row had when this was written; a pair that is traced since then leaves it."""
 
-PAIRS = [(one, other) for one, others in REFUSED.items() for other in others]
+PAIRS = [(one, other) for one, others in COMPOSED.items() for other in others]
 PAIRS += [(one, other) for one in ("compile", "precision", "packing") for other in BESIDE]
 
 
@@ -63,10 +65,16 @@ def test_alone_it_is_a_job(key: str) -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_a_pair_is_refused(one: str, other: str) -> None:
-    with pytest.raises(InputError) as caught:
-        job(**ALONE[one], **{key: value for key, value in ALONE[other].items() if key not in ALONE[one]})
-    assert "was never traced together with" in str(caught.value)
+def test_a_pair_is_composed_and_said(one: str, other: str) -> None:
+    found = job(**ALONE[one], **{key: value for key, value in ALONE[other].items() if key not in ALONE[one]})
+    assert any("was never traced together with" in said for said in found.composed)
+    composed, exact = Judge(found), Judge(found._replace(composed=()))
+    assert composed.margin.below > exact.margin.below
+    assert composed.margin.above > exact.margin.above
+    answer = decide(found)
+    rung = answer.choice.rung
+    assert rung.peak.allocated == exact.footprint(rung.placement, rung.schedule).allocated
+    assert set(found.composed) <= {one.partition(": the range")[0] for one in describe(answer).warnings}
 
 
 TOGETHER = [
@@ -81,7 +89,9 @@ TOGETHER = [
 
 @pytest.mark.parametrize(("one", "other"), TOGETHER)
 def test_a_traced_pair_is_a_job(one: str, other: str) -> None:
-    assert {one, other} <= keys_of(job(**ALONE[one], **ALONE[other]))
+    found = job(**ALONE[one], **ALONE[other])
+    assert {one, other} <= keys_of(found)
+    assert found.composed == ()
 
 
 def test_a_technique_of_another_family_leaves_a_gap_that_is_told_and_not_refused() -> None:
@@ -92,8 +102,8 @@ def test_a_technique_of_another_family_leaves_a_gap_that_is_told_and_not_refused
 
 
 def test_rows_of_one_family_are_none_of_another_where_the_family_decides() -> None:
-    with pytest.raises(InputError, match="in the code of phi "):
-        job(model="phi-2", compile=True, adapter={"kind": "lora"})
+    found = job(model="phi-2", compile=True, adapter={"kind": "lora"})
+    assert any("in the code of phi" in said for said in found.composed)
 
 
 def test_every_pair_is_one_or_the_other() -> None:

@@ -111,7 +111,7 @@ def test_8_bit_optimizers_and_adapters_go_with_the_policy() -> None:
         ({"model": "llama-2-7b", **LORA}, "bf16", "has fp16"),
         ({"model": "gpt2"}, "fp32", "checkpoint of gpt2 has it"),
         ({"model": UNKNOWN}, "fp32", "unknown"),
-        ({"compile": True}, "fp32", "never traced"),
+        ({"compile": True}, "bf16", "has it"),
         ({"loss": "dpo", **LORA}, "fp32", "TRL"),
         ({"parallel": {"data": 8}}, "bf16", "has it"),
     ],

@@ -74,10 +74,18 @@ def test_smoothed_labels_are_those_of_the_runtime() -> None:
     assert job(model="bert-base-uncased", loss="classification", label_smoothing=0.1).label_smoothing == 0.1
 
 
+@pytest.mark.parametrize("loss", ["fused", "chunked:4"])
+def test_the_trainer_smooths_whole_logits_and_a_loop_what_its_loss_has(loss: str) -> None:
+    one = job(loss=loss, label_smoothing=0.1)
+    assert (one.loss, loss_of(one)) == ("standard", "label-smoother")
+    assert "smooths over whole logits" in next(taken.why for taken in one.assumptions if taken.key == "loss")
+    own = job(loss=loss, label_smoothing=0.1, runtime="pytorch")
+    assert (own.loss, loss_of(own)) == (loss, "fused" if loss == "fused" else "smoothed-chunked:4")
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"loss": "fused"}, "label_smoothing: smoothed labels are modelled with the standard loss, not with fused"),
         ({"loss": "fp32-logits"}, "label_smoothing: smoothed labels are modelled with the standard loss"),
         ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
         ({"activation_checkpointing": "optimal"}, "optimal is not modelled with the Trainer's smoothed labels"),
@@ -133,7 +141,6 @@ def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> 
             {"adapter": {"kind": "dora", "dropout": 0.1}},
             "adapter.dropout: 0.1 is not modelled with dora and dpo: TRL sets it to 0",
         ),
-        ({"offload": ["activations"]}, "offload: activations was never traced together with loss dpo"),
         ({"dpo_reference": "models"}, "dpo_reference: 'models' is not a known value (did you mean model?)"),
         ({"runtime": "pytorch"}, "loss: dpo is TRL's, over the Trainer of transformers"),
         ({"model": "bert-base-uncased"}, "loss: dpo is modelled for causal language models"),
@@ -182,18 +189,21 @@ def test_padded_sequences_need_a_mask_that_flash_does_not_take() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"attention": "flash"}, "attention: flash cannot run: it takes no mask"),
         ({"model": "bloom-560m"}, "padding: right is not modelled for bloom"),
         ({"sequence_length": 1}, "padding: right leaves nothing of sequences of 1 token"),
         ({"padding": "left"}, "padding: 'left' is not a known value"),
-        (
-            {"model": "mistral-7b", "sequence_length": 4096, "attention": "eager"},
-            "padding: right is not modelled where 4096 tokens reach the sliding window of 4096",
-        ),
     ],
 )
 def test_refused_padding(keys: dict[str, Any], message: str) -> None:
     assert message in refused(**{"padding": "right", **keys})
+
+
+def test_flash_removes_what_is_padded() -> None:
+    """The package's kernels take lengths, and the longest batch is full."""
+    one = job(padding="right", attention="flash")
+    assert one.attention == "flash"
+    assert "removes what is padded" in next(taken.why for taken in one.assumptions if taken.key == "padding")
+    assert any("padding right was never traced together with attention flash" in said for said in one.composed)
 
 
 def test_packed_sequences_need_a_mask_too() -> None:
@@ -209,15 +219,11 @@ def test_packed_sequences_need_a_mask_too() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"model": "phi-2"}, "packing: true is not modelled for phi"),
-        ({"model": "mixtral-8x7b"}, "packing: true is not modelled for mixtral"),
-        ({"model": "bert-base-uncased"}, "packing: true is not modelled for the task mlm"),
-        ({"loss": "classification"}, "packing: true is not modelled for the task cls"),
+        ({"model": "deepseek-v2-lite"}, "packing: true is not modelled for deepseek"),
+        ({"model": "opt-1.3b"}, "packing: true says nothing to opt, whose code makes no mask of position ids"),
+        ({"model": "bert-base-uncased"}, "packing: true means nothing to the task mlm"),
+        ({"loss": "classification"}, "packing: true means nothing to the task cls"),
         ({"sequence_length": 1}, "packing: true packs nothing into sequences of 1 token"),
-        ({"model": "mistral-7b", "sequence_length": 4096}, "4096 tokens reach the sliding window of 4096"),
-        ({"padding": "right"}, "padding: right was never traced together with packing true"),
-        ({"loss": "dpo"}, "packing: true was never traced together with loss dpo"),
-        ({"eval_batch_size": 8}, "eval_batch_size: 8 was never traced together with packing true"),
     ],
 )
 def test_refused_packing(keys: dict[str, Any], message: str) -> None:
@@ -243,7 +249,7 @@ def test_a_classification_makes_a_classifier_of_a_causal_model(model: str) -> No
     assert (one.model.task, one.model.classes, one.loss) == ("cls", 2, "standard")
     assert told(one)["pad_token_id"] == "set"
     assert told(one)["model.task"] == "cls"
-    assert "frozen: a classification head over" in refused(model=model, loss="classification", frozen=["norms"])
+    assert job(model=model, loss="classification", frozen=["norms"]).frozen == ("norms",)
 
 
 def test_what_has_no_classification_head() -> None:

@@ -71,7 +71,6 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"weight_dtype": "bf16"}, "weight_dtype: half weights without an adapter is not modelled"),
         ({"adapter": {**LORA, "dtype": "bf16"}}, "adapter.dtype: bf16 is not modelled with fsdp-bf16"),
         (
             {"adapter": LORA, "quantization": "int8", "precision": "pure-bf16"},
@@ -150,11 +149,6 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             {"optimizer": "adamw-8bit", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 2}},
             "optimizer: adamw-8bit is not modelled with parallel.sharding fsdp",
         ),
-        (
-            {"loss": "chunked:8", "parallel": FSDP1},
-            "loss: chunked:8 is not modelled with parallel.sharding fsdp and fsdp_version 1",
-        ),
-        ({"packing": True}, "packing: true was never traced together with parallel.sharding fsdp"),
         ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
         (
             {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["all-linear"]}},

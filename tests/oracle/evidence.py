@@ -42,7 +42,7 @@ One value stands for all that share its mechanism: `activation_checkpointing: fu
 whole blocks, `frozen: parts` for any parts.
 Rows of Megatron, llm.c and of parallelism in torchtitan have another form and are not counted here.
 
-`fit` refuses a pair without rows only where one technique's mechanism reads what the other changes.
+`fit` says a pair without rows, and widens the range, where one technique's mechanism reads what the other changes.
 `vramplan/replay/techniques/evidence.py` declares what each reads and changes; the rows decide.
 A pair of independent techniques, for example an optimizer and a checkpoint strategy, needs no row of its own.
 

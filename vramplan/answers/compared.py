@@ -9,16 +9,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from vramplan.answers.brief import Brief
 from vramplan.answers.session import Session
 from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError, UsageError
-from vramplan.job import build_any_job
+from vramplan.job import JobEntry, build_any_job
 from vramplan.job.lookup import Catalog
-from vramplan.results import FITS, FitResult
+from vramplan.results import FITS
 from vramplan.results.compared import Cell, Comparison
 from vramplan.values.textbook import TextbookJob
 
 MOST_CELLS = 10_000
+SHARED = ("micro-batch", "gpu")  # options whose values have replays in common
 WEEKS_ALONE = 14 * 86400.0  # seconds after which texts leave one device
 WORTH_IT = 0.8  # of the rate of a device: below, the next devices mostly wait for each other
 
@@ -37,9 +39,39 @@ def compared(
         hint = "compare fewer values at a time"
         raise UsageError(f"{number:,} combinations are more than {MOST_CELLS:,}", key="compare", hint=hint)
     names = tuple(axes)
-    combinations = (dict(zip(names, values, strict=True)) for values in product(*axes.values()))
-    cells = tuple(_cells(combinations, keys_of, profiles))
-    return _ranked(names, cells)
+    combinations = [dict(zip(names, values, strict=True)) for values in product(*axes.values())]
+    order = sorted(range(number), key=lambda at: _iteration_of(combinations[at], axes))
+    found = dict(zip(order, _cells((combinations[at] for at in order), keys_of, profiles), strict=True))
+    return _ranked(names, tuple(found[at] for at in range(number)))
+
+
+def compared_jobs(entries: Sequence[JobEntry], profiles: Sequence[Path] = ()) -> Comparison:
+    """The jobs of a file, a matrix as one job for each combination."""
+    session, prices = Session(), Prices(profiles)
+    cells = []
+    with session.open():
+        for entry in entries:
+            one = {"job": entry.name}
+            if isinstance(entry.job, TextbookJob):
+                cells.append(_refused(one, "equations have no time to compare"))
+            elif entry.job is None:
+                cells.append(_refused(one, str(entry.problems[0])))
+            else:
+                try:
+                    cells.append(cell_of(one, session.brief(entry.job), prices))
+                except InputError as error:
+                    cells.append(_refused(one, str(error.problems[0])))
+    return _ranked(("job",), tuple(cells))
+
+
+def _refused(one: Mapping[str, str], why: str) -> Cell:
+    return Cell(one, None, why, *[None] * 18)
+
+
+def _iteration_of(one: Mapping[str, str], axes: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
+    """What keeps combinations together that share the replay of an iteration: no card changes it, nor a micro-batch."""
+    last = [name for name in SHARED if name in one]
+    return tuple(axes[name].index(one[name]) for name in (*(name for name in one if name not in SHARED), *last))
 
 
 def scaled(
@@ -69,9 +101,9 @@ def _cells(
                 job = build_any_job(keys_of(one), catalog=catalog)
                 if isinstance(job, TextbookJob):
                     raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
-                yield cell_of(one, session.compared(job), job.length.price, prices)
+                yield cell_of(one, session.brief(job), prices)
             except InputError as error:
-                yield Cell(one, None, str(error.problems[0]), *[None] * 18)
+                yield _refused(one, str(error.problems[0]))
 
 
 class Prices:
@@ -88,34 +120,32 @@ class Prices:
         return self.known[gpu]
 
 
-def cell_of(options: Mapping[str, str], result: FitResult, given: Any, prices: Prices) -> Cell:
-    """A run as a row. `given`: the price of an hour that the job gives; else those that are published count."""
-    best, time, run = result.recommended, result.time, result.run
-    parallel = result.job["parallel"]
-    devices = parallel["data"] * parallel["tensor"] * parallel["pipeline"] * parallel["context"]
-    each = given.likely_usd if given is not None else prices[result.job["gpu"]["name"]]
-    hour = None if each is None else each * devices
-    rate = None if time is None else time.tokens_per_second
-    fits = result.verdict == FITS
+def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
+    """A run as a row. The price of an hour is what the job gives; else those that are published count."""
+    job, rung, time, run, given = found.job, found.rung, found.time, found.run, found.job.length.price
+    each = given.likely_usd if given is not None else prices[job.gpu.name]
+    hour = None if each is None else each * found.devices
+    fits = rung.verdict == FITS
+    rate = None if time is None or not fits else time.tokens_per_second
     return Cell(
         options=options,
-        verdict=result.verdict,
+        verdict=rung.verdict,
         error=None,
-        devices=devices,
-        device_bytes=result.peak.device_bytes,
-        usable_bytes=result.usable_bytes,
-        micro_batch_size=result.job["micro_batch_size"] if best.micro_batch_size is None else best.micro_batch_size,
-        gradient_accumulation_steps=result.job["gradient_accumulation_steps"],
-        activation_checkpointing=result.job["activation_checkpointing"],
-        largest_micro_batch_size=best.largest_micro_batch_size or None,
+        devices=found.devices,
+        device_bytes=rung.peak.device,
+        usable_bytes=found.usable_bytes,
+        micro_batch_size=rung.schedule.micro_batch_size,
+        gradient_accumulation_steps=rung.schedule.gradient_accumulation_steps,
+        activation_checkpointing=rung.strategy,
+        largest_micro_batch_size=rung.largest_micro_batch_size or None,
         step_seconds=None if time is None or not fits else time.step_seconds,
-        tokens_per_second=rate if fits else None,
+        tokens_per_second=rate,
         samples_per_second=None if time is None or not fits else time.samples_per_second,
         tokens_per_second_per_device=None if time is None or not fits else time.tokens_per_second_per_device,
         mfu_percent=None if time is None or not fits else time.mfu_percent,
         bound=None if time is None or not fits else time.bound,
         usd_per_hour=hour,
-        usd_per_million_tokens=None if hour is None or not rate or not fits else hour / 3600 / rate * 1e6,
+        usd_per_million_tokens=None if hour is None or not rate else hour / 3600 / rate * 1e6,
         wall_seconds=None if run is None else run.wall_seconds.likely,
         cost_usd=None if run is None or run.cost_usd is None else run.cost_usd.likely,
         keeps_limits=None if run is None else not run.broken_limits,

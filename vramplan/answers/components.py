@@ -167,6 +167,16 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
     return basis
 
 
+def parameters_of_all(job: Job, record: Record) -> tuple[int, int]:
+    """Parameters of the whole model, and those that are trained."""
+    if job.split is None:
+        return record.parameters, record.trainable_parameters
+    from vramplan.catalog.counting import parameters_of  # the record is of a device
+
+    total = parameters_of(job.model._replace(family=job.model.published_family or job.model.family, engine=None))
+    return total, total
+
+
 def own_parameters(job: Job, record: Record) -> int:
     """Parameters of the model itself: without an adapter's weights and the copies that are trained with them."""
     return record.parameters - (0 if job.adapter is None else record.trainable_parameters)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters
+from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters, parameters_of_all
 from vramplan.answers.remarks import assumed, remarks
 from vramplan.answers.settings import settings_of
 from vramplan.catalog.gpus import list_gpus
@@ -21,7 +21,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
-from vramplan.planner.timed import step_time
+from vramplan.planner.timed import host_held, step_time
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from vramplan.job.typed import Typed
     from vramplan.results.advice import Advice
     from vramplan.results.allocator import Allocator
+    from vramplan.results.run import Data, Run
     from vramplan.results.stages import StageRow
+    from vramplan.results.time import Time
 
 
 MAX, AUTO = "max", "auto"  # values that ask for the largest one, or for the fewest devices
@@ -149,12 +151,7 @@ def describe(
     """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest."""
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
-    total, trainable = record.parameters, record.trainable_parameters
-    if job.split is not None:  # the record is of a device
-        from vramplan.catalog.counting import parameters_of
-
-        shape = job.model._replace(family=job.model.published_family or job.model.family, engine=None)
-        total = trainable = parameters_of(shape)
+    total, trainable = parameters_of_all(job, record)
     remedies: tuple[Remedy, ...] | None = () if rung.verdict == FITS else None
     left_out: tuple[str, ...] = ()
     if rung.verdict != FITS and with_remedies:
@@ -165,13 +162,8 @@ def describe(
     if has_room(rung, judge.usable_bytes) and with_remedies:
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
     usable = judge.usable_bytes
-    host = _host(record, job, rung.schedule)
-    time = step_time(judged, judge, rung.placement, rung.schedule, host)
-    data, run = None, None
-    if time is not None and judged.length != NO_LENGTH:
-        from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
-
-        data, time, run = timed(judged, time, rung.schedule, total)
+    host = host_held(record, job, rung.schedule)
+    data, time, run = time_and_run(decision, host, total)
     checkpoints = checkpoint_ranges_in(rung.placement, judge.stacks)
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     settings = settings_of(judged, micro, steps, rung.strategy, checkpoints, judge.stacks)
@@ -279,13 +271,15 @@ def _allocator(decision: Decision) -> Allocator | None:
     )
 
 
-def _host(record: Record, job: Job, schedule: Schedule) -> Host | None:
-    """What is on the host; None if nothing is offloaded."""
-    if not record.host and record.host_states is None:
-        return None
-    from vramplan.replay.host import host_of  # few jobs offload
+def time_and_run(decision: Decision, host: Host | None, parameters: int) -> tuple[Data | None, Time | None, Run | None]:
+    """What its data need, the time of a step, and the whole run; None where a rate or the length is not known."""
+    rung, judged = decision.choice.rung, decision.judged
+    time = step_time(judged, decision.judge, rung.placement, rung.schedule, host)
+    if time is None or judged.length == NO_LENGTH:
+        return None, time, None
+    from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
 
-    return host_of(record, job, schedule.micro_batch_size, schedule.gradient_accumulation_steps)
+    return timed(judged, time, rung.schedule, parameters)
 
 
 def _advice(job: AnyJob, schedule: Schedule, model: ModelShape | None) -> Advice | None:

@@ -27,6 +27,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
     rung, record = choice.rung, decision.record
     return (
         *job.warnings,
+        *(f"{one}: the range is wider" for one in job.composed),
         *_of_the_host(record, host, job),
         *_warnings(job, rung, judge.usable_bytes, own_parameters),
         *_narrower(judge, rung),
@@ -59,6 +60,8 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
         rows = ", ".join(STRATEGIES if len(strategies_of(job)) == 1 else strategies_of(job))
         if not room:
             why = f"the smallest peak of {rows}; none of them fits"
+        elif choice.chosen_by_time:
+            why = f"clearly the fastest of those of {rows} that fit"
         elif rung.verdict == FITS:
             why = f"the least extra compute of those of {rows} that fit"
         else:

@@ -32,7 +32,7 @@ def roofline(job: Job) -> Roofline:
         )
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     devices = devices_of(decision.judge, rung.placement, rung.schedule)
-    found = [step_of(judged, device, micro, steps, rates, fit.host) for device in devices]
+    found = [step_of(judged, device, micro, steps, rates, fit.host, by_unit=True) for device in devices]
     step, device = max(zip(found, devices, strict=True), key=lambda pair: sum(pair[0].seconds.values()))
     whole = fit.time.step_seconds
     return Roofline(

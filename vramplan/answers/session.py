@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from vramplan.answers.brief import Brief, brief
 from vramplan.answers.fit import answer, answered, describe, no_gpus
 from vramplan.catalog import reading
 from vramplan.catalog.reading import MOST_FILES, Files
@@ -23,6 +24,7 @@ from vramplan.planner.replays import MOST_RECORDS, Replays
 from vramplan.planner.verdict import verdict_of
 from vramplan.results import FitResult
 from vramplan.results.figures import Figures, PeakFigures
+from vramplan.values.job import Job
 from vramplan.values.machine import Gpu
 from vramplan.values.textbook import AnyJob, TextbookJob
 
@@ -83,6 +85,11 @@ class Session:
             if isinstance(job, TextbookJob):
                 return answer(job, no_gpus, self.replays)
             return describe(decide(job, self.replays, whole_ladder=False), with_remedies=False)
+
+    def brief(self, job: Job) -> Brief:
+        """What a comparison shows of a job. Raises UsageError as `answer` does."""
+        with self._lock, self.open():
+            return brief(job, self.replays)
 
     def figures(self, job: AnyJob) -> Figures:
         """The figures that a gate looks at. Raises UsageError as `answer` does."""

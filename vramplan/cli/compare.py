@@ -10,6 +10,9 @@ from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
 from vramplan.cli.options import Format, Print, Profiles, Quiet, Svg
 
+Jobs = Annotated[
+    str | None, typer.Option("--job", metavar="FILE", help="Compare the jobs of a job file, a matrix of it unfolded.")
+]
 To = Annotated[int | None, typer.Option("--to", metavar="N", min=1, help="Most GPUs to look at; 64 without it.")]
 
 
@@ -17,6 +20,7 @@ To = Annotated[int | None, typer.Option("--to", metavar="N", min=1, help="Most G
 @done_by("vramplan.cli.runs.compare:compare")
 def compare(
     given: dict[str, Any],
+    job: Jobs = None,
     profiles: Profiles = None,
     output_format: Format = "text",
     key: Print = None,
@@ -34,6 +38,7 @@ def compare(
       vramplan compare -m gpt2-xl -g a100 --gpus 1,2,4,8 --sharding fsdp,zero3
       vramplan compare -m llama-3-8b -g 8xh100 --fsdp --micro-batch 1,2,4 --format csv
       vramplan compare -m llama-3.1-8b -g a100,h100 --qlora --samples 52k --budget 20
+      vramplan compare --job training.yaml --svg jobs.svg
 
     \b
     Exit codes: 0 one of them fits, 2 bad input, 3 none fits.

@@ -35,7 +35,9 @@ def plan(
 ) -> None:
     """Searches for the fastest way to run a job: sharding, degrees of parallelism, checkpointing, loss, compiling.
 
-    What an option gives is pinned; everything else is tried in every combination, each answered as `fit` answers it.
+    What an option gives is pinned, and a list (--optimizer adamw,adamw-8bit) is tried value by value.
+    Everything else that is open is tried in every combination, each answered as `fit` answers it.
+    `--runtime all` tries every program that has the model.
     It prints the fastest plan that fits for certain, the simple one (the least complex within 10 % of it), those that
     nothing beats in both memory and rate, and what each choice of the fastest bought.
 
@@ -47,6 +49,7 @@ def plan(
       vramplan plan -m gpt2-xl -g v100 --global-batch 512
       vramplan plan -m llama-2-70b -g a100 --gpus 64 --runtime megatron
       vramplan plan -m llama-3.1-8b -g 8xa100 --exclude compile=true --exclude sharding=ddp
+      vramplan plan -m qwen3-8b -g 8xh100 --runtime all --optimizer adamw,adamw-8bit
 
     \b
     Exit codes: 0 a plan fits, 2 bad input, 3 none fits, 130 interrupted (with the best so far).

@@ -23,6 +23,14 @@ VARLEN = (
     "flash keeps packed sequences apart by their lengths and takes no mask: flash_attn_varlen_func of the flash-attn "
     "package, on one row of all tokens of a micro-batch; composed of what was traced, and never traced as a whole"
 )
+UNPADDED = (
+    "flash takes no mask: the flash-attn package removes what is padded, and the longest batch has none of it, so "
+    "every sequence counts as full; composed, and never traced"
+)
+WINDOWED = (
+    "{} tokens of the sliding window are an argument of the flash-attn package's kernels, which need no mask for them; "
+    "composed, and never traced"
+)
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
@@ -60,7 +68,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
         assert given is not None
         return given
     obstacle = _flash_obstacle(model, gpu, precision)
-    if resolver.raw.padding == "right":
+    if resolver.raw.padding == "right" and given != "flash":
         obstacle = obstacle or "it takes no mask, which padded sequences need"
     elif resolver.raw.packing and given != "flash":
         obstacle = obstacle or "it takes no mask, which keeps packed sequences apart"
@@ -71,6 +79,8 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
             resolver.assume("gpu.flash_attention", True, f"unknown for {gpu.name}; assumed yes")
         if resolver.raw.packing:
             resolver.assume("packing", True, VARLEN)
+        if resolver.raw.padding == "right":
+            resolver.assume("padding", "right", UNPADDED)
         return "flash"
     why = obstacle or "the GPU and the precision can run it"
     if obstacle is None and gpu is not None and gpu.flash_attention is None:
@@ -82,12 +92,21 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     return chosen
 
 
-def within_window(resolver: Resolver, model: ModelShape | None, sequence_length: int, attention: str) -> str:
-    """The attention, where the sequence reaches a sliding window: it makes a mask, which flash does not take."""
+def within_window(
+    resolver: Resolver, model: ModelShape | None, sequence_length: int, attention: str
+) -> tuple[ModelShape | None, str]:
+    """The model and its attention, where the sequence reaches a sliding window.
+
+    PyTorch's kernel takes no mask, so that a window needs another one. Who asks for flash means the flash-attn package,
+    whose kernels have windows of their own: nothing else of a model depends on them.
+    """
     window = None if model is None else model.sliding_window
     if model is None or window is None or sequence_length < window or attention != "flash":
-        return attention
-    return on_demand.with_windows(resolver.fields, resolver.raw.attention, model, sequence_length, resolver.assumptions)
+        return model, attention
+    if resolver.raw.attention == "flash":
+        resolver.assume("attention", "flash", WINDOWED.format(window))
+        return model._replace(sliding_window=None), attention
+    return model, on_demand.with_windows(model, sequence_length, resolver.assumptions)
 
 
 def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -> str | None:

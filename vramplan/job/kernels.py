@@ -24,21 +24,16 @@ def only_kernel(
     return "eager" if given == "eager" else kernel
 
 
-def with_windows(
-    fields: Fields, given: str | None, model: ModelShape, sequence_length: int, assumptions: list[Assumption]
-) -> str:
-    """The attention of a job that would run flash, whose sequence reaches the window: flash or efficient.
+def with_windows(model: ModelShape, sequence_length: int, assumptions: list[Assumption]) -> str:
+    """The attention of a job that would run flash by PyTorch's choice, whose sequence reaches the window.
 
-    Where every block has a window, flash has nothing to run: `sdpa` is efficient, and flash itself is refused. Where
-    only some have one, those run the memory-efficient kernel, as PyTorch's own choice does call by call.
+    Where every block has a window, that is efficient. Where only some have one, those run the memory-efficient kernel,
+    as PyTorch's own choice does call by call.
     """
     windows = windowed_blocks(model)
     if not windows:
         return "flash"
     why = f"{sequence_length} tokens reach the sliding window of {model.sliding_window}, whose mask flash does not take"
-    if windows == model.layers and given == "flash":
-        fields.refuse("attention", f"flash cannot run: {why}", hint="use efficient")
-        return "flash"
     assumptions[:] = [one for one in assumptions if one.key != "attention"]
     if windows == model.layers:
         assumptions.append(Assumption("attention", "efficient", f"sdpa: {why}"))

@@ -47,9 +47,6 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
     elif "gradients" not in words:
         why = "the host steps the optimizer, so gradients go there"
         resolver.assume("offload", ", ".join((*words, "gradients")), why)
-    if sharding.zero.overlap_comm and sharding.kind != "zero3":
-        fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
-        fields.refuse("overlap_comm", "true is not modelled with an offloaded optimizer", hint="leave it out")
 
 
 def _check_flat_parameters(resolver: Resolver, sharding: Sharded) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vramplan.job.classifiers import check_classifier as check_classifier
     from vramplan.job.codes import in_its_own_code as in_its_own_code
     from vramplan.job.codes import refuse_class as refuse_class
-    from vramplan.job.combinations import check_combinations as check_combinations
+    from vramplan.job.combinations import composed_of as composed_of
     from vramplan.job.compiling import check_compile as check_compile
     from vramplan.job.experts import check_capacity as check_capacity
     from vramplan.job.experts import expert_imbalance as expert_imbalance
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from vramplan.job.losses import check_beside as check_beside
     from vramplan.job.losses import check_chunks as check_chunks
     from vramplan.job.losses import check_padding as check_padding
-    from vramplan.job.losses import check_smoothing as check_smoothing
     from vramplan.job.losses import loss_of as loss_of
     from vramplan.job.losses import reference_of as reference_of
+    from vramplan.job.losses import smoothed as smoothed
     from vramplan.job.master import no_master_copy as no_master_copy
     from vramplan.job.matrix import MOST_JOBS as MOST_JOBS
     from vramplan.job.matrix import expanded as expanded
@@ -72,7 +72,7 @@ MODULES = {
         "in_its_own_code",
         "refuse_class",
     ),
-    "vramplan.job.combinations": ("check_combinations",),
+    "vramplan.job.combinations": ("composed_of",),
     "vramplan.job.compiling": ("check_compile",),
     "vramplan.job.experts": (
         "check_capacity",
@@ -90,9 +90,9 @@ MODULES = {
         "check_beside",
         "check_chunks",
         "check_padding",
-        "check_smoothing",
         "loss_of",
         "reference_of",
+        "smoothed",
     ),
     "vramplan.job.offload": ("check_offload_of_states",),
     "vramplan.job.packing": ("check_packing",),

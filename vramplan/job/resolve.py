@@ -60,7 +60,7 @@ class _ReplayResolver(Resolver):
         optimizer, implementation, in_backward = self._stepping(runtime, model, cells)
         attention = attention_of(self, model, gpu, precision)
         sequence_length, image_size = self._sizes(model)
-        attention = within_window(self, model, sequence_length, attention)
+        model, attention = within_window(self, model, sequence_length, attention)
         target = self._target(model)
         self._saving(model, attention)
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)
@@ -271,7 +271,7 @@ class _ReplayResolver(Resolver):
         if loss.startswith("chunked:"):
             loss = on_demand.check_chunks(self, loss, sequence_length)
         if raw.label_smoothing and model is not None:
-            on_demand.check_smoothing(self, loss, model)
+            loss = on_demand.smoothed(self, loss, model)
         reference = None
         if loss == "dpo" or raw.dpo_reference is not None:
             reference = on_demand.reference_of(self, loss)
@@ -373,23 +373,22 @@ class _ReplayResolver(Resolver):
             self.warnings.append(f"{devices} {what}: communication buffers are not counted")
 
     def _checked(self, job: Job) -> Job | None:
-        """The job as its engine runs it; None if something in it was never traced together."""
+        """The job as its engine runs it; None if something in it cannot be."""
         engine = under(job.runtime)
         if job.runtime.only or engine.accepts:
             on_demand.refuse_words(self, job)
             if self.is_refused:
                 return None
         if job.sharding is not None and not engine.shares_by_itself:
-            on_demand.check_sharding(self, job)
+            composed = on_demand.check_sharding(self, job)
             if self.is_refused:
                 return None
+            job = job._replace(composed=composed)
         job = engine.check(self, job)
         if self.is_refused:
             return None
         if _is_special(job):
-            on_demand.check_combinations(self.fields, job)
-            if self.is_refused:
-                return None
+            job = job._replace(composed=tuple(dict.fromkeys((*job.composed, *on_demand.composed_of(job)))))
         return job
 
 

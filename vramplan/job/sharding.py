@@ -8,7 +8,7 @@ from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, refuse_fsdp_keys
 from vramplan.options import words
-from vramplan.replay.sharding.traced import SHARDED_BITS, steps_shards, untraced_with_shards
+from vramplan.replay.sharding.traced import SHARDED_BITS, composed_with_shards, steps_shards, untraced_with_shards
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO_STAGES, Sharded, is_fsdp
 
@@ -26,7 +26,7 @@ HINTS = {
 STAGE_3_HINTS = {
     "adapter": "use zero2, or lora",
     "frozen": "use zero2",
-    "quantization": "use zero2",
+    "quantization": "use nf4 or nf4-double, or zero2",
 }
 """The same where it is refused under stage 3 of ZeRO."""
 
@@ -107,8 +107,8 @@ def _only(resolver: Resolver, key: str, kind: str) -> None:
         fields.refuse(key, f"true belongs to parallel.sharding {kind}", hint="leave it out")
 
 
-def check_sharding(resolver: Resolver, job: Job) -> None:
-    """Refuse what was never traced with shards, each where it was given."""
+def check_sharding(resolver: Resolver, job: Job) -> tuple[str, ...]:
+    """Refuse what does not go with shards, each where it was given. What goes but was never traced is returned."""
     fields, sharding = resolver.raw.fields, job.sharding
     assert sharding is not None
     kind = sharding.kind
@@ -121,7 +121,7 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
             # gradients of earlier micro-steps are known block by block, and what forward leaves does not hide that
             message = "true is not modelled with activations on the host and accumulation"
             parallel.refuse("gradient_as_bucket_view", message, hint="leave it out, or gradient_accumulation_steps: 1")
-        return
+        return ()
     if sharding.zero is not None:
         sharing_in(kind).check(parallel, job)
     for key, given in untraced_with_shards(job).items():
@@ -144,6 +144,11 @@ def check_sharding(resolver: Resolver, job: Job) -> None:
         if sharding.version == 1:
             hint = _hint_of_flat_parameters(key, job) or hint
         fields.refuse(key, message, hint=hint)
+    version = " with fsdp_version 1" if sharding.version == 1 else ""
+    return tuple(
+        f"{key} {given} was never traced together with parallel.sharding {kind}{version}"
+        for key, given in composed_with_shards(job).items()
+    )
 
 
 def _hint_of_flat_parameters(key: str, job: Job) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.job import on_demand
 from vramplan.job.behaviour import under
 from vramplan.options import words
+from vramplan.values.parallel import ZERO_STAGES
 
 if TYPE_CHECKING:
     from vramplan.job.cells import Cells
@@ -24,7 +25,7 @@ def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> t
     elif words.pattern_word(optimizer) not in words.OPTIMIZERS:
         resolver.fields.refuse("optimizer", f"{optimizer} is not modelled (modelled: {', '.join(words.OPTIMIZERS)})")
     mixed = words.over_master_copy(precision)
-    if mixed and words.pattern_word(optimizer) in words.OPTIMIZERS and optimizer not in words.OVER_A_MASTER_COPY:
+    if mixed and words.pattern_word(optimizer) in words.OPTIMIZERS and not _steps_master(resolver, optimizer):
         message, hint = on_demand.no_master_copy(optimizer, precision)
         resolver.fields.refuse("optimizer", message, hint=hint)
     if optimizer == "lars" and half == "bf16":
@@ -57,6 +58,16 @@ def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> t
     elif implementation == "fused" and not mixed and optimizer in words.NEVER_FUSED:
         resolver.fields.refuse("optimizer_implementation", f"PyTorch has no fused {optimizer}", hint="use foreach")
     return optimizer, implementation
+
+
+def _steps_master(resolver: Resolver, optimizer: str) -> bool:
+    """Whether an optimizer can step an fp32 master copy: DeepSpeed gives its flat part to those of bitsandbytes too.
+
+    Source: deepspeed/runtime/engine.py, _configure_basic_optimizer and zero_allow_untested_optimizer;
+    runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer.__init__, where a group has its partition alone.
+    """
+    flat = resolver.raw.sharding in ZERO_STAGES and optimizer in words.FLAT_OPTIMIZERS
+    return flat or optimizer in words.OVER_A_MASTER_COPY
 
 
 def _only(resolver: Resolver, implementation: str, optimizer: str, why: str) -> str:

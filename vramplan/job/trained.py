@@ -20,6 +20,7 @@ from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import ZERO_STAGES
 
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
 
@@ -53,7 +54,6 @@ IA3_TARGETS = {
 }
 """Targets of IA3 and those of them that are feedforward (the same file, TRANSFORMERS_MODELS_TO_IA3_*_MAPPING)."""
 
-STAGES = ("zero1", "zero2")  # which gather no weights, so that those of 4 bits stay as they are
 
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
 
@@ -129,8 +129,9 @@ def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: l
     if raw.adapter is None:
         message = f"{given} weights cannot be trained: they need an adapter beside them"
         fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
-    if precision == "mixed-fp16" and given == GPTQ and raw.sharding in STAGES:
-        basis = "DeepSpeed's fp16: what is trained has a master copy, and the 4-bit weights none"
+    if precision.startswith("mixed-") and raw.sharding in ZERO_STAGES:
+        half = precision.rpartition("-")[2]
+        basis = f"DeepSpeed's {half}: what is trained has a master copy, and the {given} weights none"
         told.append(Assumption("quantization", given, basis))
     elif precision.startswith("mixed-"):
         message = f"{given} is not modelled with {precision}, whose step keeps a master copy"
@@ -247,8 +248,6 @@ class _Adapter:
         if quantization is not None and ia3 and self.precision.startswith("pure-"):
             message = f"ia3 over {quantization} weights gives fp32, which {self.precision} cannot go on with"
             fields.refuse("kind", message, hint="use autocast: amp-bf16 with weight_dtype")
-        if self.raw.offload_activations:
-            beside.check_offload(fields, self.kind)
         targets, feedforward = self.targets()
         for key in ("rank", "alpha", "dropout") if ia3 else ("feedforward_targets",):
             if fields.given(key):

@@ -34,6 +34,8 @@ CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
 HALVES = ("bf16", "fp16")
 
 BITSANDBYTES_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars")
+FLAT_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion")
+"""Of them those that step element by element or block by block, and so a flat part of a model as well."""
 TORCH_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon")
 GALORE = "galore-adamw:RANK"
 OPTIMIZERS = (*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", GALORE)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from vramplan.errors import UsageError
 
+MOST_SEQUENCES = 2**40  # of a step: beyond it something was pasted wrongly (vramplan/options/option.py, MAX_COUNT)
 LARGEST_MICRO_BATCH = 1 << 24  # beyond any device: bounds the search where nothing else does
 
 
@@ -47,6 +48,10 @@ class Accumulation:
         self.global_batch = self._settle(global_batch, given)
 
     def _settle(self, wanted: int | None, given: bool) -> int | None:
+        if self.steps is not None and self.steps * (self.micro or 1) * self.data > MOST_SEQUENCES:
+            size = self.steps * (self.micro or 1) * self.data
+            message = f"a step of {size:,} sequences is too large; the most is {MOST_SEQUENCES:,}"
+            raise UsageError(message, key="gradient_accumulation_steps", hint="fewer steps")
         if self.steps is not None and (wanted is None or not given):
             return None if self.micro is None else self.micro * self.steps * self.data
         assert wanted is not None
@@ -90,8 +95,9 @@ class Accumulation:
                 yield Schedule(micro, steps, self.global_batch)
 
     def for_micro(self, micro: int) -> Schedule:
-        """The schedule of a micro-batch when only the steps are fixed."""
+        """The schedule of a micro-batch when only the steps are fixed; of no more than makes the largest batch."""
         assert self.steps is not None
+        micro = min(micro, MOST_SEQUENCES // (self.steps * self.data))
         return Schedule(micro, self.steps, micro * self.steps * self.data)
 
     def smallest(self) -> Schedule:

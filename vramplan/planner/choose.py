@@ -8,6 +8,7 @@ from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, blocks_per_segment
 from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
 from vramplan.planner.stacks import segments_in
+from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import ladder_of, no_checkpointing
 from vramplan.values.job import Job
 
@@ -15,7 +16,7 @@ PLAIN_SETTINGS = ("none", "full")
 
 
 def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
-    """The strategy with the least extra compute among those that fit, then the largest micro-batch (`climb`).
+    """The strategy with the least extra compute among those that fit and are fast (`climb`).
 
     Without the `whole_ladder` a job that pins a strategy is judged at that alone.
     """
@@ -30,7 +31,7 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
         from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
 
         return settled(judge, accumulation, ladder, pinned, looks_for_largest=whole_ladder)
-    return climb(accumulation, ladder, pinned, judge.usable_bytes)
+    return climb(accumulation, ladder, pinned, judge.usable_bytes, seconds_of_samples(judge))
 
 
 def accumulation_of(job: Job) -> Accumulation:

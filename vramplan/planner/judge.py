@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
-from vramplan.planner.bands import estimated, is_measured, simulated
+from vramplan.planner.bands import beside, estimated, is_measured, simulated
 from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
@@ -17,7 +17,7 @@ from vramplan.planner.budget import (
 )
 from vramplan.planner.replays import Replays, kept
 from vramplan.planner.setups import setup_of, setup_of_stage
-from vramplan.replay.envelope import Envelope
+from vramplan.replay.envelope import Envelope, envelope_of
 from vramplan.replay.models import takes_one
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
@@ -60,13 +60,14 @@ class Judge:
         shared = job.sharding is not None and not split
         adapted = job.adapter is not None and job.data_parallel_size > 1
         parts = shared and (shares_weights(job) or adapted)
-        self.margin = estimated(compiled=job.compile, shared=parts, split=split)
+        composed = bool(job.composed)
+        self.margin = beside(estimated(compiled=job.compile, shared=parts, split=split), composed=composed)
         self.simulated_margin = self.margin
         if job.allocator is not None:
             family = job.model.published_family or job.model.family
             sharing = job.sharding.kind if shared and job.sharding and job.data_parallel_size > 1 else None
             measured = is_measured(family, sharing)
-            self.simulated_margin = simulated(measured=measured, compiled=job.compile)
+            self.simulated_margin = beside(simulated(measured=measured, compiled=job.compile), composed=composed)
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
             high=max(0, (usable - outside) * 100 // (100 + margin.above)),
@@ -81,7 +82,6 @@ class Judge:
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
         self._simulations: dict[tuple[str, int, bool], Simulation] = {}
-        self._envelopes: dict[tuple[str, bool], Envelope] = {}
         self._at_steps: dict[int, Judge] = {}
 
     def record(self, strategy: str, accumulates: bool, one: bool, stage: int = 0) -> Record:
@@ -129,12 +129,7 @@ class Judge:
 
     def envelope(self, strategy: str, accumulates: bool) -> Envelope:
         """Peak over all micro-batches above 1."""
-        key = (strategy, accumulates)
-        found = self._envelopes.get(key)
-        if found is None:
-            stage = self.stage_at(strategy, 2, accumulates)
-            found = self._envelopes[key] = Envelope(self.record(strategy, accumulates, False, stage))
-        return found
+        return envelope_of(self.record(strategy, accumulates, False, self.stage_at(strategy, 2, accumulates)))
 
     def allocated_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
         """Exact peak of allocated bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from vramplan.planner.accumulation import Accumulation, Schedule
@@ -9,6 +10,11 @@ from vramplan.planner.budget import Footprint
 from vramplan.planner.judge import Judge
 from vramplan.results import FITS, TIGHT
 
+CLEARLY = 1.05
+"""How much slower a plan may be than the fastest one and still count as fast.
+
+Rates are off by that much in the median (docs/time.md).
+"""
 DIVIDED_LOSS_BYTES = 4096  # more than the few scalars that only an accumulating step has
 
 
@@ -31,12 +37,19 @@ class Choice(NamedTuple):
     rung: Rung
     ladder: tuple[Rung, ...]
     accumulation: Accumulation
+    chosen_by_time: bool = False  # and not by the least extra compute
 
 
-def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None, usable_bytes: int) -> Choice:
+def climb(
+    accumulation: Accumulation,
+    ladder: tuple[Rung, ...],
+    pinned: str | None,
+    usable_bytes: int,
+    seconds: Callable[[Rung], float | None],
+) -> Choice:
     """The best of what fits, else of what is tight with room, else the smallest peak; `pinned`: only that strategy.
 
-    With room means that the likely figure is within the usable memory.
+    With room means that the likely figure is within the usable memory. `seconds` gives the time of a sample.
     """
     open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
     for group in (
@@ -44,8 +57,27 @@ def climb(accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | No
         [rung for rung in open_to_choice if has_room(rung, usable_bytes)],
     ):
         if group:
-            return Choice(min(group, key=by_cost), ladder, accumulation)
+            return best_of(group, ladder, accumulation, seconds)
     return Choice(min(open_to_choice, key=lambda rung: rung.peak.device), ladder, accumulation)
+
+
+def best_of(
+    group: list[Rung],
+    ladder: tuple[Rung, ...],
+    accumulation: Accumulation,
+    seconds: Callable[[Rung], float | None],
+) -> Choice:
+    """The least extra compute, unless another is clearly faster: what recomputes may have a micro-batch that fills
+    the device, where what does not has a small one.
+    """
+    least = min(group, key=by_cost)
+    if all(rung.schedule.micro_batch_size <= least.schedule.micro_batch_size for rung in group):
+        return Choice(least, ladder, accumulation)
+    times = [seconds(rung) for rung in group]
+    fastest = min((one for one in times if one is not None), default=0.0)
+    near = [rung for rung, one in zip(group, times, strict=True) if one is not None and one <= fastest * CLEARLY]
+    chosen = min(near, key=by_cost) if None not in times else least
+    return Choice(chosen, ladder, accumulation, chosen_by_time=chosen is not least)
 
 
 def has_room(rung: Rung, usable_bytes: int) -> bool:

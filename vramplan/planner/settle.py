@@ -11,6 +11,7 @@ from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Accumulation, Sch
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, by_cost, climb, largest_schedule_within
+from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import takes_one
 from vramplan.results import DOES_NOT_FIT, FITS
 
@@ -19,9 +20,10 @@ def settled(
     judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None, *, looks_for_largest: bool
 ) -> Choice:
     """The choice among rungs that were simulated: in the order of their cost, until one fits."""
-    rows, usable = list(ladder), judge.usable_bytes
+    rows, usable, seconds = list(ladder), judge.usable_bytes, seconds_of_samples(judge)
+    expected = climb(accumulation, ladder, pinned, usable, seconds).rung
     tried = []
-    for place in sorted(range(len(rows)), key=lambda one: by_cost(rows[one])):
+    for place in sorted(range(len(rows)), key=lambda one: (rows[one] is not expected, by_cost(rows[one]))):
         rung = rows[place]
         if pinned not in (None, rung.strategy):
             continue
@@ -32,7 +34,7 @@ def settled(
         if rows[place].verdict == FITS:
             break
     among = tuple(rows[place] for place in tried)
-    chosen = climb(accumulation, among or ladder, pinned, usable).rung
+    chosen = climb(accumulation, among or ladder, pinned, usable, seconds).rung
     place = next(place for place, rung in enumerate(rows) if rung.strategy == chosen.strategy)
     if not tried:
         chosen = _at(judge, chosen, chosen.schedule)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import compiles_blocks, no_checkpointing, own_loss, takes_packing
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, SMOOTHED
 from vramplan.replay.setup import Setup
 from vramplan.values.job import Job, shares_weights, trains_all
+from vramplan.values.parallel import is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
@@ -28,14 +29,14 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         accumulating=accumulates,
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
-        padded=job.padding == "right",
+        padded=job.padding == "right" and job.attention != "flash",
         packed=job.packing and (job.attention != "flash" or takes_packing(job.model.family)),
         hold_outputs=job.hold_outputs,
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         max_gradient_norm=job.max_gradient_norm,
         offload_activations=job.offload_activations,
-        checkpoint_reentrant=job.checkpoint_reentrant,
+        checkpoint_reentrant=job.checkpoint_reentrant and not _shards_units(job),
         grad_scaler=job.grad_scaler,
         ema=job.ema,
         fp32_gradients=job.fp32_gradients,
@@ -57,6 +58,14 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         offload=job.offload,
         pytorch=release_of(job),
     )
+
+
+def _shards_units(job: Job) -> bool:
+    """Whether FSDP gathers units: what reentrant checkpoints do to its hooks was never traced, so they count as others.
+
+    Backward gathers a unit for its recomputation and for its gradients either way, in the first without its hooks.
+    """
+    return job.sharding is not None and is_fsdp(job.sharding.kind)
 
 
 def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> Setup:
@@ -89,7 +98,9 @@ def keeps_zeroed_gradients(job: Job) -> bool:
 
 def loss_of(job: Job) -> str:
     """The loss that the job's iteration computes."""
-    if job.label_smoothing:
+    if job.label_smoothing and job.loss.startswith("chunked:"):
+        return f"{SMOOTHED}-{job.loss}"
+    if job.label_smoothing and job.loss != "fused":  # whose kernel smooths in place
         return planning_of(job).smoothed_loss
     if job.loss == "dpo":
         return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.judge import Judge
+from vramplan.planner.ladder import Rung
+from vramplan.replay.record import Record
 from vramplan.results import Host
 from vramplan.results.time import Time
 from vramplan.time.step import Device, time_of
@@ -14,6 +18,30 @@ def step_time(job: Job, judge: Judge, strategy: str, schedule: Schedule, host: H
     """The time of a step of `job`, of which `judge` has the records; None where the peak of the GPU is not known."""
     micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
     return time_of(job, devices_of(judge, strategy, schedule), micro, steps, host)
+
+
+def seconds_of_samples(judge: Judge) -> Callable[[Rung], float | None]:
+    """The seconds of a sample of a rung of the ladder; None where the peak rate of the GPU is not known."""
+
+    def seconds(rung: Rung) -> float | None:
+        own, schedule = judge, rung.schedule
+        if judge.waits_for_steps:
+            own = judge.at_steps(schedule.gradient_accumulation_steps)
+        micro, accumulates = schedule.micro_batch_size, schedule.accumulates
+        host = host_held(own.record_at(rung.placement, micro, accumulates), judge.job, schedule)
+        time = step_time(judge.job, own, rung.placement, schedule, host)
+        return None if time is None else 1 / time.samples_per_second
+
+    return seconds
+
+
+def host_held(record: Record, job: Job, schedule: Schedule) -> Host | None:
+    """What is on the host; None if nothing is offloaded."""
+    if not record.host and record.host_states is None:
+        return None
+    from vramplan.replay.host import host_of  # few jobs offload
+
+    return host_of(record, job, schedule.micro_batch_size, schedule.gradient_accumulation_steps)
 
 
 def devices_of(judge: Judge, strategy: str, schedule: Schedule) -> list[Device]:

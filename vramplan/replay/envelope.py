@@ -53,6 +53,14 @@ class Envelope:
         return low
 
 
+def envelope_of(record: Record) -> Envelope:
+    """That of a record, which keeps it."""
+    found: Envelope | None = record.envelope
+    if found is None:
+        found = record.envelope = Envelope(record)
+    return found
+
+
 def _collect(items: list[Item], record: Record, start: Line, found: dict[Alive, list[Line]], alive: list[int]) -> Line:
     """Add the local maxima above `start`, each where the same storages that are not affine are alive; return the change
     of the level.

@@ -30,6 +30,7 @@ COLLECTIVES = frozenset({"all_gather", "reduce_scatter", "all_reduce", "all_to_a
 EIGHT_BITS = frozenset({"float8_linear", "te_linear", "fp8_gemm"})
 FP8 = "float8"
 
+Operand = tuple[Shape, DType, int, Shape | None]  # shape, element type, batched, strides
 Poly = tuple[int, int, int]  # of the micro-batch: fixed, for each sample, for each pair of samples
 NOTHING: Poly = (0, 0, 0)
 
@@ -80,36 +81,59 @@ def kernels_of(noted: Noted) -> tuple[Kernel, ...]:
         one[1] += again
         one[2] = head or one[2]
     found: dict[tuple[Any, ...], int] = {}
+    known: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by what a launch is seen to do: most are like one before
     launches = noted.launches
     for number, (start, operator, direction, path, operands) in enumerate(launches):
         last = number + 1 == len(launches)
         stop = noted.end if last else min(launches[number + 1][0], noted.end)
         written, born = _written(noted, start, stop)
         count = counts.get(number)
-        in_place = operator.endswith("_") or operator in IN_PLACE
-        if not born and count is None and not in_place and operator not in COLLECTIVES:
+        if not born and count is None and not _is_in_place(operator) and operator not in COLLECTIVES:
             continue
-        read = _read(operands, noted.batch)
-        order = 2 if written[2] else max((batched for _, _, batched, _ in operands), default=0)
-        flops, again, head = count or (0, 0, 0)
-        if in_place and not born:
-            written = _of(operands[:1], noted.batch)
-        key = (
-            operator,
-            direction,
-            _kind(operator, flops, head),
-            path[0][0] if path else 0,
-            _dtype(operator, operands),
-            head,
-            max(born, 1),
-            _at_order(flops, order, noted.batch),
-            _at_order(again, order, noted.batch),
-            read,
-            written,
-            tuple(operand[0] for operand in operands[:3]),
-        )
+        unit = path[0][0] if path else 0
+        seen = (operator, direction, unit, written, born, None if count is None else tuple(count), *operands)
+        key = known.get(seen)
+        if key is None:
+            key = known[seen] = _key(seen, operands, noted.batch)
         found[key] = found.get(key, 0) + _copies(path)
     return tuple(Kernel._make((*key, times)) for key, times in found.items())
+
+
+def classes_of(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """Those that take the same time together, wherever they run: fewer, for who asks for the time of all alone."""
+    found: dict[Kernel, int] = {}
+    for kernel in kernels:
+        one = kernel._replace(unit=0, shapes=(), times=0)
+        found[one] = found.get(one, 0) + kernel.times
+    return tuple(one._replace(times=times) for one, times in found.items())
+
+
+def _is_in_place(operator: str) -> bool:
+    return operator.endswith("_") or operator in IN_PLACE
+
+
+def _key(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int) -> tuple[Any, ...]:
+    """All of a kernel but how often it runs."""
+    operator, direction, unit, written, born, count = seen[:6]
+    read = _of(operands, batch)
+    order = 2 if written[2] else max((batched for _, _, batched, _ in operands), default=0)
+    flops, again, head = count or (0, 0, 0)
+    if not born and _is_in_place(operator):
+        written = _of(operands[:1], batch)
+    return (
+        operator,
+        direction,
+        _kind(operator, flops, head),
+        unit,
+        _dtype(operator, operands),
+        head,
+        max(born, 1),
+        _at_order(flops, order, batch),
+        _at_order(again, order, batch),
+        read,
+        written,
+        tuple(operand[0] for operand in operands[:3]),
+    )
 
 
 def _kind(operator: str, flops: int, head: int) -> str:
@@ -122,7 +146,7 @@ def _kind(operator: str, flops: int, head: int) -> str:
     return BYTES
 
 
-def _dtype(operator: str, operands: Sequence[tuple[Shape, DType, int, Shape | None]]) -> str:
+def _dtype(operator: str, operands: Sequence[Operand]) -> str:
     if operator in EIGHT_BITS:
         return FP8
     floats = [dtype.name for shape, dtype, _, _ in operands if len(shape) > 1 and "float" in dtype.name]
@@ -142,11 +166,7 @@ def _written(noted: Noted, start: int, stop: int) -> tuple[Poly, int]:
     return (fixed, sample, pair), born
 
 
-def _read(operands: Sequence[tuple[Shape, DType, int, Shape | None]], batch: int) -> Poly:
-    return _of(operands, batch)
-
-
-def _of(operands: Iterable[tuple[Shape, DType, int, Shape | None]], batch: int) -> Poly:
+def _of(operands: Iterable[Operand], batch: int) -> Poly:
     """Bytes of operands; a dimension along which one is expanded is read once."""
     orders = [0, 0, 0]
     for shape, dtype, batched, strides in operands:

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from vramplan.replay.kernels import Kernel, Noted, kernels_of
+from vramplan.replay.kernels import Kernel, Noted, classes_of, kernels_of
 from vramplan.replay.recorder import Path, Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 
@@ -100,14 +100,23 @@ class Record:
         self._weights = _copies_of_deaths(self.events, tape.marks)
         self.trees = self._grow()
         self._count_states()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what is kept of answers: the sizes of the last micro-batch, and a few figures of each."""
         self._sizes: dict[int, list[int]] = {}
+        self._peaks: dict[int, dict[str, int]] = {}
+        self._stranded: dict[tuple[int, bool], int] = {}
+        self._worst: dict[int, tuple[str, Moment]] = {}
+        self.envelope: Any = None  # of every micro-batch above 1: vramplan/replay/envelope.py
 
     def with_states(self, states: list[State]) -> Record:
         """The same iteration beside other states."""
         other = object.__new__(Record)
         other.__dict__.update(self.__dict__)
-        other.states, other._sizes = states, {}
+        other.states = states
         other._count_states()
+        other._forget()
         return other
 
     def _count_states(self) -> None:
@@ -119,6 +128,11 @@ class Record:
         """What forward, recomputation and backward ran, of every part of the model that the device has."""
         own = self._kernels()
         return own + tuple(kernel for other in self.beside for kernel in other.kernels)
+
+    @cached_property
+    def kernel_classes(self) -> tuple[Kernel, ...]:
+        """The same, whichever unit they run in."""
+        return classes_of(self.kernels)
 
     def _kernels(self) -> tuple[Kernel, ...]:
         scratch = (index for index, name in enumerate(self.categories) if name == "workspace")
@@ -182,14 +196,16 @@ class Record:
 
     def peaks(self, batch: int) -> dict[str, int]:
         """Peak bytes of each phase."""
-        sizes = self.sizes(batch)
-        level = self.static_bytes(batch)
-        result = {}
-        for name, items in self.trees:
-            net, top = climb(items, sizes)
-            result[name] = level + top
-            level += net
-        return result
+        found = self._peaks.get(batch)
+        if found is None:
+            sizes = self.sizes(batch)
+            level = self.static_bytes(batch)
+            found = self._peaks[batch] = {}
+            for name, items in self.trees:
+                net, top = climb(items, sizes)
+                found[name] = level + top
+                level += net
+        return found
 
     def peak_bytes(self, batch: int) -> int:
         """Peak bytes of the iteration."""
@@ -201,7 +217,7 @@ class Record:
         Those of another stream, and those that are larger than every block before them. Each group has its own worst
         moment, and the allocator keeps the blocks of each.
         """
-        return self._stranded_beside(batch, self.elsewhere | self.without_a_block(batch))
+        return self._stranded_of(batch, short=False)
 
     def returnable_bytes(self, batch: int) -> int:
         """Of `stranded_bytes` what the allocator gives back to the device before an allocation fails.
@@ -212,7 +228,15 @@ class Record:
         """
         if not self.unjoined:
             return 0
-        return self.stranded_bytes(batch) - self._stranded_beside(batch, self.elsewhere)
+        return self.stranded_bytes(batch) - self._stranded_of(batch, short=True)
+
+    def _stranded_of(self, batch: int, *, short: bool) -> int:
+        """`stranded_bytes`; `short`: of what streams keep alone."""
+        found = self._stranded.get((batch, short))
+        if found is None:
+            others = self.elsewhere if short else self.elsewhere | self.without_a_block(batch)
+            found = self._stranded[batch, short] = self._stranded_beside(batch, others)
+        return found
 
     def without_a_block(self, batch: int) -> frozenset[int]:
         """The storages for which no freed block is large enough, of those that are marked as such."""
@@ -256,11 +280,14 @@ class Record:
     # ----------------------------------------------------------------------------------------------- the moment
     def worst(self, batch: int) -> tuple[str, Moment]:
         """The phase with the highest level, and the moment in it."""
-        peaks = self.peaks(batch)
-        phase = max(peaks, key=lambda name: peaks[name])
-        items = next(items for name, items in self.trees if name == phase)
-        _, position, last = _locate(items, self.sizes(batch))
-        return phase, Moment(peaks[phase], position, last)
+        found = self._worst.get(batch)
+        if found is None:
+            peaks = self.peaks(batch)
+            phase = max(peaks, key=lambda name: peaks[name])
+            items = next(items for name, items in self.trees if name == phase)
+            _, position, last = _locate(items, self.sizes(batch))
+            found = self._worst[batch] = phase, Moment(peaks[phase], position, last)
+        return found
 
     def device_at(self, batch: int) -> int | None:
         """The number of the device that holds most at the worst moment; None: they are all alike then."""

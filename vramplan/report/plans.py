@@ -72,12 +72,12 @@ def picture(answer: Search) -> str:
         point_of(plan.cell, plan.flags or "plain", is_front=place in answer.front)
         for place, plan in enumerate(answer.plans)
     ]
-    return scatter(points, f"{len(points)} plans that fit", unit_of(plan.cell for plan in answer.plans))
+    return scatter(points, f"{answer.fits:,} plans that fit", unit_of(plan.cell for plan in answer.plans))
 
 
 def summary(answer: Search) -> list[str]:
     """What was looked at, and which plans win."""
-    looked = f"{answer.candidates:,} plans: {len(answer.plans):,} fit, {answer.too_large:,} do not or not for certain, "
+    looked = f"{answer.candidates:,} plans: {answer.fits:,} fit, {answer.too_large:,} do not or not for certain, "
     said = [f"{looked}{answer.refused:,} the program cannot run or are not modelled"]
     if not answer.complete:
         said.insert(0, "interrupted: this is the best so far")

@@ -42,6 +42,7 @@ class Search(NamedTuple):
     candidates: int
     refused: int  # that the program cannot run, or that are not modelled
     too_large: int
+    fits: int  # of which the answer has the fastest, those on the front and the simple one
     complete: bool  # False: it was interrupted
     plans: tuple[Plan, ...]
     fastest: int | None  # places in `plans`

@@ -70,11 +70,14 @@ def time_of(
     return _told(job, devices, found, slowest, micro, steps, rates)
 
 
-def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None) -> Step:
-    """A step of one device of the pipeline."""
+def step_of(
+    job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None, *, by_unit: bool = False
+) -> Step:
+    """A step of one device of the pipeline. `by_unit`: with the kernels of each repeated unit on their own."""
     record = device.record
     timing = timing_of(job)
-    kernels, own = record.kernels, timing.fused_kernels(job)
+    own = timing.fused_kernels(job)
+    kernels = record.kernels if own or by_unit else record.kernel_classes
     if own:
         kernels = imported("vramplan.time.fused:with_fused")(kernels, own, job, device.blocks)
     priced = price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)

@@ -111,6 +111,7 @@ class Job(NamedTuple):
     gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
     pytorch_version: str | None = None  # 2.1; None: the context is the runtime profile's
     cuda_module_loading: str | None = None  # lazy | eager; None: what that version does
+    composed: tuple[str, ...] = ()  # what of it was never compared as a whole: sentences without an end
     length: Length = NO_LENGTH  # of the whole run: time and cost only
 
     @property

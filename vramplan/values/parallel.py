@@ -7,7 +7,7 @@ from typing import NamedTuple
 DDP, FSDP, FSDP_GRAD_OP = "ddp", "fsdp", "fsdp-grad-op"
 
 
-ZERO1 = "zero1"
+ZERO1, ZERO3 = "zero1", "zero3"
 
 
 DISTRIBUTED_OPTIMIZER = "distributed-optimizer"  # Megatron's: fp32 states are shared, weights and gradients whole

@@ -8,13 +8,13 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.compared import compared, scaled
+from vramplan.answers.compared import compared, compared_jobs, scaled
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import Output, emit, output
 from vramplan.cli.save import save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
-from vramplan.job import build_any_job
+from vramplan.job import build_any_job, read_job_file
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
 from vramplan.report.compared import picture
@@ -26,6 +26,7 @@ DATA = "gpus"  # the option of parallel.data
 
 def compare(
     given: dict[str, Any],
+    job: str | None,
     profiles: list[str] | None,
     output_format: str,
     key: str | None,
@@ -34,13 +35,18 @@ def compare(
 ) -> None:
     """Run `vramplan compare` with the values of its options."""
     to = output(output_format, key, quiet)
+    if job is not None:
+        if (other := next((name for name, value in given.items() if value is not None), None)) is not None:
+            hint = "write it into the file, or leave --job out"
+            raise UsageError("the jobs of a file have their own keys", key=f"--{flag_of(other)}", hint=hint)
+        _answer(compared_jobs(read_job_file(job, _folders(profiles)), _folders(profiles)), to, svg)
     require(given)
-    lists = {name: _values(name, value) for name, value in given.items() if value is not None}
-    axes = {_flag(name): values for name, values in lists.items() if len(values) > 1}
+    lists = {name: values_of(name, value) for name, value in given.items() if value is not None}
+    axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     if not axes:
         raise UsageError("there is nothing to compare", key="compare", hint="a list, as in --gpu a100-80gb,h100")
     single = {name: value for name, value in given.items() if value is not None and len(lists[name]) == 1}
-    names = {_flag(name): name for name in lists}
+    names = {flag_of(name): name for name in lists}
 
     def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
         return as_job({**single, **{names[flag]: value for flag, value in one.items()}})
@@ -94,7 +100,7 @@ def _counts(listed: str | None, to: int | None) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def _values(name: str, value: Any) -> list[Any]:
+def values_of(name: str, value: Any) -> list[Any]:
     """The values of an option: it is a list where it has semicolons, or commas that no value of it has."""
     row = table.parameters().get(name)
     if row is None or row.kind == FLAG or not isinstance(value, str):
@@ -103,7 +109,7 @@ def _values(name: str, value: Any) -> list[Any]:
     return list(dict.fromkeys(part.strip() for part in value.split(separator) if part.strip())) or [value]
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
     """The option without its dashes: the head of a column."""
     return table.parameters()[name].option[2:]
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
-from vramplan.answers.plans import PLAIN, open_axes, searched
+from vramplan.answers.plans import PLAIN, SPLITS, open_axes, searched
+from vramplan.catalog.runtimes import list_runtimes
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
+from vramplan.cli.runs.compare import flag_of, values_of
 from vramplan.cli.runs.jobs import asked_of
 from vramplan.cli.save import save
 from vramplan.engines import engine_of
-from vramplan.errors import UsageError, near_matches
+from vramplan.errors import InputError, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job
 from vramplan.options import table
 from vramplan.options.option import FLAG
 from vramplan.report.plans import picture
 from vramplan.values.textbook import TextbookJob
+
+RUNTIME, ALL = "runtime", "all"
 
 
 def plan(
@@ -47,13 +51,20 @@ def plan(
         base: dict[str, Any] = {}
     else:
         base = named("vramplan.cli.runs.configs:run_of")(given, folders, asked)
-    devices, splits = _machine(_over(base, as_job(given)), folders)
+    lists = {name: tuple(values_of(name, value)) for name, value in given.items() if value is not None}
+    lists = _with_every_runtime(lists, base, folders)
+    first = {name: values[0] for name, values in lists.items()}
     parameters = {row.option[2:]: name for name, row in table.parameters().items()}
-    axes = {
-        option: values for option, values in open_axes(devices, splits).items() if given.get(parameters[option]) is None
-    }
+    machines = [
+        _machine(_over(base, as_job({**first, **({} if one is None else {RUNTIME: one})})), folders)
+        for one in lists.get(RUNTIME, (None,))
+    ]
+    devices, experts = machines[0].devices, machines[0].experts
+    opened = open_axes(devices, splits=any(one.splits for one in machines), experts=experts)
+    axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
+    axes |= {option: values for option, values in opened.items() if parameters[option] not in lists}
     axes = _without(axes, exclude or [])
-    pinned = {name: value for name, value in given.items() if value is not None}
+    pinned = {name: values[0] for name, values in lists.items() if len(values) == 1}
     data = table.find("parallel.data").parameter
 
     def changed(one: Mapping[str, str]) -> dict[str, Any]:
@@ -68,7 +79,7 @@ def plan(
         change = changed(one)
         both = {**pinned, **change}
         replica = 1
-        for degree in ("tensor", "pipeline", "context"):
+        for degree in SPLITS:
             replica *= int(both.get(degree) or 1)
         return _over(base, as_job({**both, data: str(devices // replica)}))
 
@@ -97,14 +108,41 @@ def _over(base: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _machine(keys: dict[str, Any], folders: list[Path]) -> tuple[int, bool]:
-    """How many GPUs there are in all, and whether the program splits models over them."""
+class Machine(NamedTuple):
+    """What a job has to be laid out on."""
+
+    runtime: str
+    devices: int  # in all
+    splits: bool  # whether the program splits models over them
+    experts: int  # in a block of the model, among which devices may share; 0: none
+
+
+def _machine(keys: dict[str, Any], folders: list[Path]) -> Machine:
     job = build_any_job(keys, profile_dirs=folders)
     if isinstance(job, TextbookJob):
         raise UsageError("equations have no plans to choose from", key="--runtime", hint="another runtime")
-    split = job.split
+    split, experts = job.split, job.model.experts
     replica = 1 if split is None else split.tensor * split.pipeline * split.context
-    return job.data_parallel_size * replica, bool(engine_of(job.runtime.engine).families)
+    splits = bool(engine_of(job.runtime.engine).families)
+    return Machine(job.runtime.name, job.data_parallel_size * replica, splits, 0 if experts is None else experts.routed)
+
+
+def _with_every_runtime(
+    lists: dict[str, tuple[Any, ...]], base: dict[str, Any], folders: list[Path]
+) -> dict[str, tuple[Any, ...]]:
+    """`--runtime all` as the list of those that have the model, the default first."""
+    if lists.get(RUNTIME) != (ALL,):
+        return lists
+    first = {name: values[0] for name, values in lists.items() if name != RUNTIME}
+    usual = _machine(_over(base, as_job(first)), folders).runtime
+    able = [usual]
+    for name in (profile.name for profile in list_runtimes(folders) if profile.name != usual):
+        try:
+            _machine(_over(base, as_job({**first, RUNTIME: name})), folders)
+        except InputError:
+            continue
+        able.append(name)
+    return {**lists, RUNTIME: tuple(able)}
 
 
 def _without(axes: dict[str, tuple[str, ...]], excluded: list[str]) -> dict[str, tuple[str, ...]]:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
-from vramplan.replay.models.modules import Recipe, Segment
-from vramplan.replay.recorder import Node, Sharding, Tape, Trained
+from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment
+from vramplan.replay.recorder import Node, Sharding, Tape, Trained, rounded
 from vramplan.replay.tensors import Parameter
 
+PACKED_ITEMSIZE = 2  # bytes of the elements that 4-bit weights are packed in, as the other weights have
 ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)
 
 EARLY = {"opt": "final_layer_norm"}
@@ -141,6 +142,7 @@ class Order(NamedTuple):
     uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
     made: tuple[int, ...] = ()  # the number of each parameter, as the replay makes them
     trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
+    kept_bytes: int = 0  # of quantized weights what is no parameter, so that every device has all of it
 
 
 def order_of(
@@ -158,6 +160,8 @@ def order_of(
     """
     shape = recipe.shape
     small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
+    if recipe.loss in OUTSIDE_LOSSES.values():  # which is made of what the model returns: the order is that of its own
+        small = small._replace(loss=CAUSAL_LM)
     if not with_uses:
         segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
         small = small._replace(segments=segments, recomputes_core=False)
@@ -199,12 +203,13 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         found = [*found[:inside], *moved, *(one for one in found[inside:] if one not in moved)]
     numbers = {id(one): i for i, one in enumerate(found)}
     order = Order(
-        tuple(one.elements for one in found),
+        tuple(_gathered(one) for one in found),
         tuple(noted.places.get(id(one)) for one in found),
         tuple(numbers[id(one)] for one in noted.came),
         tuple(tuple(numbers[id(one)] for one in module) for module in noted.uses),
         tuple(numbers[id(one)] for one in made),
         tuple(one.node is not None for one in found),
+        sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
     )
     tape.sharding, tape.observers = None, ()
     tape.drop_leaves()
@@ -212,6 +217,15 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         one.node = one.grad = None
     noted.tape = None
     return order
+
+
+def _gathered(parameter: Parameter) -> int:
+    """Elements that a collective gathers of a parameter: of 4-bit weights the 16-bit ones that they are packed in.
+
+    Source: bitsandbytes, nn/modules.py, Params4bit with quant_storage; transformers, docs/source/en/bitsandbytes.md,
+    which asks for the element type of the other weights there.
+    """
+    return -(-parameter.quantized[0] // PACKED_ITEMSIZE) if parameter.quantized else parameter.elements
 
 
 def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:

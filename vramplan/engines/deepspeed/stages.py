@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.engines.deepspeed import zero3, zero3_gathering
 from vramplan.engines.deepspeed.layout import order_of
 from vramplan.engines.deepspeed.offload import Offloaded
-from vramplan.engines.deepspeed.traced import untraced_with_zero
+from vramplan.engines.deepspeed.traced import composed_with_zero, untraced_with_zero
 from vramplan.engines.deepspeed.worst_device import Policy
 from vramplan.engines.deepspeed.zero import Zero
 from vramplan.engines.deepspeed.zero3_drive import Swapped3
@@ -56,4 +56,4 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     return Zero(tape, policy, order)
 
 
-ZERO = Way(walk=stage_of, untraced=untraced_with_zero)
+ZERO = Way(walk=stage_of, untraced=untraced_with_zero, composed=composed_with_zero)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from vramplan.options.words import FLAT_OPTIMIZERS
+from vramplan.replay.sharding.traced import SHARDED_BITS, smoothing_of_the_trainer
 from vramplan.values.job import Job, trains_all
+from vramplan.values.parallel import ZERO3
 
 ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
 
@@ -30,24 +33,53 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
     strategy = job.activation_checkpointing or ""
     stage3 = job.sharding is not None and job.sharding.kind == "zero3"
     return {
-        "sharding": "" if _is_traced(job, stage3) else job.model.code,
         "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
-        "quantization": job.quantization if stage3 and job.quantization is not None else "",
+        "quantization": _unshared(job, stage3),
         "precision": "" if job.precision.startswith("mixed-") else job.precision,
-        "optimizer": "" if job.optimizer in ADAM else job.optimizer,
+        "optimizer": "" if job.optimizer in (*ADAM, *FLAT_OPTIMIZERS) else job.optimizer,
         "activation_checkpointing": strategy if strategy == "optimal" else "",
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
         "grad_scaler": "true" if job.grad_scaler else "",
         "gradient_dtype": "fp32" if job.fp32_gradients else "",
+        "offload": _untraced_offload(job),
+    }
+
+
+def composed_with_zero(job: Job) -> dict[str, str]:
+    """What was not traced with ZeRO and composes with it, by its key; empty where it was."""
+    stage3 = job.sharding is not None and job.sharding.kind == ZERO3
+    return {
+        "model": "" if _is_traced(job, stage3) else job.model.code,
+        "optimizer": "" if job.optimizer in ADAM else job.optimizer,
+        "quantization": _of_quantization(job, stage3),
         "ema": "true" if job.ema else "",
         "compile": "true" if job.compile else "",
         "loss": job.loss if job.loss == "dpo" or (stage3 and job.loss != "standard") else "",
-        "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
-        "offload": _untraced_offload(job),
-        "eval_batch_size": "" if job.eval_batch_size is None else "an evaluation",
-        "generation_batch_size": "" if job.generation_batch_size is None else "a generation",
+        "label_smoothing": smoothing_of_the_trainer(job),
+        "eval_batch_size": "" if job.eval_batch_size is None else str(job.eval_batch_size),
+        "generation_batch_size": "" if job.generation_batch_size is None else str(job.generation_batch_size),
+        "overlap_comm": _of_overlap(job),
         "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
     }
+
+
+def _unshared(job: Job, stage3: bool) -> str:
+    """Weights that stage 3 cannot gather: it takes floating-point parameters, as which 4-bit ones can be packed."""
+    return job.quantization or "" if stage3 and job.quantization not in SHARDED_BITS else ""
+
+
+def _of_overlap(job: Job) -> str:
+    """A second bucket beside gradients that go to the host."""
+    zero = None if job.sharding is None else job.sharding.zero
+    assert job.sharding is not None
+    return "true" if zero is not None and zero.overlap_comm and job.offload and job.sharding.kind != ZERO3 else ""
+
+
+def _of_quantization(job: Job, stage3: bool) -> str:
+    """Weights of few bits: stages 1 and 2 leave those of GPTQ under fp16 as they are, which was traced."""
+    if job.quantization is None or (not stage3 and job.quantization == "gptq-int4" and job.precision == "mixed-fp16"):
+        return ""
+    return job.quantization
 
 
 def _untrained(job: Job) -> str:
@@ -67,7 +99,7 @@ def _untrained(job: Job) -> str:
 
 
 def _is_traced(job: Job, stage3: bool) -> bool:
-    """Whether the family was; under stage 3 without the experts, whose weights belong to no module that is followed."""
+    """Whether the family was; under stage 3 without the experts, whose weights lie in one parameter of many."""
     return job.model.family in FAMILIES and not (stage3 and job.model.experts is not None)
 
 

@@ -28,6 +28,7 @@ class Zero3(Gathering, Shards):
     clips = True
     divides_loss = True
     linear_is_function = True
+    walks_others = False
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         super().__init__(tape, policy, order)
@@ -200,7 +201,7 @@ class Zero3(Gathering, Shards):
         whole = rounded(sum(self.trained_parts) * itemsize)
         rest = whole - sum(rounded(group * itemsize) for group in self.groups())
         return [
-            State("weights", rest + self.frozen_bytes, 0),
+            State("weights", rest + self.frozen_bytes + self.order.kept_bytes, 0),
             State("gradients", whole, 0),
             State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
             State("optimizer", OVERFLOW_BUFFER_BYTES + NORM_BYTES + rounded(1), 0),

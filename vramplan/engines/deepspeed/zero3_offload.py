@@ -139,6 +139,7 @@ class Offloaded3(Zero3):
         weights = 0
         if not self.hosts_parameters:
             weights = rounded(sum(self.trained_parts) * itemsize) + self.frozen_bytes
+        weights += self.order.kept_bytes
         return [
             State("weights", weights, 0),
             State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.options.words import FLAT_OPTIMIZERS
 from vramplan.replay.models import (
     compiles_blocks,
     prefetches_after,
@@ -17,7 +18,7 @@ from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 
 SHARDED_LOSSES = ("standard", "fp32-logits", "fused", "vocab-parallel")
-OF_BITSANDBYTES = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion")  # which step flat shards, and no DTensors
+OF_BITSANDBYTES = FLAT_OPTIMIZERS  # which step no DTensors
 
 SHARDED_BITS = ("nf4", "nf4-double")
 WITHOUT_BIASES = (
@@ -51,19 +52,39 @@ def untraced_with_shards(job: Job) -> dict[str, str]:
     if strategy in ("selective", "selective-op") or (selective and shards_every_selective(job.model.family)):
         strategy = ""  # tests/oracle/sharded_more.json and titan.json
     found = {
-        "sharding": "" if shards_by_blocks(job.model.family) else job.model.code,
+        "sharding": job.model.code if job.model.task == "contrastive" else "",  # two towers, and one walk
         "precision": job.precision if _is_untraced_precision(job) else "",
         "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
         "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
         "quantization": _of_quantization(job),
-        "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
-        "loss": "" if job.loss in SHARDED_LOSSES or job.loss.startswith("chunked:") else job.loss,
-        "label_smoothing": "the Trainer's own" if job.label_smoothing and job.runtime.name == "transformers" else "",
-        "weight_dtype": "half weights without an adapter" if job.half_weights and job.adapter is None else "",
         **_of_adapter(job),
         **(_of_flat_parameters(job) if job.sharding.version == 1 else {}),
     }
     return {key: word for key, word in found.items() if word}
+
+
+def composed_with_shards(job: Job) -> dict[str, str]:
+    """What a job has that was not traced with its shards and composes with them, by its key."""
+    if job.sharding is None or job.sharding.kind == DDP or shares_by_itself(job.model.family):
+        return {}
+    if job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
+        return {key: word for key, word in way_of(job.sharding.kind).composed(job).items() if word}
+    flat = job.sharding.version == 1
+    known = ("standard", "fp32-logits") if flat else SHARDED_LOSSES
+    is_known = job.loss in known or (job.loss.startswith("chunked:") and not flat)
+    found = {
+        "model": "" if shards_by_blocks(job.model.family) else job.model.code,
+        "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
+        "loss": "" if is_known else job.loss,
+        "label_smoothing": smoothing_of_the_trainer(job),
+        "weight_dtype": "16 bits" if job.half_weights and job.adapter is None else "",
+    }
+    return {key: word for key, word in found.items() if word}
+
+
+def smoothing_of_the_trainer(job: Job) -> str:
+    """The Trainer's label smoothing, which is made of the logits outside of the model."""
+    return f"{job.label_smoothing:g}" if job.label_smoothing and job.runtime.name == "transformers" else ""
 
 
 def _of_flat_parameters(job: Job) -> dict[str, str]:
@@ -72,7 +93,6 @@ def _of_flat_parameters(job: Job) -> dict[str, str]:
         "adapter": _of_leaves(job),
         "frozen": ", ".join(job.frozen),
         "sharding": "" if job.model.experts is None else f"{job.model.code} in FSDP1",
-        "loss": "" if job.loss in ("standard", "fp32-logits") else job.loss,
         "activation_checkpointing": _of_checkpoints(job),
         "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
     }

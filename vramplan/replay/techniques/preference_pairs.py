@@ -14,6 +14,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted, AdapterOff
 from vramplan.replay.techniques.preference import Scored, preference_loss
 from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.values.parallel import ZERO3, is_fsdp
 
 SEQUENCES = 2  # of a pair
 
@@ -70,24 +71,38 @@ def forward_and_preferences(
         alone = (Segment(1, recipe.shape.layers, False),)
         frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
         trained = len(tape.parameters)
-        before = tape.trained, tape.asks_inputs, tape.reentrant
+        before = tape.trained, tape.asks_inputs, tape.reentrant, tape.sharding, tape.observers
+        if not shares and tape.sharding is not None and not tape.sharding.walks_others:
+            tape.sharding, tape.observers = None, ()  # an engine of its own shares the reference, block by block
         tape.trained, tape.asks_inputs, tape.reentrant = _switched_off(tape) if shares else None, False, False
         other = family(setup.model.family)(tape, frozen)
         tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
         found = _scores(tape, other(ids, labels))
         tape.no_grad = False
-        tape.trained, tape.asks_inputs, tape.reentrant = before
+        tape.trained, tape.asks_inputs, tape.reentrant, tape.sharding, tape.observers = before
         weights = tape.parameters[trained:]
         del tape.parameters[trained:]
         if not shares:
             size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights)
-            states.append(State("reference", size + sum(rounded(buffer) for buffer in other.buffers()), 0))
+            share = -(-size // reference_shards(setup))
+            states.append(State("reference", share + sum(rounded(buffer) for buffer in other.buffers()), 0))
         for one in weights:
             one.node = None  # it was its own accumulator: a cycle
         return found
 
     loss = preference_loss(tape.batch, policy, None if setup.loss == DPO_PRECOMPUTED else reference, ids)
     return Output(loss, None)
+
+
+def reference_shards(setup: Setup) -> int:
+    """Among how many devices the weights of the reference are shared: where those of the model that trains are.
+
+    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__; models/utils.py, prepare_deepspeed (stage 3 as the
+    model that trains, else stage 0) and prepare_fsdp.
+    """
+    sharding = setup.sharding
+    shared = sharding is not None and (is_fsdp(sharding.kind) or sharding.kind == ZERO3)
+    return sharding.shards if shared and sharding is not None else 1
 
 
 def _switched_off(tape: Tape) -> Trained:

@@ -1,0 +1,43 @@
+"""The answer about a job in brief: what a row of a comparison shows, and a plan of a search."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.answers.components import parameters_of_all
+from vramplan.answers.fit import time_and_run
+from vramplan.planner.ladder import Rung
+from vramplan.planner.replays import Replays
+from vramplan.planner.timed import host_held
+from vramplan.planner.verdict import chosen_for
+from vramplan.results.run import Run
+from vramplan.results.time import Time
+from vramplan.values.job import Job
+from vramplan.values.parallel import Split
+
+
+class Brief(NamedTuple):
+    """A judged job: every choice made, and the figures that are compared."""
+
+    job: Job
+    rung: Rung
+    usable_bytes: int
+    devices: int
+    time: Time | None  # None where no peak rate of the GPU is known
+    run: Run | None  # None where the job does not say how long it trains
+
+
+def brief(job: Job, replays: Replays) -> Brief:
+    """The verdict, the time and the length of a job; the same as the whole answer's. Raises UsageError as it does.
+
+    The largest micro-batch is that of the chosen strategy.
+    """
+    decision = chosen_for(job, replays)
+    judge, rung, judged = decision.judge, decision.choice.rung, decision.judged
+    if not rung.largest_micro_batch_size:
+        largest = judge.largest_micro_batch(rung.placement, rung.schedule.accumulates, judge.limits.device)
+        rung = rung._replace(largest_micro_batch_size=largest)
+    record = decision.record
+    host = host_held(record, job, rung.schedule)
+    _, time, run = time_and_run(decision, host, parameters_of_all(job, record)[0])
+    return Brief(judged, rung, judge.usable_bytes, job.data_parallel_size * (job.split or Split()).devices, time, run)

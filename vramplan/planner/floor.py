@@ -1,0 +1,41 @@
+"""What a job needs at least, whatever its micro-batch and its steps: one replay instead of a search."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vramplan.planner.checkpoints import OPTIMAL
+from vramplan.planner.judge import Judge
+from vramplan.planner.replays import Replays
+from vramplan.values.job import Job
+
+
+class Floor(NamedTuple):
+    """Lower bounds of what the device shows, and what it has."""
+
+    states_bytes: int  # what is alive all the time, with the context: no matter what is checkpointed
+    peak_bytes: int  # at the smallest micro-batch
+    usable_bytes: int
+
+
+def floor_of(job: Job, replays: Replays) -> Floor | None:
+    """Those of a job that pins its checkpoints; None where that takes a search itself."""
+    strategy = job.activation_checkpointing
+    if strategy is None or strategy == OPTIMAL:
+        return None
+    judge = Judge(job, replays)
+    if judge.waits_for_steps:
+        judge = judge.at_steps(1)  # the fewest micro-batches in flight
+    given, steps = job.micro_batch_size, job.gradient_accumulation_steps
+    accumulates = steps is not None and steps > 1
+    record = judge.record(strategy, accumulates, given == 1)
+    states = record.static_bytes(1) + judge.outside_bytes
+    sharding = job.sharding
+    # With ZeRO, no_sync or HSDP a step without accumulation may hold more than one with it.
+    free = steps is None and sharding is not None and (sharding.zero or sharding.no_sync or sharding.replicas > 1)
+    if free:
+        return Floor(states, states, judge.usable_bytes)
+    least = record.peak_bytes(given or 2)
+    if given is None and least + judge.outside_bytes > judge.usable_bytes:
+        least = judge.record(strategy, accumulates, True).peak_bytes(1)
+    return Floor(states, least + judge.outside_bytes, judge.usable_bytes)
