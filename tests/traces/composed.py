@@ -57,6 +57,11 @@ class Result(NamedTuple):
         return abs(max(self.predicted.values()) - traced) / traced
 
 
+def is_open(said: str) -> bool:
+    """Whether a refusal is of what libraries run: a loss of causal models no library puts over another task."""
+    return any(word in said for word in OPEN) and "not for the task" not in said
+
+
 @contextlib.contextmanager
 def past_refusals() -> Iterator[list[str]]:
     """Build a job as if nothing were refused; the messages are noted."""
@@ -92,6 +97,12 @@ def predicted(one: Job) -> dict[str, int]:
     return dict(record.peaks(one.micro_batch_size))
 
 
+def without_folder(keys: Keys) -> Keys:
+    """A job that was not answered, with the name of its `config.json` alone."""
+    model = keys["model"]
+    return {**keys, "model": Path(model).name} if isinstance(model, str) else keys
+
+
 def thin(keys: Keys) -> Keys:
     """What is kept of a job, without what it does not say."""
     return {key: one for key, one in keys.items() if one is not None or key == "max_gradient_norm"}
@@ -112,7 +123,7 @@ def compared(number: int, keys: Keys) -> Result:
         one = build_job(keys)
     except InputError as error:
         refused = [f"{problem.key}: {problem.message}" for problem in error.problems]
-        if not all(any(word in said for word in OPEN) for said in refused):
+        if not all(is_open(said) for said in refused):
             return Result(number, keys, (), "no-run", refused[0])
         try:
             with past_refusals():
@@ -145,7 +156,7 @@ def run(seed: int, jobs: int, output: str | None) -> int:
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         for number in range(jobs):
             result = compared(number, job(random, Path(folder)))
-            results.append(result)
+            results.append(result._replace(keys=without_folder(result.keys)))
             if result.status in ("off", "refused", "untraced"):
                 right = result.predicted is not None and result.predicted == result.traced
                 shown = f"{result.said}{' (the replay is exact)' * right}" or f"{result.predicted} {result.traced}"

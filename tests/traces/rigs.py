@@ -49,6 +49,7 @@ WITHOUT = {
     "PyTorch's DDP": "replicated.json",
     "FSDP1": "flat_parameter.json, flat_host.json, flat_adapters.json",
     "FSDP2": "fully_shard.json, fully_shard_more.json, sharded_more.json, sharded_bits.json, replicas.json",
+    "activations on the host under DDP and FSDP": "sharded_activations.json",
     "DeepSpeed's ZeRO": "zero.json, zero_offload.json, zero_adapters.json, host_activations.json",
     "torchtitan": "titan.json, titan_replicas.json",
     "torchtune": "torchtune.json",
