@@ -17,7 +17,7 @@ from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_out
 from vramplan.measure.optimizers import LOMO, RATE, optimizer_of
 from vramplan.measure.parts import freeze
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
-from vramplan.values.job import Job
+from vramplan.values.job import NEXT_FORWARD, Job
 
 MICRO_STEPS, TRACED_MICRO_STEPS = 8, 3  # of an accumulation that are run: from the second on they are alike
 DECAY = 0.999  # of an average of the weights
@@ -32,6 +32,7 @@ class Loop(NamedTuple):
     batch: dict[str, Any]
     device: str
     micro_steps: int  # of an iteration
+    outputs: list[Any]  # those that the loop holds until the next forward pass has made new ones
     scaler: Any = None
     average: Any = None
 
@@ -100,7 +101,7 @@ def _loop(job: Job, model: Any, device: str, most: int, copy: Any = None) -> Loo
         if copy is not None:
             del average.n_averaged
             average.n_averaged = Count()
-    return Loop(job, model, optimizer, batch_of(job, model, device), device, micro_steps, scaler, average)
+    return Loop(job, model, optimizer, batch_of(job, model, device), device, micro_steps, [], scaler, average)
 
 
 def _no_phase(_: str) -> None:
@@ -153,10 +154,13 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
     for _ in range(loop.micro_steps):
         enter("forward")
         out, loss = forward(loop)
+        loop.outputs.clear()
         if loop.scaler is not None:
             loss = loop.scaler.scale(loss)
         if not job.hold_outputs:
             del out
+        elif job.hold_outputs_until == NEXT_FORWARD:
+            loop.outputs.append(out)
         enter("backward")
         if job.optimizer == LOMO:
             loop.optimizer.fused_backward(loss, RATE)

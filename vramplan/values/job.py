@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
 
 
+NEXT_FORWARD = "next-forward"  # until when outputs are held
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
 
 
@@ -71,6 +72,7 @@ class Job(NamedTuple):
     case: Mapping[str, Any] = MappingProxyType({})  # validation cases only: measured, use, source, trace, ...
     base_batch_size: int | None = None  # batch advice only: the batch that the base learning rate was found for
     base_learning_rate: float | None = None
+    hold_outputs_until: str | None = None  # backward | next-forward (which makes new ones); None: none are held
     optimizer_in_backward: bool = False
     max_gradient_norm: float | None = None  # None: no clipping
     grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step
@@ -103,6 +105,7 @@ class Job(NamedTuple):
     bitsandbytes: str | None = None  # the release that multiplies them; None: the one that was read
     sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
     split: Split | None = None  # None: each device has a whole replica
+    planned: Split | None = None  # the same, where the program splits a model whose code knows nothing of it
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     devices_per_node: int = 1  # that share a host
     node_bandwidth_bytes_per_s: float | None = None  # of a node's network, each way; None: that of the usual machine

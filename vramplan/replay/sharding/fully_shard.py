@@ -371,6 +371,7 @@ class FullyShard(Shards):
         unit.is_reduced = True
         self.reducing = None
         if not with_gradients:
+            unit.accumulated.clear()  # of a block whose output nobody uses
             return
         if unit.accumulated:
             for one in with_gradients:
