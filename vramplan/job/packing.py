@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vramplan.values.model import ModelShape
 
 KEY, HINT = "packing", "leave it out"
+WITHOUT_POSITIONS = ("bloom", "mpt", "opt")  # no mask is made of them
 
 
 def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -> None:
@@ -18,9 +19,12 @@ def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -
     fields = resolver.fields
     if resolver.raw.attention == "flash" and model.task == "lm" and sequence_length > 1:
         return  # by lengths, without a mask
-    if not takes_packing(model.family) or model.task != "lm":
-        what = model.code if model.task == "lm" else f"the task {model.task}"
-        fields.refuse(KEY, f"true is not modelled for {what}", hint=HINT)
+    if model.task != "lm":
+        fields.refuse(KEY, f"true means nothing to the task {model.task}", hint=HINT)
+    elif model.family in WITHOUT_POSITIONS:
+        fields.refuse(KEY, f"true says nothing to {model.code}, whose code makes no mask of position ids", hint=HINT)
+    elif not takes_packing(model.family):
+        fields.refuse(KEY, f"true is not modelled for {model.code}", hint=HINT)
     elif sequence_length == 1:
         fields.refuse(KEY, "true packs nothing into sequences of 1 token", hint=HINT)
     elif model.rope_scaling is not None:
