@@ -21,7 +21,6 @@ NOT_MODELLED = {
     "--adapter dora --quantization gptq-int4 --precision pure-bf16": ("adapter.kind", "dora"),
     "--quantization gptq-int4 --adapter lora": ("quantization", "gptq-int4"),
     "--loss vocab-parallel": ("loss", "vocab-parallel"),
-    "--compile --attention eager": ("compile", "eager"),
     "--offload optimizer": ("offload", "optimizer"),
     "--offload parameters,gradients": ("offload", "parameters, gradients"),
     "--weight-dtype fp8": ("weight_dtype", "fp8"),
@@ -44,7 +43,7 @@ NOT_MODELLED = {
 
 
 CONTRADICTIONS = {
-    "--runtime deepspeed": ("parallel.sharding", "no stage of ZeRO"),
+    "--runtime deepspeed --sharding none": ("parallel.sharding", "not DeepSpeed's"),
     "--sharding fsdp": ("parallel.sharding", "fsdp"),
     "--sharding ddp": ("parallel.sharding", "ddp"),
     "--shards 8": ("parallel.shards", "8 do not divide"),

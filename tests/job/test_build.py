@@ -306,7 +306,6 @@ def test_options_may_come_as_text() -> None:
         ({"loss": "fused", "model": BERT}, "loss: fused is modelled for causal language models"),
         ({"loss": "vocab-parallel"}, "loss: vocab-parallel is not modelled (modelled: standard, fp32-logits"),
         ({"loss": "chunked:0"}, "is not of the form chunked:N"),
-        ({"compile": True, "attention": "eager"}, "compile: true is not modelled with attention eager"),
         ({"adapter": {"kind": "loar"}}, "adapter.kind: 'loar' is not a known value (did you mean lora"),
         ({"offload": ["optimizer"]}, "offload: optimizer: offloading is not modelled"),
         ({"offload": ["optimiser"]}, "did you mean optimizer"),

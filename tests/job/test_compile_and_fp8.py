@@ -21,14 +21,6 @@ LLAMA = {"model": "llama-3.2-1b", "gpu": "h100"}
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"compile": True, "model": "falcon-7b"}, "compile: true is not modelled for falcon"),
-        (
-            {"compile": True, "adapter": {"kind": "lora"}, "activation_checkpointing": "full"},
-            "activation_checkpointing: full is not modelled for a compiled model with an adapter",
-        ),
-        ({"compile": True, "model": "bert-base-uncased", "loss": "classification"}, "for the task cls"),
-        ({"compile": True, "attention": "eager"}, "compile: true is not modelled with attention eager"),
-        ({"compile": True, "loss": "chunked:8"}, "compile: true is not modelled with the loss chunked:8"),
         ({"compile": True, "activation_checkpointing": "selective"}, "with activation_checkpointing selective"),
         (
             {"compile": True, "activation_checkpointing": "selective-layer:2"},
@@ -38,14 +30,10 @@ LLAMA = {"model": "llama-3.2-1b", "gpu": "h100"}
         ({"compile": True, "optimizer_in_backward": True}, "compile: true hands out all gradients at the end"),
         ({"compile": True, "optimizer": "lomo"}, "compile: true hands out all gradients at the end"),
         ({"compile": True, "runtime": "textbook"}, "compile: no equation of the textbook"),
-        ({"precision": "fp8", "compile": True}, "precision: fp8 is not modelled with compile"),
         ({"precision": "fp8", "model": "gpt2"}, "fp8 is not modelled for gpt2, whose layers are Conv1D"),
-        ({"precision": "fp8", "model": "chatglm3-6b"}, "precision: fp8 is not modelled for chatglm"),
         ({"precision": "fp8", "model": "vit-base-patch16-224"}, "fp8 is not modelled for vit, whose images are seldom"),
         ({"precision": "fp8", "model": "falcon-7b"}, "fp8 is not modelled for falcon, whose code writes over what"),
         ({"precision": "fp8", "model": "t5-base", "target_length": 100}, "target_length: 100 is no multiple of 16"),
-        ({"precision": "fp8", "model": "bert-base-uncased", "loss": "classification"}, "for the task cls"),
-        ({"precision": "fp8", "loss": "fused"}, "precision: fp8 is not modelled with the loss fused"),
         ({"precision": "fp8", "activation_checkpointing": "selective-op"}, "fp8 is not modelled with activation_check"),
         ({"precision": "fp8", "sequence_length": 1000}, "sequence_length: 1000 is no multiple of 16, which the"),
         ({"precision": "fp8", "gpu": "a100"}, "a100-80gb (8.0) has no fp8, which needs compute capability 8.9"),

@@ -97,7 +97,6 @@ def test_counts_that_are_left_to_the_class_are_told() -> None:
         ("gpt2", {"expert_imbalance": 2}, "expert_imbalance: belongs to models with experts, and gpt2 has none"),
         (SMALL, {"expert_imbalance": 4.5}, "expert_imbalance: 4.5 is more than 4"),
         (SMALL, {"expert_imbalance": 0.5}, "expert_imbalance: 0.5 is too small; the least is 1"),
-        (SMALL, {"compile": True}, "compile: true is not modelled"),
         (SMALL, {"parallel": {"expert": 2}}, "parallel.expert: 2 is not modelled"),
         ({**SMALL, "experts": {"cuont": 8}}, {}, "model.experts.cuont: unknown key (did you mean count"),
         ({**SMALL, "experts": {"dense_layers": [0, 0.5]}}, {}, "expected a list of block numbers, from 0"),

@@ -59,7 +59,6 @@ def test_what_chatglm_has_of_it() -> None:
     assert "loss: fused is not modelled for chatglm: its code copies the logits" in refused(
         model="chatglm3-6b", loss="fused"
     )
-    assert "padding: right is not modelled for chatglm" in refused(model="chatglm3-6b", padding="right")
 
 
 def test_a_head_with_a_bias_has_no_fused_loss() -> None:
@@ -181,13 +180,9 @@ def test_padded_sequences_need_a_mask_that_flash_does_not_take() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"model": "bloom-560m"}, "padding: right is not modelled for bloom"),
+        ({"model": "vit-base-patch16-224", "sequence_length": None}, "padding: right means nothing to the task image"),
         ({"sequence_length": 1}, "padding: right leaves nothing of sequences of 1 token"),
         ({"padding": "left"}, "padding: 'left' is not a known value"),
-        (
-            {"model": "mistral-7b", "sequence_length": 4096, "attention": "eager"},
-            "padding: right is not modelled where 4096 tokens reach the sliding window of 4096",
-        ),
     ],
 )
 def test_refused_padding(keys: dict[str, Any], message: str) -> None:

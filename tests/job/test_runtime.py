@@ -147,7 +147,6 @@ def test_quantized_weights_have_defaults_of_their_own() -> None:
         ),
         (LLAMA, {"runtime": "torchtune", "precision": "fp32"}, "precision: fp32 is not in torchtune"),
         (LLAMA, {"runtime": "litgpt", "adapter": {"kind": "ia3"}}, "adapter: ia3 is not in litgpt"),
-        (LLAMA, {"runtime": "torchtune", "adapter": {"kind": "dora"}}, "adapter: dora is not in torchtune"),
         (LLAMA, {"runtime": "torchtun"}, "did you mean torchtune"),
     ],
 )

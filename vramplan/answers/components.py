@@ -72,6 +72,9 @@ def components_of(
         return {} if job.sharding is None else _basis_of_shared(record, job, basis, resident)
 
     basis |= wording_of(job).basis(Device(record, job, stage, total, shared))
+    if job.planned is not None:
+        known = [basis["communication"]] if "communication" in basis else []
+        basis["communication"] = "; ".join((*known, "what the devices of a group send each other"))
     return tuple(Component(name, sizes[name], basis[name]) for name in COMPONENTS if sizes.get(name))
 
 
@@ -138,6 +141,8 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
     from vramplan.replay.sharding.replicated import BUCKET_BYTES  # only jobs with several devices pay for it
 
     assert job.sharding is not None
+    if job.sharding.way is not None:
+        return wording_of(job).basis_of_shards(record, job, alone)
     if job.sharding.kind == DDP:
         views = ", which the gradients are views of" if job.sharding.bucket_views else ""
         buckets = f"buckets of {BUCKET_BYTES // 2**20} MiB for"

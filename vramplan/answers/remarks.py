@@ -140,7 +140,9 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
 
 def _has_a_part(job: Job) -> bool:
     """Whether the parameters that are counted are those of a part of the model."""
-    return wording_of(job).counts_a_part or (job.split is not None and job.split.pipeline > 1)
+    return (
+        wording_of(job).counts_a_part or job.planned is not None or (job.split is not None and job.split.pipeline > 1)
+    )
 
 
 def _narrower(judge: Judge, rung: Rung) -> list[str]:

@@ -32,7 +32,7 @@ FOLDERS = {
 """The programs that come with vramplan, in the order in which they are listed, and their folders."""
 
 OWNERS = {
-    **dict.fromkeys(("zero1", "zero2", "zero3"), "deepspeed"),
+    **dict.fromkeys(("zero0", "zero1", "zero2", "zero3"), "deepspeed"),
     "modded-muon": "modded-nanogpt",
 }
 """Words of jobs whose meaning is the code of one program, and the program: `brings` of its engine has the code."""

@@ -39,7 +39,8 @@ class JobBehaviour:
 
     keeps_master_copy = False  # training in 16 bits is over a copy of the weights in fp32
     has_sharded_float8 = False  # `precision: fp8` means products in 8 bits of fp32 shards
-    has_preference_training = False  # of TRL
+    has_preference_training = False
+    preferences_by = "TRL"  # which turns dropout off
     smooths_outside = False  # smoothed labels are a loss of the loop, not of the model
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
     projects_linear_only = False  # GaLore is looked for in nn.Linear alone
@@ -105,9 +106,15 @@ class JobBehaviour:
 
     # Several devices
 
+    splits: tuple[str, ...] = ()  # ways to split a model whose own code knows nothing of them
+
+    way_of_replicas: str | None = None  # what the program brings for devices that each have all; None: PyTorch's DDP
+
     def sharing_devices(self, resolver: Resolver) -> int:
         """How many devices share the data, and with it the states."""
-        return resolver.raw.data_parallel_size
+        split = resolver.raw.split
+        along = split is not None and "context" in self.splits  # those that share a sequence have all of its weights
+        return resolver.raw.data_parallel_size * (split.context if split is not None and along else 1)
 
     def default_sharding(self, resolver: Resolver) -> tuple[str, str]:
         """How several devices share the states where the job says nothing, and why."""

@@ -16,24 +16,16 @@ ROWS = (
 
 
 def check_float8(
-    fields: Fields, raw: RawJob, model: ModelShape | None, gpu: Gpu | None, sequence_length: int, loss: str
+    fields: Fields, raw: RawJob, model: ModelShape | None, gpu: Gpu | None, sequence_length: int
 ) -> list[Assumption]:
-    """Refuse what fp8 has not been traced with; what is taken for granted is returned."""
+    """Refuse what fp8 cannot be computed with; what is taken for granted is returned."""
     key = "precision"
     if model is not None and not is_float8(model.family):
-        message = f"fp8 is not modelled for {model.code}"
         reason = no_float8(model.family)
+        if reason is None and model.task in ("image", "contrastive"):
+            reason = f"whose images are seldom a multiple of {ROWS} tokens"
         if reason is not None:
-            message = f"{message}, {reason}"
-        elif model.task in ("image", "contrastive"):
-            message = f"fp8 is not modelled for {model.code}, whose images are seldom a multiple of {ROWS} tokens"
-        fields.refuse(key, message, hint="use mixed-bf16")
-    elif model is not None and model.task == "cls":
-        fields.refuse(key, f"fp8 is not modelled for the task {model.task}", hint="use mixed-bf16")
-    if raw.compile:
-        fields.refuse(key, "fp8 is not modelled with compile", hint="leave one of the two out")
-    if loss != "standard":
-        fields.refuse(key, f"fp8 is not modelled with the loss {loss}", hint="loss standard")
+            fields.refuse(key, f"fp8 is not modelled for {model.code}, {reason}", hint="use mixed-bf16")
     checkpointing = raw.activation_checkpointing or ""
     if checkpointing.startswith("selective"):
         message = f"fp8 is not modelled with activation_checkpointing {checkpointing}"
@@ -46,7 +38,7 @@ def check_float8(
         message = f"{target} is no multiple of {ROWS}, which the products in fp8 need"
         fields.refuse("target_length", message, hint=f"use {target // ROWS * ROWS or ROWS}")
     basis = "torchao's Float8Linear; embeddings, head, norms and attention stay in bf16"
-    return [Assumption(key, "fp8", basis), *_gpu(fields, gpu)]
+    return [Assumption(key, raw.precision or "fp8", basis), *_gpu(fields, gpu)]
 
 
 def _gpu(fields: Fields, gpu: Gpu | None) -> list[Assumption]:

@@ -15,7 +15,6 @@ from vramplan.replay.models import (
     own_loss,
     smooths,
     splits_of,
-    takes_padding,
 )
 from vramplan.replay.techniques.losses import fused_on
 
@@ -31,6 +30,7 @@ DPO = "dpo"
 RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 GENERATING_TASKS = ("lm", "seq2seq")
+PADDED_TASKS = ("lm", "mlm", "cls", "seq2seq")
 SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 
 
@@ -118,7 +118,7 @@ def check_chunks(resolver: Resolver, loss: str, sequence_length: int) -> str:
 
 
 def _check_preference(resolver: Resolver) -> None:
-    """Preference training is that of TRL: over the Trainer, and without dropout unless the job asks for it."""
+    """Preference training is that of TRL, over the Trainer and without dropout, or of recipes of the program."""
     raw, fields = resolver.raw, resolver.fields
     _check_outside(resolver, "dpo")
     if not under(resolver.runtime).has_preference_training:
@@ -127,7 +127,7 @@ def _check_preference(resolver: Resolver) -> None:
         fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
     if raw.hold_outputs:
         fields.refuse("hold_outputs", "true contradicts dpo, which makes no logits", hint="leave it out")
-    if not fields.present("dropout"):
+    if not fields.present("dropout") and under(resolver.runtime).preferences_by == "TRL":
         raw.dropout = 0.0
         resolver.assume("dropout", 0.0, "dpo: TRL turns dropout off")
     resolver.assume("completion_tokens", "all", "dpo: a prompt, whose tokens are masked, needs less of the head")
@@ -148,11 +148,12 @@ def reference_of(resolver: Resolver, loss: str) -> str | None:
             resolver.fields.refuse(key, f"{given} belongs to the loss dpo", hint="loss: dpo")
         return None
     raw = resolver.raw
+    program = under(resolver.runtime).preferences_by
     if given is None and raw.adapter is not None:
-        resolver.assume(key, ADAPTER_OFF, "the default of TRL: the model with its adapter switched off")
+        resolver.assume(key, ADAPTER_OFF, f"the default of {program}: the model with its adapter switched off")
         return ADAPTER_OFF
     if given is None:
-        resolver.assume(key, RESIDENT, "the default of TRL: a copy of the model on the device")
+        resolver.assume(key, RESIDENT, f"the default of {program}: a copy of the model on the device")
         return RESIDENT
     if given == ADAPTER_OFF and raw.adapter is None:
         message = f"{ADAPTER_OFF} needs an adapter, and there is none"
@@ -190,11 +191,11 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
         fields.refuse("generation_length", message, hint=f"use at most {model.max_positions}")
 
 
-def check_padding(resolver: Resolver, loss: str, model: ModelShape, sequence_length: int) -> None:
-    """Refuse padded sequences where their mask is not modelled."""
+def check_padding(resolver: Resolver, model: ModelShape, sequence_length: int) -> None:
+    """Refuse padded sequences where there is nothing to pad."""
     fields = resolver.fields
-    if not takes_padding(model.family):
-        fields.refuse("padding", f"right is not modelled for {model.code}", hint="none")
+    if model.task not in PADDED_TASKS:
+        fields.refuse("padding", f"right means nothing to the task {model.task}", hint="none")
     elif sequence_length == 1:
         fields.refuse("padding", "right leaves nothing of sequences of 1 token", hint="none")
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from vramplan.job.sharding import sharding_of as sharding_of
     from vramplan.job.software import with_software as with_software
     from vramplan.job.split import check_split as check_split
+    from vramplan.job.split import planned_part as planned_part
     from vramplan.job.targets import target_length as target_length
     from vramplan.job.trained import resolve_trained as resolve_trained
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
@@ -104,7 +105,7 @@ MODULES = {
     ),
     "vramplan.job.preferred": ("without_preferred",),
     "vramplan.job.software": ("with_software",),
-    "vramplan.job.split": ("check_split",),
+    "vramplan.job.split": ("check_split", "planned_part"),
     "vramplan.job.targets": ("target_length",),
     "vramplan.job.trained": ("resolve_trained",),
     "vramplan.replay.models.windows": ("windowed_blocks",),

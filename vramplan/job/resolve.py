@@ -74,8 +74,8 @@ class _ReplayResolver(Resolver):
             on_demand.check_classifier(self, model)
         imbalance = self._experts(model, runtime)
         if raw.compile:
-            self.assumptions += on_demand.check_compile(self.fields, raw, model, attention, loss, in_backward, adapter)
-        self._products(precision, model, gpu, sequence_length, loss)
+            self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
+        self._products(precision, model, gpu, sequence_length)
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)
         host = self._on_host(sharding)
@@ -155,6 +155,7 @@ class _ReplayResolver(Resolver):
             compile=bool(raw.compile),
             sharding=sharding,
             split=split,
+            planned=None if split is None else on_demand.planned_part(split, model),
             offload=host,
             devices_per_node=devices_per_node,
             node_bandwidth_bytes_per_s=raw.node_bandwidth_bytes_per_s,
@@ -282,8 +283,8 @@ class _ReplayResolver(Resolver):
         if raw.eval_batch_size or raw.generation_batch_size or raw.generation_length:
             on_demand.check_beside(self, loss, model)
         if raw.padding == "right" and model is not None:
-            on_demand.check_padding(self, loss, model, sequence_length)
-        if raw.packing and model is not None and raw.attention != "flash":  # which makes no mask
+            on_demand.check_padding(self, model, sequence_length)
+        if raw.packing and model is not None:
             on_demand.check_packing(self, model, sequence_length)
         return loss, reference
 
@@ -304,12 +305,10 @@ class _ReplayResolver(Resolver):
             return on_demand.expert_imbalance(raw, model, self.assumptions, self.warnings)
         return None
 
-    def _products(
-        self, precision: str, model: ModelShape | None, gpu: Gpu | None, sequence_length: int, loss: str
-    ) -> None:
+    def _products(self, precision: str, model: ModelShape | None, gpu: Gpu | None, sequence_length: int) -> None:
         """Products in 8 bits."""
         if precision == "fp8":
-            self.assumptions += on_demand.check_float8(self.fields, self.raw, model, gpu, sequence_length, loss)
+            self.assumptions += on_demand.check_float8(self.fields, self.raw, model, gpu, sequence_length)
         if precision == FSDP_FP8 and model is not None:
             under(self.runtime).check_sharded_float8(self, model, gpu, sequence_length)
 
@@ -318,7 +317,8 @@ class _ReplayResolver(Resolver):
         raw = self.raw
         sharding = None
         along = raw.split is not None and raw.split.context > 1  # these sum their gradients too
-        if raw.data_parallel_size > 1 or along or raw.shares_states or precision in {*FSDP_HALVES, FSDP_FP8}:
+        asked = raw.data_parallel_size > 1 or along or raw.shares_states or precision in {*FSDP_HALVES, FSDP_FP8}
+        if asked or under(runtime).way_of_replicas is not None:
             self.model_shape, self.precision = model, precision
             sharding = on_demand.sharding_of(self)
         under(runtime).check_sharing(self, sharding)
@@ -330,7 +330,7 @@ class _ReplayResolver(Resolver):
         """How a replica is split over devices, and the loss that it has then."""
         split = self.raw.split
         if split is not None and model is not None and runtime is not None:
-            on_demand.check_split(self, split, model, runtime, sequence_length)
+            split = on_demand.check_split(self, split, model, runtime, sequence_length)
         if model is None:
             return split, loss
         return under(runtime).split_of(self, split, model, loss, sequence_length)
@@ -398,8 +398,15 @@ class _ReplayResolver(Resolver):
 
 def _is_special(job: Job) -> bool:
     """Whether a job has a technique that does not go with all the others (vramplan/replay/techniques/evidence.py)."""
-    one = job.compile or job.precision == "fp8" or job.loss == "dpo" or job.padding != "none" or job.packing
-    return one or job.half_weights or bool(job.frozen) or job.adapter is not None or job.sharding is not None
+    one = job.compile or job.precision.endswith("fp8") or job.loss == "dpo" or job.padding != "none" or job.packing
+    return (
+        one
+        or job.half_weights
+        or job.planned is not None
+        or bool(job.frozen)
+        or job.adapter is not None
+        or job.sharding is not None
+    )
 
 
 def _blocks(model: ModelShape) -> str:

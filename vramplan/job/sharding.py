@@ -44,9 +44,10 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     devices = engine.sharing_devices(resolver)
     if raw.zero and kind not in ZERO_STAGES:
         sharing_in(ZERO_STAGES[0]).refuse_keys(resolver)
-    if kind is None and devices > 1:
+    if kind is None and (devices > 1 or engine.way_of_replicas is not None):
         kind, why = engine.default_sharding(resolver)
-        resolver.assume("parallel.sharding", kind, f"{devices} data-parallel devices: {why}")
+        several = f"{devices} data-parallel devices: " if devices > 1 else ""
+        resolver.assume("parallel.sharding", kind, f"{several}{why}")
     if not is_fsdp(kind):
         refuse_fsdp_keys(raw, fields)
         _refuse_shards(resolver, kind, devices)
@@ -64,7 +65,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     if kind is not None and words.pattern_word(kind) not in words.SHARDINGS:
         return None  # which was refused
     assert kind is not None
-    if devices < 2 and kind not in ZERO_STAGES:
+    if devices < 2 and kind not in ZERO_STAGES and (kind != DDP or engine.way_of_replicas is None):
         message = f"{kind} needs several devices, not parallel.data {devices}"
         fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
         return None
@@ -77,7 +78,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         if raw.precision in FSDP_HALVES:
             hint = raw.precision.replace("fsdp", "amp")
             raw.fields.refuse("precision", f"{raw.precision} is FSDP's, not {kind}'s", hint=hint)
-        return Sharded(kind, devices, bucket_views=bool(raw.gradient_as_bucket_view))
+        return Sharded(kind, devices, bucket_views=bool(raw.gradient_as_bucket_view), way=engine.way_of_replicas)
     _only(resolver, "gradient_as_bucket_view", DDP)
     return fsdp_of(resolver, fields, kind, devices)
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.engines import engine_of, with_code_of
+from vramplan.job.behaviour import under
 from vramplan.replay.models import splits_of
+from vramplan.replay.techniques.planned_split import has_plan
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
-from vramplan.values.parallel import Split
+from vramplan.values.parallel import ALL_GATHER, Split
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
 
 
-def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Runtime, sequence_length: int) -> None:
-    """Refuse what the runtime's code cannot do, and sizes that do not divide, each with the nearest that do."""
+def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Runtime, sequence_length: int) -> Split:
+    """Refuse what the runtime's code cannot do, and sizes that do not divide, each with the nearest that do.
+
+    What the split leaves open is taken where the program splits a model by a plan.
+    """
     fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
     able = splits_of(model.family)
     known = model.published_family or model.family
@@ -23,13 +28,28 @@ def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Ru
         given = getattr(split, key)
         if given is not True and given <= 1:
             continue
-        if key in able:
+        if key in able or is_planned(key, model, runtime):
             CHECKS[key](resolver, split, model, sequence_length)
         else:
             shown = "true" if given is True else given
             elsewhere = [name for name in with_code_of(known) if key in splits_of(engine_of(name).families[known])]
             hint = f"--runtime {elsewhere[0]}" if elsewhere and runtime.engine not in elsewhere else "leave it out"
             fields.refuse(key, f"{shown} is not modelled for {known} under {runtime.name}", hint=hint)
+    if split.context > 1 and "context" not in able and split.context_communication is None:
+        resolver.assume("parallel.context_communication", ALL_GATHER, "accelerate's default, cp_comm_strategy")
+        split = split._replace(context_communication=ALL_GATHER)
+    return split
+
+
+def planned_part(split: Split, model: ModelShape) -> Split | None:
+    """The split, where the model's own code knows nothing of it."""
+    able = splits_of(model.family)
+    return None if all(key in able for key in ("tensor", "context") if getattr(split, key) > 1) else split
+
+
+def is_planned(key: str, model: ModelShape, runtime: Runtime) -> bool:
+    """Whether a program splits a model whose code knows nothing of it: layer by layer, or along the sequence."""
+    return key in under(runtime).splits and model.task == "lm" and (key != "tensor" or has_plan(model))
 
 
 def _tensor(resolver: Resolver, split: Split, model: ModelShape, _sequence_length: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.engines import imported
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.stacks import segments_in
-from vramplan.replay.models import compiles_blocks, no_checkpointing, own_loss, takes_packing
+from vramplan.replay.models import compiles_blocks, masks_padding, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
 from vramplan.replay.setup import Setup
 from vramplan.values.job import NEXT_FORWARD, Job, shares_weights, trains_all
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
     """The iteration of a job under a strategy: `accumulates` says that gradients of earlier micro-steps are there."""
+    if job.planned is not None:
+        return _of_part(job, strategy, accumulates)
     return Setup(
         model=job.model,
         precision=job.precision,
@@ -29,7 +32,8 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         accumulating=accumulates,
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
-        padded=job.padding == "right" and job.attention != "flash",
+        padded=_is_padded(job) and masks_padding(job.model, job.sequence_length),
+        masked_apart=_is_padded(job) and not masks_padding(job.model, job.sequence_length),
         packed=job.packing and (job.attention != "flash" or takes_packing(job.model.family)),
         hold_outputs=job.hold_outputs,
         outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
@@ -61,6 +65,21 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )
+
+
+def _is_padded(job: Job) -> bool:
+    """Whether a mask says what is padding: flash takes none."""
+    return job.padding == "right" and job.attention != "flash"
+
+
+def _of_part(job: Job, strategy: str, accumulates: bool) -> Setup:
+    """What one device has of a replica that the program splits by a plan."""
+    planned = job.planned
+    assert planned is not None
+    part = imported("vramplan.replay.techniques.planned_split:shape_of_part")(job.model, planned)
+    length = job.sequence_length // planned.context
+    whole = job._replace(model=part, sequence_length=length, planned=None, split=None)
+    return setup_of(whole, strategy, accumulates)._replace(planned=planned)
 
 
 def _shards_units(job: Job) -> bool:

@@ -97,6 +97,7 @@ class CompiledTape(Tape):
         self.logits: list[tuple[Shape, DType, bool]] = []
         self.zeros: list[Storage] = []  # gradients of the logits that the model returns beside the loss
         self.outputs: list[Tensor] = []  # gradients that the compiled backward returns together
+        self.outside = False  # from where forward leaves the graph to where backward enters it again
 
     def phase(self, name: str) -> None:
         """From here on it is this phase."""
@@ -105,10 +106,33 @@ class CompiledTape(Tape):
         self.release()
         self._frame = None
         self.returned.clear()
-        self.fusing, self.in_backward = name in ("forward", "backward"), name == "backward"
+        self.in_backward = name == "backward"
+        if name == "forward":
+            self.outside = False
+        self.fusing = name in ("forward", "backward") and not self.outside
         super().phase(name)
         if self.in_backward:
             self.zeros = [self._zeros(*one) for one in self.logits]
+
+    def leave_graph(self, tensor: Tensor) -> Tensor:
+        """An output of the graph is stored and no kernel writes over it; nor over the gradient that it gets in the end.
+
+        What is made of it outside runs operator by operator, in both directions.
+        Source: torch/_dynamo, where a call that is not traced breaks the graph; torch/_functorch/aot_autograd.py.
+        """
+        if not self.fusing:
+            return tensor
+        self.consume((tensor,))
+        assert tensor.storage is not None
+        self.kept.add(tensor.storage.index)
+
+        def entered(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
+            self.fusing, self.outside = True, False
+            return (grad,)
+
+        self.fusing, self.outside, self.reading = False, True, ()
+        node = super().record("view", (tensor,), entered)
+        return tensor.alias(tensor.shape, tensor.strides, node)
 
     def joined(self, tensors: Sequence[Tensor], dim: int) -> Tensor | None:
         """The one tensor that is not empty: torch/_inductor/decomposition.py, cat."""

@@ -665,6 +665,10 @@ class Tape:
         """What concatenating gives without a copy: only a compiled step knows that some tensors are empty."""
         return None
 
+    def leave_graph(self, tensor: Tensor) -> Tensor:
+        """What follows is not compiled with the model; the tensor to go on with. Compiled steps alone have graphs."""
+        return tensor
+
     def meets(self, *gradients: Tensor) -> None:
         """Two gradients are about to be added: only a compiled step needs to know."""
 

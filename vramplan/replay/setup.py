@@ -29,6 +29,7 @@ class Setup(NamedTuple):
     persistent_gradients: bool = False  # the runtime keeps gradient buffers for the whole run
     loss: str = "causal-lm-fp32"  # which loss the runtime computes
     padded: bool = False  # sequences are padded, and a mask says so
+    masked_apart: bool = False  # they are, and the family's code has no mask here: it is counted beside
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
     optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
     max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
@@ -50,6 +51,7 @@ class Setup(NamedTuple):
     sharding: Sharded | None = None  # how data-parallel devices share the states
     rank: int | None = None  # of stages 1 and 2 of ZeRO: the device; None: at each moment the one that holds most then
     split: Split | None = None  # how a replica is split over devices
+    planned: Split | None = None  # how a program splits one whose code knows nothing of it: `model` is a device's part
     expert_imbalance: float = 1.0  # where devices share experts: tokens of the most loaded one over the mean
     expert_capacity_factor: float | None = None  # of each expert over the mean; None: no token is dropped
     expert_pad_to_capacity: bool = False

@@ -96,7 +96,7 @@ class Iteration:
         """The loss that backward begins with."""
         tape, setup = self.tape, self.setup
         tape.phase("forward")
-        if setup.outlives:
+        if setup.outlives and not setup.compile:  # whose graphs say nothing of what hangs on them
             self.carried = tape.carried = imported("vramplan.replay.carried:Carried")(tape)
         self.shards.before_forward()
         for one in self.techniques:

@@ -105,6 +105,7 @@ class Job(NamedTuple):
     bitsandbytes: str | None = None  # the release that multiplies them; None: the one that was read
     sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
     split: Split | None = None  # None: each device has a whole replica
+    planned: Split | None = None  # the same, where the program splits a model whose code knows nothing of it
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     devices_per_node: int = 1  # that share a host
     node_bandwidth_bytes_per_s: float | None = None  # of a node's network, each way; None: that of the usual machine

@@ -56,6 +56,7 @@ class Sharded(NamedTuple):
     zero: Zero | None = None  # of zero1, zero2 and zero3
     version: int = 2  # of FSDP: 1 is FullyShardedDataParallel, 2 is fully_shard
     reduce_dtype: str | None = None  # fp32 | bf16 | fp16, of gradients while they are summed; None: that of the shards
+    way: str | None = None  # of ddp: what a training program brings for it; None: PyTorch's DistributedDataParallel
     replicas: int = 1  # groups of devices that each share all states, and sum what their shards have of gradients
 
 

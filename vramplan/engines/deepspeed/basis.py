@@ -9,7 +9,8 @@ from vramplan.values.job import Job, trains_all
 def basis_of_zero(record: Record, job: Job, alone: dict[str, str]) -> dict[str, str]:
     """What each device has of the states, and its buffers; `alone` says what one device would have."""
     assert job.sharding is not None
-    assert job.sharding.zero is not None
+    if job.sharding.zero is None:
+        return {"communication": "copies of gradients that are averaged, of 500,000,000 elements and more"}
     kind, zero, devices = job.sharding.kind, job.sharding.zero, job.sharding.shards
     part = f"/ {devices} devices"
     buckets = "2 buckets" if zero.overlap_comm else "a bucket"

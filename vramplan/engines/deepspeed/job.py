@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.engines.deepspeed.drives import check_parameter_drive, drive_buffers, drives_to_dict, parameter_drive
 from vramplan.job.behaviour import JobBehaviour, SharingBehaviour, under
-from vramplan.values.parallel import ZERO_STAGES, Sharded, Zero
+from vramplan.values.parallel import DDP, ZERO_STAGES, Sharded, Zero
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
@@ -33,6 +33,9 @@ AUTO: dict[str, Callable[[int], int]] = {
 
 Source: transformers 5.23.0, src/transformers/integrations/deepspeed.py, HfTrainerDeepSpeedConfig.
 """
+
+REPLICAS = "zero0"
+STAGE_0 = "DeepSpeed without ZeRO (stage 0) was read in its source and never traced"
 
 STAGE_3 = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "stage3_max_live_parameters")
 ONLY_STAGE_3 = (*STAGE_3, "sub_group_size")
@@ -112,15 +115,34 @@ def only_with_zero(resolver: Resolver) -> None:
 class DeepSpeedJob(JobBehaviour):
     """DeepSpeed's engine around a plain loop."""
 
+    keeps_master_copy = True
+    way_of_replicas = REPLICAS
+    splits = ("tensor", "context")  # AutoTP, Ulysses
+
+    def default_sharding(self, resolver: Resolver) -> tuple[str, str]:
+        """Nothing is shared."""
+        return DDP, "stage 0 of DeepSpeed, its default"
+
     def check_sharing(self, resolver: Resolver, sharding: Sharded | None) -> None:
-        """Refuse its engine without ZeRO, whose optimizers are others."""
-        runtime = resolver.runtime
-        if runtime is None or (sharding is not None and sharding.zero is not None):
+        """Refuse other ways than its own, and element types that its optimizer without ZeRO has no code for."""
+        runtime, raw = resolver.runtime, resolver.raw
+        if runtime is None or resolver.is_refused or (sharding is not None and sharding.zero is not None):
             return
-        message = (
-            f"{resolver.raw.sharding or 'none'} is no stage of ZeRO, which is what the runtime {runtime.name} is for"
-        )
-        resolver.raw.fields.refuse("parallel.sharding", message, hint=f"one of {', '.join(ZERO_STAGES)}")
+        if sharding is None or sharding.way != REPLICAS:
+            message = (
+                f"{raw.sharding or 'none'} is not DeepSpeed's, which shares states by ZeRO, or has them all as in ddp"
+            )
+            raw.fields.refuse("parallel.sharding", message, hint=f"one of ddp, {', '.join(ZERO_STAGES)}")
+        elif resolver.precision.startswith(("pure-", "fsdp-")):
+            half = resolver.precision.rpartition("-")[2]
+            message = f"{resolver.precision} is not DeepSpeed's, whose optimizers step an fp32 copy of {half} weights"
+            raw.fields.refuse("precision", message, hint=f"use mixed-{half}")
+
+    def check(self, resolver: Resolver, job: Job) -> Job:
+        """Without ZeRO nothing was traced: read in its source, and composed."""
+        if job.sharding is None or job.sharding.way != REPLICAS:
+            return job
+        return job._replace(composed=(*job.composed, STAGE_0))
 
 
 class ZeroSharing(SharingBehaviour):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from vramplan.engines.deepspeed import zero3, zero3_gathering
 from vramplan.engines.deepspeed.layout import order_of
 from vramplan.engines.deepspeed.offload import Offloaded
-from vramplan.engines.deepspeed.traced import composed_with_zero, untraced_with_zero
+from vramplan.engines.deepspeed.replicas import Replicas
+from vramplan.engines.deepspeed.traced import ADAM, composed_with_zero, untraced_with_zero
 from vramplan.engines.deepspeed.worst_device import Policy
 from vramplan.engines.deepspeed.zero import Zero
 from vramplan.engines.deepspeed.zero3_drive import Swapped3
@@ -57,3 +58,18 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
 
 
 ZERO = Way(walk=stage_of, untraced=untraced_with_zero, composed=composed_with_zero)
+
+
+def replicas_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
+    """The walk of a job without ZeRO."""
+    assert setup.sharding is not None
+    return Replicas(
+        tape,
+        devices=setup.sharding.shards,
+        flat=setup.optimizer in ADAM,
+        master=precision.master,
+        resident=setup.accumulating,
+    )
+
+
+REPLICAS = Way(walk=replicas_of, untraced=lambda job: {}, composed=lambda job: {})

@@ -35,7 +35,7 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
     return {
         "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
         "quantization": _unshared(job, stage3),
-        "precision": "" if job.precision.startswith("mixed-") else job.precision,
+        "precision": "" if job.precision.startswith("mixed-") or job.precision == "fp8" else job.precision,
         "optimizer": "" if job.optimizer in (*ADAM, *FLAT_OPTIMIZERS) else job.optimizer,
         "activation_checkpointing": strategy if strategy == "optimal" else "",
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
@@ -50,6 +50,7 @@ def composed_with_zero(job: Job) -> dict[str, str]:
     stage3 = job.sharding is not None and job.sharding.kind == ZERO3
     return {
         "model": "" if _is_traced(job, stage3) else job.model.code,
+        "precision": "fp8" if job.precision == "fp8" else "",
         "optimizer": "" if job.optimizer in ADAM else job.optimizer,
         "quantization": _of_quantization(job, stage3),
         "ema": "true" if job.ema else "",

@@ -269,6 +269,7 @@ class GPT:
     no_eager_attention = "LitGPT calls scaled_dot_product_attention alone"
     head_losses = ("chunked:N",)
     may_miss_adapter = True
+    compiled_graphs = 2  # litgpt/pretrain.py compiles the model alone: its loss is outside
     not_adapted = ("qkv",)  # LoRAQKVLinear adapts the three parts of the fused layer
 
     @staticmethod
@@ -311,7 +312,7 @@ class GPT:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         tape, recipe = self.tape, self.recipe
-        logits = self.forward(input_ids)
+        logits = [tape.leave_graph(one) for one in self.forward(input_ids)]
         if tape.sharding is not None:
             logits[-1] = tape.sharding.after_model(logits[-1])  # the loss is no part of the model
         tape.autocast = None

@@ -18,17 +18,19 @@ TORCHAO = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
 class TorchtuneJob(JobBehaviour):
     """What its recipes do otherwise, with its own code of a model."""
 
+    has_preference_training = True  # recipes/lora_dpo_single_device.py, full_dpo_distributed.py
+    preferences_by = "torchtune"
+    splits = ("tensor",)  # full_finetune_distributed.py, tensor_parallel_dim
+
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
-        """Refuse weights in 4 bits that are not compiled."""
+        """Say whose weights in 4 bits are."""
         super().check_own_code(resolver, own, model, runtime)
         raw = resolver.raw
-        if raw.quantization is None:
-            return
-        if raw.compile:
-            resolver.assume("quantization", raw.quantization, f"{TORCHAO}, in fused kernels")
-            return
-        message = f"{raw.quantization} is modelled under torchtune compiled: else it makes indices of 8 bytes"
-        resolver.fields.refuse("quantization", message, hint="compile: true, as an option --compile")
+        if raw.quantization == "nf4":
+            raw.quantization = "nf4-double"  # there is no other: NF4Tensor quantizes the scales of blocks
+        if raw.quantization is not None:
+            how = "in fused kernels" if raw.compile else "with indices of 8 bytes for each weight of a product"
+            resolver.assume("quantization", raw.quantization, f"{TORCHAO}, {how}")
 
     def no_head_loss(self, resolver: Resolver, model: ModelShape, loss: str) -> Refusal | None:
         """Liger's loss beside an adapter."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.engines.litgpt.operators import cross_entropy_each
 from vramplan.engines.torchtitan.model import CheckpointedBlock, CompiledBlock
 from vramplan.engines.torchtune.operators import difference, materialised, unasked
 from vramplan.replay.models.llama import repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe, run_blocks
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import (
@@ -33,10 +34,12 @@ from vramplan.replay.operators.basic import (
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy
 from vramplan.replay.operators.indexing import stack_last
+from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.views import contiguous, select, split, to, transpose, view
 from vramplan.replay.recorder import MATMULS, Tape
 from vramplan.replay.techniques.losses import CHUNKED, FUSED, FUSED_BEFORE_AMPERE, chunked_cross_entropy
-from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor
+from vramplan.replay.techniques.preference import Scored
+from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor
 from vramplan.values.model import ModelShape
 
 UNSCALED_POSITIONS = 32768  # Llama 2 and 3 and Mistral have less, Llama 3.1 and 3.2 have more, by scaled angles
@@ -70,7 +73,8 @@ class LoRALinear(Linear):
     def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, dtype: DType, *, bias: bool) -> None:
         super().__init__(tape, name, inputs, outputs, dtype, bias=bias)
         lora = self.adapter
-        self.lora: Any = lora if hasattr(lora, "lora_A") else None
+        adapter = getattr(tape.trained, "adapter", None)  # DoRALinear is as PEFT's (modules/peft/dora.py)
+        self.lora: Any = lora if adapter is not None and adapter.kind == "lora" and hasattr(lora, "lora_A") else None
         if self.lora is not None:
             self.adapter = None
 
@@ -184,10 +188,11 @@ class TransformerDecoder:
     drops_out = False
     compiles_blocks = True
     may_miss_adapter = True
+    looks_up_4bit = True
     offloads = True
     ladder = ("none", "full")  # training.set_activation_checkpointing wraps every layer
     no_eager_attention = "torchtune calls scaled_dot_product_attention alone"
-    head_losses = ("chunked:N", "fused")
+    head_losses = ("chunked:N", "fused", "dpo")
     head_outside = ("fused",)
 
     @staticmethod
@@ -233,6 +238,9 @@ class TransformerDecoder:
             return Output(chunked_cross_entropy(logits, labels, logits[0].shape[1]), logits)
         (whole,) = logits
         batch, length, vocabulary = whole.shape
+        if recipe.loss in (SCORES, ALL_SCORES):
+            del logits
+            return Output(None, scores(whole, labels))
         rows = view(whole, (batch * length, vocabulary))
         return Output(cross_entropy(rows, view(labels, (batch * length,))), whole)
 
@@ -315,6 +323,18 @@ class TransformerDecoder:
             return [to(linear(h, weight), FP32)]
         size_of = -(-h.shape[1] // int(recipe.loss.removeprefix(CHUNKED)))
         return [linear(chunk, weight) for chunk in split(h, size_of, 1)]
+
+
+def scores(logits: Tensor, labels: Tensor) -> Scored:
+    """rlhf.get_batch_log_probs: the log-probabilities of all words in fp32, and of them those of the labels.
+
+    The logits go when their means are taken (recipes/lora_dpo_single_device.py, concatenated_forward and train).
+    """
+    tape, (batch, length, vocabulary) = logits.tape, logits.shape
+    each = cross_entropy_each(view(logits, (batch * length, vocabulary)), view(labels, (batch * length,)))
+    mask = tape.new("ne", (batch, length), BOOL, True)
+    count = tape.new("sum", (), INT64, False)
+    return Scored(view(each, (batch, length)), (), mask, sum_all(each.alias(each.shape, None, None)), count)
 
 
 def compiled_chunks(logits: list[Tensor], labels: Tensor) -> Tensor:

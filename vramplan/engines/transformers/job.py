@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job import on_demand
 from vramplan.job.behaviour import JobBehaviour
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.machine import Gpu
+    from vramplan.values.model import ModelShape
 
 
 class TransformersJob(JobBehaviour):
@@ -16,7 +19,14 @@ class TransformersJob(JobBehaviour):
     has_preference_training = True
     smooths_outside = True  # trainer_pt_utils.py, LabelSmoother
     sizes_buckets_by_width = True  # integrations/deepspeed.py, HfTrainerDeepSpeedConfig
+    splits = ("tensor", "context")  # accelerate's ParallelismConfig, AutoTP, Ulysses
     projects_linear_only = True  # trainer_optimizer.py, _setup_low_rank_optimizer
+
+    def check_sharded_float8(
+        self, resolver: Resolver, model: ModelShape, gpu: Gpu | None, sequence_length: int
+    ) -> None:
+        """Accelerate converts layers by torchao before FSDP shards them (utils/ao.py, convert_model_to_fp8_ao)."""
+        resolver.assumptions += on_demand.check_float8(resolver.fields, resolver.raw, model, gpu, sequence_length)
 
     def no_sync(self, resolver: Resolver) -> tuple[bool, str]:
         """It accumulates under `no_sync`."""

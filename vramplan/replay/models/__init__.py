@@ -191,6 +191,11 @@ def no_float8(name: str) -> str | None:
     return reason
 
 
+def looks_up_4bit(name: str) -> bool:
+    """Whether 4-bit weights of a runtime's own code are torchao's: `looks_up_4bit = True`."""
+    return _own(name, "looks_up_4bit", False) is True
+
+
 def bounds_positions(name: str) -> bool:
     """Whether positions are a tensor of `max_positions`, though they are no weights: `bounded_positions = True`."""
     return _own(name, "bounded_positions", False) is True
@@ -282,6 +287,13 @@ def takes_packing(name: str) -> bool:
     return _own(name, "takes_packing", False) is True
 
 
+def masks_padding(shape: ModelShape, length: int) -> bool:
+    """Whether the family's code makes the mask of padded sequences in the replay, whose blocks have no window then."""
+    window = shape.sliding_window
+    reached = window is not None and (shape.sliding_window_start is not None or length >= window)
+    return takes_padding(shape.family) and not reached
+
+
 def is_float8(name: str) -> bool:
     """Whether the family's linear layers have been traced in fp8: `float8 = True`."""
     return _own(name, "float8", False) is True
@@ -355,11 +367,13 @@ def holds_outputs(name: str) -> bool:
 def blocks_are_alike(shape: ModelShape, sequence_length: int, attention: str) -> bool:
     """Whether all blocks of a model are made of the same modules, and compute the same.
 
-    They do not where some have experts and others none, where some of Qwen's have a window, and where fused attention
-    has a mask only in those whose window the sequence reaches.
+    They do not where some have experts and others none, where some have no rotary positions, where some of Qwen's have
+    a window, and where fused attention has a mask only in those whose window the sequence reaches.
     """
     dense = () if shape.experts is None else shape.experts.dense_layers
     if not has_equal_blocks(shape.family) or len(dense) not in (0, shape.layers):
+        return False
+    if len(shape.unrotated_layers) not in (0, shape.layers):
         return False
     window = shape.sliding_window
     if window is None or (shape.sliding_window_start is None and (attention == "eager" or sequence_length < window)):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from vramplan.replay.operators.views import Grads, reshape_gradient, to, view
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import BOOL, FP16, FP32, DType, Parameter, Tensor
+from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Parameter, Tensor
 
 INT8, INT32 = DType("int8", 1), DType("int32", 4)
 BLOCK = 64  # weights that share one maximum (functional.py, quantize_4bit, blocksize)
@@ -25,6 +25,7 @@ class FourBits(NamedTuple):
     nested: bool  # double quantization
     at_once: bool = True  # forward makes its working copy in the dtype of the products at once
     keeps_input: bool = False
+    by_index: bool = False  # torchao's NF4Tensor, operator by operator
 
 
 def matmul_4bit(x: Tensor, weight: Parameter, bits: FourBits) -> Tensor:
@@ -67,7 +68,9 @@ def matmul_4bit(x: Tensor, weight: Parameter, bits: FourBits) -> Tensor:
             blocks = -(-outputs * inputs // BLOCK)
             maxima = tape.new("dequantize_blockwise", (blocks,), FP32, False)
             offset = tape.new("add", (blocks,), FP32, False)
+        halves = looked_up(weight, bits.compute) if bits.by_index else None
         copy = tape.new("dequantize_4bit", weight.shape, bits.compute, False, category="weight_casts")
+        del halves
     flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
     tape.work(work)
     out = tape.new("MatMul4Bit", (*x_shape[:-1], outputs), bits.compute, batched, None, node)
@@ -79,7 +82,23 @@ def matmul_4bit(x: Tensor, weight: Parameter, bits: FourBits) -> Tensor:
 
 def _dequantized(weight: Parameter, bits: FourBits) -> Tensor:
     """The working copy of a product, cast where the weight was quantized from another dtype."""
+    if bits.by_index:
+        halves = looked_up(weight, bits.compute)
+        copy = weight.tape.new("cat", weight.shape, bits.compute, False, category="weight_casts")
+        del halves
+        return copy
     return to(dequantize_4bit(weight, bits.stored, nested=bits.nested), bits.compute, category="weight_casts")
+
+
+def looked_up(weight: Parameter, dtype: DType) -> list[Tensor]:
+    """What is alive when torchao joins the two halves of a weight [out, in] whose 4-bit codes lie in one byte.
+
+    Of each half: the codes as int64, what the table has for them, and that times the maxima of the blocks.
+    Source: torchao 0.18, dtypes/nf4tensor.py, NF4Tensor.get_original_weight and LinearNF4.
+    """
+    tape, half = weight.tape, (-(-weight.elements // 2),)
+    made = (("_to_copy", INT64), ("index_select", dtype), ("mul", dtype))
+    return [tape.new(name, half, one, False, category="temporaries") for name, one in made for _ in range(2)]
 
 
 def dequantize_4bit(weight: Parameter, stored: DType, *, nested: bool) -> Tensor:

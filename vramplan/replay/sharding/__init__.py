@@ -43,6 +43,8 @@ def way_of(kind: str) -> Way:
 def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
     """The engine that a job's way to share its states means."""
     assert setup.sharding is not None
+    if setup.sharding.way is not None:
+        return way_of(setup.sharding.way).walk(setup, tape, recipe, precision)
     if setup.sharding.kind == DDP:
         return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.gradients_resident)
     if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):

@@ -120,10 +120,16 @@ def is_flat(setup: Setup) -> bool:
     return setup.sharding is not None and setup.sharding.version == 1
 
 
+def multiplies_in_float8(setup: Setup) -> bool:
+    """Whether linear layers of Transformers are converted: compiled, their casts to fp8 are parts of other kernels."""
+    asked = PRECISIONS[setup.precision].float8 or setup.precision == "fsdp-fp8"
+    return asked and not setup.compile and setup.model.engine is None
+
+
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
-    (lambda setup: PRECISIONS[setup.precision].float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
+    (multiplies_in_float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
     (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),
     (
         lambda setup: setup.max_gradient_norm is not None and setup.fp32_gradients,
@@ -131,6 +137,8 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     ),
     (lambda setup: clips_on_device(setup) and is_flat(setup), "vramplan.replay.sharding.flat_parameter:ClipsFlat"),
     (lambda setup: clips_on_device(setup) and not is_flat(setup), "vramplan.replay.techniques.clipping:Clips"),
+    (lambda setup: setup.masked_apart, "vramplan.replay.techniques.padding:MaskedApart"),
+    (lambda setup: setup.planned is not None, "vramplan.replay.techniques.planned_split:PlannedSplit"),
     (lambda setup: setup.ema, "vramplan.replay.techniques.averaging:Averages"),
     (lambda setup: setup.grad_scaler, "vramplan.replay.techniques.scaling:ScalesLoss"),
 )

@@ -51,12 +51,14 @@ class Adapted:
         frozen: Sequence[str] = (),
         bitsandbytes: str | None = None,
         quantized_from: str | None = None,
+        by_index: bool = False,
     ) -> None:
         self.adapter = adapter
         self.frozen = tuple(frozen)  # of LORA_PARTS
         self.quantization = quantization
         self.bitsandbytes = bitsandbytes
         self.quantized_from = None if quantized_from is None else DTYPES[quantized_from]
+        self.by_index = by_index  # 4-bit weights are torchao's, and nothing is compiled
         self.compute = autocast or weights
         self.former = former or {}  # names of layers that stand for tensors of experts
         self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
@@ -97,7 +99,7 @@ class Adapted:
         if self.quantization is None or name in UNQUANTIZED:
             return None
 
-        how = self.bitsandbytes, self.quantized_from
+        how = self.bitsandbytes, self.quantized_from, self.by_index
         return quantize(module, self.quantization, self.compute, tape.part, *how)
 
     def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:

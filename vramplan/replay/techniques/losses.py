@@ -54,13 +54,15 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
     if loss in (SCORES, ALL_SCORES):
         return fused_lm_head(hidden, weight, bias, labels, with_others=loss == ALL_SCORES)
     if loss == SMOOTHED:
-        logits = project(hidden, weight, bias, recipe)
+        logits = hidden.tape.leave_graph(project(hidden, weight, bias, recipe))
         return Output(causal_lm_loss(logits, labels, recipe, smoothed_cross_entropy), logits)
     if loss in (FUSED, FUSED_BEFORE_AMPERE):
         assert bias is None  # FUSED_NEEDS_NO_BIAS
+        hidden = hidden.tape.leave_graph(hidden)
         return fused_loss(hidden, weight, labels, accumulates=loss == FUSED)
     if loss in (FP32_LOGITS, HALF_LOGITS):
         return shifted_loss(hidden, weight, bias, labels, recipe)
+    hidden = hidden.tape.leave_graph(hidden)
     return chunked_loss(hidden, weight, bias, labels, recipe)
 
 

@@ -5,7 +5,11 @@ Names that start with an underscore are locals of the original which outlive the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import BOOL, INT64, Shape, Tensor
 
 
@@ -45,3 +49,21 @@ def index_tensors(tape: Tape, batch: int, length: int, *, heads: bool = False) -
     sequences = tape.new("arange", (batch,), INT64, True)
     one = (tape.new("arange", (1,), INT64, False),) if heads else ()
     return sequences, *one, *(tape.new("add", (length,), INT64, False) for _ in range(2))
+
+
+class MaskedApart(Technique):
+    """The mask of padded sequences beside a replay without padding, as long as the iteration lasts.
+
+    It is one for each sequence, and one more where some blocks have a window. Relative positions are added to it, head
+    by head and stack by stack (modeling_t5.py, T5Attention).
+    """
+
+    def states(self, buffers: Sequence[int]) -> list[State]:
+        """The mask of the tokenizer, and those that are made of it."""
+        setup, shape = self.setup, self.setup.model
+        length = setup.sequence_length
+        width = 1 if setup.attention != "eager" else (self.precision.autocast or self.precision.weights).itemsize
+        masks = 1 if shape.sliding_window is None or length < shape.sliding_window else 2
+        if shape.positions == "relative":
+            width, masks = self.precision.weights.itemsize, shape.attention_heads * len(shape.stacks)
+        return [State("inputs", 0, length * INT64.itemsize), State("buffers", 0, masks * length * length * width)]

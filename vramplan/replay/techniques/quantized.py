@@ -61,6 +61,7 @@ def quantize(
     part: Sequence[str],
     bitsandbytes: str | None = None,
     quantized_from: DType | None = None,
+    by_index: bool = False,
 ) -> Quantized | None:
     """Store the layer's weight in few bits; what runs in place of the layer, which is in this part of the model."""
     if quantization == GPTQ:
@@ -80,6 +81,8 @@ def quantize(
     if bias is not None:
         bias.quantized = (bias.elements * compute.itemsize,)  # the first forward pass leaves it in that dtype
     bits = four_bits(compute, nested=nested, bitsandbytes=bitsandbytes, quantized_from=quantized_from)
+    if by_index:
+        bits = FourBits(compute, compute, nested=False, by_index=True)
     return lambda module, x: matmul_4bit(x, module.weight, bits)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vramplan.replay.inputs import inputs_of, make_inputs
-from vramplan.replay.models import family, no_eager_attention
+from vramplan.replay.models import family, looks_up_4bit, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
 from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.precision import Precision
@@ -46,7 +46,8 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     adapter, former = setup.adapter, _former(setup.model, setup.adapter)
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
-    parts = setup.frozen, setup.bitsandbytes, setup.quantized_from
+    by_index = looks_up_4bit(setup.model.family) and not setup.compile
+    parts = setup.frozen, setup.bitsandbytes, setup.quantized_from, by_index
     return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
 
 

@@ -1,0 +1,78 @@
+"""Techniques beside model code, losses and training programs that no traced row has: what an answer says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramplan.job.cells import FSDP_FP8
+from vramplan.replay.models import compiled_graphs, compiles_blocks, is_float8, looks_up_4bit, masks_padding
+from vramplan.replay.techniques.evidence import COMPILE, rows_of
+from vramplan.replay.techniques.vocabulary import traced_code
+from vramplan.values.job import Job
+from vramplan.values.parallel import Split
+
+FLOAT8 = ("fp8", FSDP_FP8)
+
+
+def never_traced(job: Job) -> Iterator[str]:
+    """Sentences that name the key first, as those of pairs do."""
+    if job.compile and not compiles_blocks(job.model.family):
+        yield from _compiled(job)
+    if job.padding == "right" and job.attention != "flash" and not masks_padding(job.model, job.sequence_length):
+        why = ": the mask is counted beside what is traced without padding"
+        yield f"padding right was never traced with {traced_code(job.model)} at {job.sequence_length} tokens{why}"
+    if job.model.engine is not None:
+        yield from _own_code(job)
+    if job.precision in FLOAT8 and job.model.engine is None:
+        yield from _float8(job)
+    if job.planned is not None:
+        yield from _planned(job.planned)
+
+
+def _compiled(job: Job) -> Iterator[str]:
+    """The compiler's rules were learned on some families, their own losses and their fused attention."""
+    key = "compile true was never traced"
+    if traced_code(job.model) not in rows_of(COMPILE).codes and compiled_graphs(job.model.family) is None:
+        yield f"{key} with {traced_code(job.model)}"
+    elif job.model.engine is not None:
+        yield f"{key} with {job.model.code}"
+    if job.loss != "standard":
+        yield f"{key} together with loss {job.loss}"
+    if job.model.task == "cls":
+        yield f"{key} with a classifier"
+    if job.attention == "eager":
+        yield f"{key} with attention eager, which a compiler may rewrite into fused attention"
+    if job.adapter is not None and job.activation_checkpointing not in (None, "none"):
+        yield f"{key} with an adapter together with activation_checkpointing {job.activation_checkpointing}"
+
+
+def _own_code(job: Job) -> Iterator[str]:
+    """A training program's own code, with what only that of Transformers was traced with."""
+    if job.adapter is not None and job.adapter.kind == "dora":
+        yield f"adapter dora was never traced with {job.model.code}"
+    if job.quantization is not None and looks_up_4bit(job.model.family) and not job.compile:
+        yield f"quantization {job.quantization} was never traced with {job.model.code} that is not compiled"
+    if job.loss == "dpo":
+        yield f"loss dpo was never traced with {job.model.code}"
+
+
+def _float8(job: Job) -> Iterator[str]:
+    """Conversions were traced on one device, with the loss and the code of some families, and not compiled."""
+    key = f"precision {job.precision} was never traced"
+    if not is_float8(job.model.family):
+        yield f"{key} with {traced_code(job.model)}"
+    if job.precision == FSDP_FP8 and job.sharding is not None:
+        yield f"{key} together with parallel.sharding {job.sharding.kind}, whose units are gathered in bf16 here"
+    if job.compile:
+        yield f"{key} together with compile true, whose casts to fp8 count as parts of other kernels"
+    if job.loss != "standard":
+        yield f"{key} together with loss {job.loss}"
+    if job.model.task == "cls":
+        yield f"{key} with a classifier"
+
+
+def _planned(split: Split) -> Iterator[str]:
+    for key in ("tensor", "context"):
+        if getattr(split, key) > 1:
+            whole = "; embedding, head and logits count as whole" if key == "tensor" else ""
+            yield f"parallel.{key} {getattr(split, key)} was never traced under this program{whole}"
