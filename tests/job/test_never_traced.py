@@ -159,3 +159,13 @@ def test_a_padding_mask_that_was_never_traced_is_counted_beside(model: str, mask
     beside = component(padded, "buffers") - component(bare, "buffers")
     assert beside == pytest.approx(masks * 512 * 512, rel=0.01)
     assert any("padding right was never traced with" in one for one in padded.warnings)
+
+
+def test_parameters_alone_on_the_host_leave_the_rest_of_stage_3_on_the_device() -> None:
+    keys = {"parallel": {"data": 8, "sharding": "zero3"}, "precision": "mixed-bf16"}
+    bare, hosted = (answered(**keys, offload=one) for one in ([], ["parameters"]))
+    for name in ("master", "optimizer"):
+        assert component(hosted, name) == component(bare, name) > 0
+    assert component(hosted, "weights") == 0 < component(bare, "weights")
+    assert hosted.host.bytes == pytest.approx(2 * bare.trainable_parameters, rel=0.01)  # of all eight devices
+    assert any("offload parameters was never traced" in one for one in hosted.warnings)
