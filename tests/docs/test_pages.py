@@ -296,6 +296,7 @@ ANSWERS = {
     "timeline": "timeline.md",
     "walkthrough": "textbook.md",
     "measure": "measure.md",
+    "calibrate": "local-gpu.md",
     "read": "configs.md",
     "compare": "compare.md",
     "plan": "plan.md",

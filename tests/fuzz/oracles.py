@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.cli.running import VALIDATORS, run
 from tests.fuzz import draws
 from tests.fuzz.draws import Keys
 from vramplan import FitResult, InputError
+from vramplan.cli.runs.emit import files_of
+from vramplan.configs.writers import MODULES as WRITERS
+from vramplan.configs.writers import writer_of
+from vramplan.configs.writing import Made
 from vramplan.job.cells import own_cells
 from vramplan.job.length import OF_A_RUN
 from vramplan.options import table, words
@@ -247,5 +254,41 @@ def line(keys: Keys) -> list[str]:
 
 
 GROUPS = ("parallel", "adapter")
+
+
+def written(ask: Asker, keys: Keys, result: FitResult) -> str | None:
+    """The files that a program's writer makes of the plan, read with the command that they name, are the same job."""
+    for name in WRITERS:
+        writer = writer_of(name)
+        if result.job["runtime"] not in writer.runtimes:
+            continue
+        try:
+            with ask.session.open():
+                files = files_of(result, writer, ())
+        except InputError as error:
+            if any("nearest: " not in str(problem) and "cannot say" not in str(problem) for problem in error.problems):
+                return f"{name}: {error}"
+            continue
+        with ask.session.open():
+            found = read_again(files)
+        if isinstance(found, str):
+            return f"{name}: {found}"
+        for part in ("verdict", "peak", "components"):
+            wanted = json.loads(json.dumps(result.to_dict()[part]))
+            if found[part] != wanted:
+                return f"{name}: {part} is {str(found[part])[:300]}, and was {str(wanted)[:300]}"
+    return None
+
+
+def read_again(files: Made) -> str | Any:
+    """The answer about files, with the command that they name; the error where it is none."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.texts.items():
+            (Path(folder) / name).write_text(text, "utf-8")
+        words = [str(Path(folder) / word) if word in files.texts else word for word in shlex.split(files.again)[1:]]
+        ran = run(*words, "--format", "json")
+    return ran.document if ran.code in (0, 3) else ran.err
+
+
 ALWAYS: tuple[Oracle, ...] = (schema, sums, round_trip, echo)
-ONE_OF: tuple[Oracle, ...] = (pinned, largest, larger_gpu, more_work, commands, remedies)
+ONE_OF: tuple[Oracle, ...] = (pinned, largest, larger_gpu, more_work, commands, remedies, written)

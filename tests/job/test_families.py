@@ -150,8 +150,9 @@ def test_a_window_in_every_block_leaves_the_flash_of_pytorch_nothing_to_run() ->
         (small("qwen3", layers=7, sliding_window=64, sliding_window_start=1), 6),
     ],
 )
-def test_flash_runs_in_the_blocks_without_a_window(model: Any, windows: int) -> None:
-    attention, why = attention_of(model, attention="sdpa")
+@pytest.mark.parametrize("given", ["sdpa", "flash"])
+def test_flash_runs_in_the_blocks_without_a_window(model: Any, windows: int, given: str) -> None:
+    attention, why = attention_of(model, attention=given)
     assert attention == "flash"
     assert why.startswith(f"but efficient in {windows} of 7 blocks: 64 tokens reach the sliding window of 64")
 

@@ -152,7 +152,7 @@ def test_preference_training_under_torchtune_keeps_log_probabilities_of_all_word
 
 @pytest.mark.parametrize(
     ("model", "masks"),
-    [("phi-2", 1), ("gemma-2-2b", 2), ("opt-125m", 1), ("t5-small", 2 * 4 * 8)],  # of bool, bf16 and fp32 for 8 heads
+    [("mpt-7b", 2), ("opt-125m", 1), ("t5-small", 2 * 4 * 8)],  # of bf16, bool, and fp32 for 8 heads of two stacks
 )
 def test_a_padding_mask_that_was_never_traced_is_counted_beside(model: str, masks: int) -> None:
     bare, padded = (answered(model=model, gpu="h200", padding=one) for one in ("none", "right"))
@@ -166,6 +166,7 @@ def test_parameters_alone_on_the_host_leave_the_rest_of_stage_3_on_the_device() 
     bare, hosted = (answered(**keys, offload=one) for one in ([], ["parameters"]))
     for name in ("master", "optimizer"):
         assert component(hosted, name) == component(bare, name) > 0
-    assert component(hosted, "weights") == 0 < component(bare, "weights")
+    # small parameters are whole on each device
+    assert component(hosted, "weights") < component(bare, "weights") / 100
     assert hosted.host.bytes == pytest.approx(2 * bare.trainable_parameters, rel=0.01)  # of all eight devices
     assert any("offload parameters was never traced" in one for one in hosted.warnings)

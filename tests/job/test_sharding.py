@@ -210,7 +210,7 @@ def test_a_gpu_without_bf16_is_told_of_fp16() -> None:
     assert job(gpu="v100", compute_dtype="fp16").precision == "fsdp-fp16"
 
 
-@pytest.mark.parametrize(("runtime", "summed"), [("transformers", "bf16"), ("pytorch", None), ("torchtitan", None)])
+@pytest.mark.parametrize(("runtime", "summed"), [("transformers", "bf16"), ("pytorch", None), ("torchtitan", "fp32")])
 def test_gradients_are_summed_as_the_policy_of_the_runtime_says(runtime: str, summed: str | None) -> None:
     sharding = job(runtime=runtime).sharding
     assert sharding is not None

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.measured import margins
-from tests.measured.compare import COUNTS, DIED, all_rows, rows, summary
+from tests.measured.compare import COUNTS, DIED, all_rows, rows, summary, unseen_rows
 from tests.measured.fitted import counted, counted_bands, every_pattern, is_band_fitted, is_fitted, matches
 from tests.measured.misses import MISSES, UNSEEN
 from tests.measured.page import PAGE, accuracy, bounded, far_off, page, reason
@@ -74,7 +74,7 @@ def test_a_run_is_not_counted_where_a_figure_was_chosen_in_its_sight() -> None:
 @pytest.mark.contract
 def test_every_run_that_a_figure_was_chosen_from_is_a_case_or_is_published_elsewhere() -> None:
     """A name that nothing has would leave out no run: it is a case, an address of a repository, or a file of traces."""
-    known = [row.name for file in COUNTS for row in rows(file)]
+    known = [row.name for file in COUNTS for row in rows(file)] + [row.name for row in unseen_rows()]
     for constant, patterns in every_pattern().items():
         for pattern in patterns:
             elsewhere = "/" in pattern
@@ -92,14 +92,32 @@ def test_bands_hold_nine_of_ten_peaks_and_are_no_wider_than_they_must_be(simulat
     assert bands.median_width <= WIDTHS[simulated]
 
 
+MARGINS = {margins.ALONE: bands.ALONE, margins.SEVERAL: bands.SEVERAL}
+
+
 @pytest.mark.truth
-def test_the_margin_of_the_simulation_holds_the_share_that_it_states() -> None:
+def test_the_margins_of_the_simulation_hold_the_share_that_they_state() -> None:
     """The share alone: a case that is added may lie outside, and no constant has to follow it."""
     found = margins.runs()
-    assert margins.held(found, bands.SIMULATED) >= 0.9 * len(found)
-    assert margins.held(found, bands.UNMEASURED) >= margins.held(found, bands.SIMULATED)
-    outside = [run.name for run in found if not run.is_held(bands.SIMULATED)]
+    assert margins.held(found, MARGINS) >= 0.9 * len(found)
+    outside = [run.name for run in found if not run.is_held(MARGINS[run.kind])]
     assert outside == [row.name for row in all_rows() if not row.in_band]
+
+
+@pytest.mark.truth
+def test_no_margin_is_narrower_than_the_rule() -> None:
+    for kind, ruled in margins.by_class(margins.runs()).items():
+        assert MARGINS[kind].widest(ruled) == MARGINS[kind], kind
+
+
+@pytest.mark.truth
+def test_a_doubt_is_as_wide_as_unseen_runs_under_zero_ask() -> None:
+    """And the figures of the page about runs that nothing was chosen from are those of the bands themselves."""
+    found = margins.unseen()
+    assert [run.is_held(MARGINS[run.kind]) for run in found] == [row.in_band for row in unseen_rows()]
+    zero = [run for run in found if run.several and run.is_doubted]
+    assert len(zero) == 9
+    assert margins.held(zero, MARGINS) >= 8
 
 
 @pytest.mark.truth
@@ -138,9 +156,17 @@ def test_a_switch_moves_the_peak_as_it_did_in_the_run(file: str, least: int) -> 
 
 @pytest.mark.truth
 def test_peaks_that_a_source_read_of_the_allocator_itself_are_met() -> None:
-    errors = [abs(row.relative_error or 0.0) for row in rows("one_device") if row.runtime == "litgpt"]
+    found = [row for row in rows("one_device") if row.runtime == "litgpt"]
+    until: dict[str, list[float]] = {"backward": [], "next-forward": []}
+    for row in found:
+        assert row.result is not None
+        until[row.result.job["hold_outputs_until"]].append(abs(row.relative_error or 0.0))
+    errors, later = (sorted(one) for one in until.values())
     assert len(errors) == 17
-    assert max(errors) < 0.005  # the printed figures are rounded to 10 MB, 0.3 % of the smallest
+    assert errors[-1] < 0.005  # the printed figures are rounded to 10 MB, 0.3 % of the smallest
+    assert len(later) == 23
+    assert later[-2] < 0.011  # and what is a megabyte too little
+    assert later[-1] < 0.025
 
 
 @pytest.mark.truth

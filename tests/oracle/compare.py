@@ -147,7 +147,8 @@ def setup_of(job: Job) -> Setup:
     assert job.activation_checkpointing is not None
     assert job.gradient_accumulation_steps is not None
     setup = setups.setup_of(job, job.activation_checkpointing, job.gradient_accumulation_steps > 1)
-    return setup._replace(rank=MOST_GRADIENTS)  # of stages 1 and 2 of ZeRO, on which they were traced
+    # Of stages 1 and 2 of ZeRO the device on which they were traced; an iteration with nothing left before it.
+    return setup._replace(rank=MOST_GRADIENTS, outlives=False)
 
 
 @cache

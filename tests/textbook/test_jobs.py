@@ -237,6 +237,7 @@ REFUSED = {
     "--attention eager": "attention",
     "--dropout 0.1": "dropout",
     "--hold-outputs": "hold_outputs",
+    "--hold-outputs-until backward": "hold_outputs_until",
     "--optimizer-implementation fused": "optimizer_implementation",
     "--optimizer-in-backward": "optimizer_in_backward",
     "--max-gradient-norm 1": "max_gradient_norm",

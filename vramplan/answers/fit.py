@@ -184,7 +184,7 @@ def describe(
         checkpoints=checkpoints,
         alternatives=tuple(_alternative(other, judge) for other in choice.ladder),
         remedies=remedies,
-        assumptions=(*assumed(job, choice), *(() if time is not None else _without_time(judged))),
+        assumptions=(*assumed(decision), *(() if time is not None else _without_time(judged))),
         warnings=(
             *remarks(decision, host, own_parameters(job, record)),
             *map(_left_out, left_out),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.answers.behaviour import wording_of
+from vramplan.planner.bands import OUTSIDE_CALIBRATED
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import strategies_of
 from vramplan.planner.decision import Decision
@@ -16,9 +17,24 @@ from vramplan.values.job import Assumption, Job
 WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
 
 
-def assumed(job: Job, choice: Choice) -> tuple[Assumption, ...]:
+def assumed(decision: Decision) -> tuple[Assumption, ...]:
     """The defaults that were taken and the choices that were made, each with its reason."""
-    return (*_taken(job, choice), *_choices(job, choice))
+    job, judge, choice = decision
+    return (*_taken(job, choice), *_choices(job, choice), *_range(judge))
+
+
+def _range(judge: Judge) -> list[Assumption]:
+    """What the range of the peak rests on, where that is not what it usually is."""
+    said = []
+    runtime = judge.job.runtime
+    if judge.is_calibrated:
+        basis = runtime.notes.get("calibrated") or runtime.calibrated
+        why = f"calibrated on this machine ({basis}): the low end of the range has {OUTSIDE_CALIBRATED} % of it"
+        said.append(Assumption("context", format_gib(judge.outside_bytes), why))
+    if judge.doubts and runtime.caches:
+        margin = judge.simulated_margin if judge.simulates else judge.margin
+        said.append(Assumption("range", f"-{margin.below} %, +{margin.above} %", f"wider: {'; '.join(judge.doubts)}"))
+    return said
 
 
 def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple[str, ...]:
@@ -33,6 +49,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
         *_narrower(judge, rung),
         *_managed(record),
         *wording_of(job).remarks(decision),
+        *_left_before(record, rung.schedule.micro_batch_size),
         *_uncounted(record, rung.schedule.micro_batch_size),
         *_beside(decision),
         *_by_the_allocator(decision),
@@ -146,6 +163,17 @@ def _managed(record: Record) -> list[str]:
     return [
         f"{size / 2**30:.2f} GiB of optimizer states lie in managed memory and are in none of these figures: they stay "
         "on the GPU while there is room, and move to the host when there is not"
+    ]
+
+
+def _left_before(record: Record, micro: int) -> list[str]:
+    """Which iteration a figure is of, where the first one needs less than the others."""
+    size = record.left_before_bytes(micro)
+    if not size:
+        return []
+    return [
+        f"the peak is that of every iteration but the first, which needs {size / 2**30:.2f} GiB less: the loop holds "
+        "the outputs of an iteration until the next forward pass has made new ones"
     ]
 
 

@@ -221,6 +221,8 @@ def find_runtime(name: str, dirs: Sequence[Path] = ()) -> tuple[Runtime, tuple[A
         blas_workspace_bytes=found.value("blas_workspace"),
         blas_workspace_by_architecture=_workspaces_of(found),
         process_group_bytes=found.value("process_group"),
+        calibrated=found.value("calibrated"),
+        calibrated_groups=found.value("calibrated_groups"),
         **{key: found.value(key) for key in stacks.RELEASES if found.value(key) is not None},
         embedding_states=found.value("embedding_states") or "as-others",
         caches=found.value("caching_allocator") is not False,

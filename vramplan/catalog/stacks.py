@@ -39,8 +39,13 @@ def _release(fields: Fields, name: str) -> tuple[int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-RELEASES = ("lazy_loading_since", "workspaces_since", "gradients_set_to_none_since")
+RELEASES = ("lazy_loading_since", "workspaces_since", "gradients_set_to_none_since", "fused_rms_norm_since")
 """The release of PyTorch from which on something is so."""
+
+
+def _architecture(fields: Fields, name: str) -> str | None:
+    return fields.word(name, GENERATIONS)
+
 
 READERS: dict[str, Read] = {
     "context": _size,
@@ -51,6 +56,8 @@ READERS: dict[str, Read] = {
     **{CONTEXT + architecture: _size for architecture in GENERATIONS},
     **{WORKSPACE + name: _size for name in (*GENERATIONS, *VENDORS)},
     **dict.fromkeys(RELEASES, _release),
+    "calibrated": _architecture,
+    "calibrated_groups": _architecture,
 }
 """The fields of a stack, all of which a runtime profile may have itself. `figures_of` adds the contexts by version."""
 

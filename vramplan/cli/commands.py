@@ -38,9 +38,11 @@ COMMANDS = {
         "vramplan.cli.walkthrough", "walkthrough", "The textbook's four steps to fit a model, each beside its replay."
     ),
     "read": Entry("vramplan.cli.read", "read", "What job does a configuration file of a training program mean?"),
+    "convert": Entry("vramplan.cli.convert", "convert", "Write the file of one training program as that of another."),
     "check": Entry("vramplan.cli.files", "check", "A gate for CI: does every job have the verdict it expects?"),
     "validate": Entry("vramplan.cli.files", "validate", "Compare predictions with measured cases."),
     "measure": Entry("vramplan.cli.measure", "measure", "Run real steps of a job beside its prediction."),
+    "calibrate": Entry("vramplan.cli.calibrate", "calibrate", "Measure the software stack of this machine, once."),
     "gpus": Entry("vramplan.cli.catalogue", "gpus", "List the known GPUs, or show one."),
     "models": Entry("vramplan.cli.catalogue", "models", "List the known models, or show one."),
     "runtimes": Entry("vramplan.cli.runtimes", "runtimes", "List the known runtimes, or show one."),

@@ -19,6 +19,7 @@ OFFERED = {
     "textbook": "vramplan.options.words:TEXTBOOK",
     "shells": "vramplan.cli.shells:SHELLS",
     "schemas": "vramplan.cli.runs.schema:names",
+    "writers": "vramplan.configs.writers:MODULES",
     "unknowns": "vramplan.options.words:UNKNOWNS",
 }
 """What knows the words that may stand somewhere. A key press imports the one that it needs."""
@@ -76,6 +77,8 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
         yield from _listed(_offered("targets", line), current)
     elif name == "largest":
         yield from _matching(named(OFFERED["unknowns"]), current)
+    elif name == "engine":
+        yield from _matching(_named_writers(), current)
     elif name == "key":
         yield from _matching(_answer_keys(line.path), current)
     elif name in ("show_completion", "install_completion"):
@@ -90,6 +93,11 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
         yield Word(FILES)
     else:
         yield from _words(line, parameter, current)
+
+
+def _named_writers() -> Iterable[str]:
+    found: Iterable[str] = named(OFFERED["writers"])
+    return found
 
 
 def _offered(what: str, *given: Any) -> Any:

@@ -10,7 +10,10 @@ from vramplan.cli.options import (
     AllStages,
     Configs,
     Details,
+    Emit,
+    EmitTo,
     EngineVersion,
+    Force,
     Format,
     From,
     IgnoreUnknown,
@@ -40,6 +43,9 @@ def fit(
     strict: Strict = False,
     all_stages: AllStages = False,
     details: Details = False,
+    engine: Emit = None,
+    folder: EmitTo = None,
+    force: Force = False,
 ) -> None:
     """Says whether a training run fits, what fills the memory at the worst moment, and how to run it.
 
@@ -56,6 +62,7 @@ def fit(
       vramplan fit llama-3.1-8b -g 8xa100-80gb --fsdp --seq-len 8k
       vramplan fit -m ./config.json -g '24 GiB' --micro-batch 4 --format json
       vramplan fit -m gpt2-xl -g v100 --print recommended.micro_batch_size
+      vramplan fit llama-3.1-8b -g 8xa100-80gb --fsdp --emit axolotl
       vramplan fit -m gpt2-xl -g v100 --base-batch-size 256 --base-lr 1e-4
       vramplan fit -m 1.5B -g v100 --runtime textbook --activation-bytes '65 GB'
 

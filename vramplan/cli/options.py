@@ -69,6 +69,18 @@ EngineVersion = Annotated[
 IgnoreUnknown = Annotated[
     bool, typer.Option("--ignore-unknown", help="Go on where settings are not understood; they are listed.")
 ]
+Emit = Annotated[
+    str | None,
+    typer.Option(
+        "--emit",
+        metavar="PROGRAM",
+        help="Print the plan as the file of a training program, with its launch command: trl, axolotl, torchtune, ...",
+    ),
+]
+EmitTo = Annotated[
+    str | None, typer.Option("--emit-to", metavar="FOLDER", help="Write all files of --emit into a folder.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over files that are in the folder.")]
 Allocator = Annotated[
     str,
     typer.Option("--allocator", metavar="SETTINGS", help="simulate, estimate, or what PYTORCH_ALLOC_CONF has."),

@@ -50,7 +50,10 @@ _TEXTS = {
 }
 
 
-_LISTS = ("compare", "check", "validate", "gpus", "models", "runtimes", "profile", "profile-lint", "profile-path")
+_LISTS = (
+    *("compare", "check", "validate", "gpus", "models", "runtimes", "profile", "profile-lint", "profile-path"),
+    "calibrate",  # whose lines name a file
+)
 
 # kinds with a module of their own: `document`, `text`, `csv` and `markdown` of the answer
 _OWN: dict[str, str] = {
@@ -63,6 +66,7 @@ _OWN: dict[str, str] = {
     "walkthrough": "vramplan.report.walkthrough",
     "runtimes": "vramplan.report.runtimes",
     "measure": "vramplan.report.measure",
+    "calibrate": "vramplan.report.calibrated",
     "read": "vramplan.report.reading",
     "profile-lint": "vramplan.report.profiles.lint",
     "profile-new": "vramplan.report.profiles.new",

@@ -8,7 +8,20 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.job_options import with_job
-from vramplan.cli.options import Configs, EngineVersion, Format, From, IgnoreUnknown, Print, Profiles, Quiet, Svg
+from vramplan.cli.options import (
+    Configs,
+    Emit,
+    EmitTo,
+    EngineVersion,
+    Force,
+    Format,
+    From,
+    IgnoreUnknown,
+    Print,
+    Profiles,
+    Quiet,
+    Svg,
+)
 
 Exclude = Annotated[
     list[str] | None,
@@ -32,6 +45,9 @@ def plan(
     key: Print = None,
     quiet: Quiet = False,
     svg: Svg = None,
+    engine: Emit = None,
+    folder: EmitTo = None,
+    force: Force = False,
 ) -> None:
     """Searches for the fastest way to run a job: sharding, degrees of parallelism, checkpointing, loss, compiling.
 
@@ -39,7 +55,8 @@ def plan(
     Everything else that is open is tried in every combination, each answered as `fit` answers it.
     `--runtime all` tries every program that has the model.
     It prints the fastest plan that fits for certain, the simple one (the least complex within 10 % of it), those that
-    nothing beats in both memory and rate, and what each choice of the fastest bought.
+    nothing beats in both memory and rate, and what each choice of the fastest bought. With --emit it writes the fastest
+    that the program has settings for.
 
     Of a file of a training program the model, the length, the batch of a step and what is trained are pinned.
 
@@ -48,6 +65,7 @@ def plan(
       vramplan plan -m llama-3.1-8b -g h100 --gpus 8
       vramplan plan -m gpt2-xl -g v100 --global-batch 512
       vramplan plan -m llama-2-70b -g a100 --gpus 64 --runtime megatron
+      vramplan plan -m llama-3.1-8b -g 8xh100 --sharding fsdp --emit axolotl
       vramplan plan -m llama-3.1-8b -g 8xa100 --exclude compile=true --exclude sharding=ddp
       vramplan plan -m qwen3-8b -g 8xh100 --runtime all --optimizer adamw,adamw-8bit
 

@@ -57,7 +57,21 @@ def read_files(files: Sequence[str], wanted: Wanted) -> ReadJob:
     if problems:
         raise InputError(problems)
     _one_of_each(parts)
-    return _together(parts, files, wanted)
+    return _together(parts, files, wanted, opener(files))
+
+
+def read_texts(texts: Mapping[str, str], wanted: Wanted) -> ReadJob:
+    """The same for texts that are in no file, by the names that they would have. Raises InputError."""
+
+    def find(path: str) -> Mapping[str, Written] | None:
+        name = os.path.basename(path)
+        return reading.settings(texts[name], name) if name in texts else None
+
+    parts = [
+        part for name, text in texts.items() for part in _parts_of(text, name, find, wanted, alone=len(texts) == 1)
+    ]
+    _one_of_each(parts)
+    return _together(parts, list(texts), wanted, find)
 
 
 def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
@@ -77,9 +91,11 @@ def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
 
 
 def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[Part]:
-    text = read_text(file, allow_stdin=True)
+    yield from _parts_of(read_text(file, allow_stdin=True), file, opener([file]), wanted, alone)
+
+
+def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[Part]:
     written = reading.settings(text, file)
-    find = opener([file])
     launched = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
     launched.pop("num_gpus", None)
     named = launched.pop("config_file", None)
@@ -153,9 +169,8 @@ def _place_of(path: str, files: Sequence[str]) -> str | None:
     return next((one for one in candidates if os.path.isfile(one)), None)
 
 
-def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted) -> ReadJob:
+def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted, find: Opened) -> ReadJob:
     """Read how first, and then what, which looks at how."""
-    find = opener(files)
     read: dict[str, ReadJob] = {}
     beside = dict(wanted.beside)
     devices = wanted.devices

@@ -197,11 +197,18 @@ class Catalogue:
     def __init__(self, folders: Sequence[Any] = ()) -> None:
         self.folders = folders
         self._names: dict[str, str] | None = None
+        self._profiles: list[models.ModelProfile] | None = None
+
+    def profiles(self) -> list[models.ModelProfile]:
+        """Those of all models."""
+        if self._profiles is None:
+            self._profiles = models.list_models(self.folders, [])
+        return self._profiles
 
     def names(self) -> dict[str, str]:
         """Every name and alias in small letters, and the end of an alias with a slash, to the name of a profile."""
         if self._names is None:
-            listed = models.list_models(self.folders, [])
+            listed = self.profiles()
             self._names = {}
             for profile in listed:
                 for alias in profile.aliases:

@@ -97,13 +97,14 @@ def within_window(
 ) -> tuple[ModelShape | None, str]:
     """The model and its attention, where the sequence reaches a sliding window.
 
-    PyTorch's kernel takes no mask, so that a window needs another one. Who asks for flash means the flash-attn package,
-    whose kernels have windows of their own: nothing else of a model depends on them.
+    PyTorch's kernel takes no mask, so that a window needs another one. Who asks for flash where every block has a
+    window means the flash-attn package, whose kernels have windows of their own: nothing else of a model depends on
+    them. Where some blocks have one, flash is also what `sdpa` comes to, and its meaning is that.
     """
     window = None if model is None else model.sliding_window
     if model is None or window is None or sequence_length < window or attention != "flash":
         return model, attention
-    if resolver.raw.attention == "flash":
+    if resolver.raw.attention == "flash" and on_demand.windowed_blocks(model) == model.layers:
         resolver.assume("attention", "flash", WINDOWED.format(window))
         return model._replace(sliding_window=None), attention
     return model, on_demand.with_windows(model, sequence_length, resolver.assumptions)

@@ -7,11 +7,11 @@ import re
 from vramplan.catalog.fields import Fields
 from vramplan.engines import FOLDERS, engine_of
 from vramplan.replay.models import (
-    TRACED_BEYOND,
     divides_scores_in_place,
     holds_outputs,
+    is_hosted,
+    is_reentered,
     ladder_of,
-    offloads,
     selective_strategies,
 )
 from vramplan.values.model import ModelShape
@@ -33,7 +33,7 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None) -> 
     if strategy in ("selective", "selective-op"):
         message = f"true contradicts {strategy}: a reentrant checkpoint keeps nothing but its input"
         fields.refuse(key, message, hint="leave one of the two out")
-    elif model.family not in TRACED_BEYOND:
+    elif not is_reentered(model.family):
         fields.refuse(key, f"true is not modelled for {model.code}", hint="leave it out")
     elif holds_outputs(model.family):
         message = f"true is not modelled for {model.code}, whose blocks return their attention weights too"
@@ -64,7 +64,7 @@ def check_selective(fields: Fields, model: ModelShape, strategy: str, attention:
 
 def check_offload(fields: Fields, model: ModelShape) -> None:
     """Refuse activations on the host for families that nobody traced with them."""
-    if model.family not in TRACED_BEYOND and not offloads(model.family):
+    if not is_hosted(model.family):
         fields.refuse("offload", f"activations are not modelled for {model.code}", hint="leave it out")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
-from vramplan.job.cells import FSDP_HALVES
+from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
 from vramplan.options.words import AS_GATHERED
 from vramplan.replay.sharding.traced import OF_BITSANDBYTES
 from vramplan.values.parallel import FSDP, Sharded
@@ -70,7 +70,8 @@ def _reduced_by(resolver: Resolver) -> str | None:
     """What the policy that the runtime makes of a precision sums gradients in; None: what the engine does by itself."""
     precision, runtime = resolver.precision, resolver.runtime
     word = None if runtime is None else runtime.defaults.get("reduce_dtype")
-    if word is None or runtime is None or precision not in FSDP_HALVES:
+    halves = precision in FSDP_HALVES
+    if word is None or runtime is None or not (halves or (word != AS_GATHERED and precision == FSDP_FP8)):
         return None
     found: str = precision.rpartition("-")[2] if word == AS_GATHERED else word
     resolver.assume("parallel.reduce_dtype", found, runtime.notes.get("reduce_dtype") or f"as {runtime.name} sums")

@@ -50,6 +50,7 @@ class JobKeys(TypedDict, total=False):
     compile: bool | None
     dropout: float | None
     hold_outputs: bool | None
+    hold_outputs_until: str | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
     bitsandbytes: str | None
@@ -130,6 +131,7 @@ class JobFields:
     compile: bool | None
     dropout: float | None
     hold_outputs: bool | None
+    hold_outputs_until: str | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
     bitsandbytes: str | None

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from vramplan.job.split import planned_part as planned_part
     from vramplan.job.targets import target_length as target_length
     from vramplan.job.trained import resolve_trained as resolve_trained
+    from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
 
 MODULES = {
     "vramplan.job.accepted": (
@@ -107,6 +108,7 @@ MODULES = {
     "vramplan.job.split": ("check_split", "planned_part"),
     "vramplan.job.targets": ("target_length",),
     "vramplan.job.trained": ("resolve_trained",),
+    "vramplan.replay.models.windows": ("windowed_blocks",),
 }
 """The names that there are here, by the file that has each: the imports above again, for a run."""
 

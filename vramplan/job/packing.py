@@ -15,7 +15,7 @@ KEY, HINT = "packing", "leave it out"
 
 def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -> None:
     """Refuse packed sequences where the mask that keeps them apart is not modelled."""
-    fields, window = resolver.fields, model.sliding_window
+    fields = resolver.fields
     if resolver.raw.attention == "flash" and model.task == "lm" and sequence_length > 1:
         return  # by lengths, without a mask
     if not takes_packing(model.family) or model.task != "lm":
@@ -25,8 +25,3 @@ def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -
         fields.refuse(KEY, "true packs nothing into sequences of 1 token", hint=HINT)
     elif model.rope_scaling is not None:
         fields.refuse(KEY, f"true is not modelled with {model.rope_scaling} positions", hint=HINT)
-    elif window is not None and model.sliding_window_start is not None:
-        fields.refuse(KEY, "true is not modelled where only some blocks have a window", hint=HINT)
-    elif window is not None and sequence_length >= window:
-        message = f"true is not modelled where {sequence_length} tokens reach the sliding window of {window}"
-        fields.refuse(KEY, message, hint=HINT)

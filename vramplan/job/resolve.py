@@ -65,6 +65,9 @@ class _ReplayResolver(Resolver):
         self._saving(model, attention)
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)
         frozen, adapter = self._trained(model, precision, loss)
+        if raw.hold_outputs_until and not raw.hold_outputs:
+            message = f"{raw.hold_outputs_until} changes nothing where no outputs are held"
+            self.fields.refuse("hold_outputs_until", message, hint="hold_outputs: true; or leave it out")
         if raw.bitsandbytes is not None:
             on_demand.check_bitsandbytes(raw, model, runtime)
         if model is not None and model.task == "cls":
@@ -110,6 +113,7 @@ class _ReplayResolver(Resolver):
             attention=attention,
             dropout=raw.dropout,
             hold_outputs=bool(raw.hold_outputs),
+            hold_outputs_until=(raw.hold_outputs_until or words.NEXT_FORWARD) if raw.hold_outputs else None,
             data_parallel_size=raw.data_parallel_size,
             runtime=runtime,
             reserve_bytes=raw.reserve_bytes,

@@ -48,7 +48,7 @@ def check_installed() -> None:
 
 def run_apart(request: Request) -> Reply:
     """Run a job. Raises InputError if the process says what it cannot do, or ends without an answer."""
-    used = _used_bytes() if request.how == GPU else None
+    used = used_bytes() if request.how == GPU else None
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "reply.json")
         asked.write_text(json.dumps(request._asdict()), "utf-8")
@@ -94,7 +94,7 @@ def _died(code: int, said: Sequence[str]) -> Problem:
     return Problem(f"the run failed: {last[:200]}", hint=hint)
 
 
-def _used_bytes() -> int | None:
+def used_bytes() -> int | None:
     """Bytes of the GPU that others use; None where no tool says it."""
     try:
         gpu, _ = find("local")

@@ -1,32 +1,125 @@
-"""Checkpoints of a real model: those of Transformers, and segments of several blocks, which it does not have."""
+"""Checkpoints of a real model: those of Transformers, and the ones that it does not have."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from vramplan.answers.placement import placement_code
 from vramplan.report.placement_code import python
 from vramplan.values.job import Job
 
+CORE, PRODUCTS, SOME_LAYERS = "selective", "selective-op", "selective-layer"
+SELECTIVE = (CORE, PRODUCTS, SOME_LAYERS)
+
 
 def checkpoint(job: Job, model: Any) -> None:
     """Run the blocks of each checkpoint inside one torch.utils.checkpoint.
 
-    `full` is what activation_checkpointing_enable() of Transformers does. Segments of several blocks, which it does not
-    have, are made by the code that people are given for them.
+    `full` is what activation_checkpointing_enable() of Transformers does, and `selective-op` the same with a list of
+    products to keep. Segments of several blocks, which it does not have, are made by the code that people are given for
+    them. Of `selective` the checkpoints are around attention: see `cores`.
     """
     strategy = job.activation_checkpointing or "none"
-    if strategy == "none":
-        return
     keep = job_has_data(model)
-    if strategy == "full":
-        how = {"use_reentrant": False, "preserve_rng_state": keep}
+    word = strategy.partition(":")[0]
+    if strategy in ("none", CORE):
+        return
+    if strategy in ("full", PRODUCTS):
+        how: dict[str, Any] = {"use_reentrant": job.checkpoint_reentrant, "preserve_rng_state": keep}
+        if strategy == PRODUCTS:
+            how["context_fn"] = partial(_keep_products, job.every_second_matmul)
         switch = getattr(model, "activation_checkpointing_enable", None)  # its name since Transformers 5.23
         (switch or model.gradient_checkpointing_enable)(how)
         return
+    if word == SOME_LAYERS:
+        strategy = _each(job, int(strategy.partition(":")[2]))
+        if strategy == "none":
+            return
+        job = job._replace(activation_checkpointing=strategy)
     namespace: dict[str, Any] = {}
     exec(python(placement_code(job)), namespace)
     namespace["place_checkpoints"](model, preserve_rng_state=keep)
+    if job.checkpoint_reentrant:  # one whose input needs no gradient trains nothing
+        model.enable_input_require_grads()
+
+
+def _each(job: Job, every: int) -> str:
+    """Every so many blocks of each stack, as segments of one block."""
+    found, start = [], 0
+    for layers in job.model.stacks:
+        found += [start + block for block in range(every - 1, layers, every)]
+        start += layers
+    return "layers:[" + ",".join(f"[{block},{block}]" for block in found) + "]" if found else "none"
+
+
+def _keep_products(every_second: bool) -> Any:
+    """Contexts of a checkpoint that keeps what PyTorch lists as compute-intensive.
+
+    Of the products of linear layers every second one alone, as torchtitan 0.2 has it, in forward and again in the
+    recomputation. Source: torch/utils/checkpoint.py, create_selective_checkpoint_contexts.
+    """
+    import torch
+    from torch._functorch.partitioners import get_default_op_list
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    aten = torch.ops.aten
+    listed = {overload for op in get_default_op_list().compute_intensive_ops for overload in _overloads(op)}
+    linear = {aten.mm.default, aten.addmm.default}
+    seen = {True: 0, False: 0}
+
+    def policy(context: Any, op: Any, *_: Any, **__: Any) -> Any:
+        if op in linear:
+            seen[context.is_recompute] += 1
+        keeps = op in listed and not (every_second and op in linear and seen[context.is_recompute] % 2 == 0)
+        return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def _overloads(op: Any) -> list[Any]:
+    return [getattr(op, name) for name in op.overloads()] if hasattr(op, "overloads") else [op]
+
+
+@contextlib.contextmanager
+def cores(job: Job, model: Any) -> Iterator[None]:
+    """With `selective`, the attention function of Transformers in a checkpoint of its own, which returns no weights."""
+    if job.activation_checkpointing != CORE:
+        yield
+        return
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    keep = job_has_data(model)
+    with contextlib.ExitStack() as stack:
+        if job.attention != "eager":
+            plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
+            ALL_ATTENTION_FUNCTIONS["sdpa"] = _recomputed(plain, keep)
+            stack.callback(ALL_ATTENTION_FUNCTIONS.__setitem__, "sdpa", plain)
+        else:
+            for name in {type(part).__module__ for part in model.modules()}:
+                plain = getattr(sys.modules[name], "eager_attention_forward", None)
+                if plain is not None:
+                    stack.enter_context(
+                        patch.object(sys.modules[name], "eager_attention_forward", _recomputed(plain, keep))
+                    )
+        yield
+
+
+def _recomputed(attend: Callable[..., Any], keep: bool) -> Callable[..., Any]:
+    from torch.utils.checkpoint import checkpoint as recomputed
+
+    def core(module: Any, query: Any, key: Any, value: Any, mask: Any = None, *more: Any, **named: Any) -> Any:
+        def context(query: Any, key: Any, value: Any, mask: Any) -> Any:
+            return attend(module, query, key, value, mask, *more, **named)[0]
+
+        how = {"use_reentrant": False, "preserve_rng_state": keep}
+        return recomputed(context, query, key, value, mask, **how), None
+
+    return core
 
 
 def job_has_data(model: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
+from vramplan.measure import objectives, optimizers
 from vramplan.measure.adapters import check_peft
 from vramplan.measure.allocator import said
 from vramplan.results.measure import TRACE
@@ -34,6 +35,8 @@ def main(request: str, reply: str) -> None:
 def run(job: Job, how: str, steps: int) -> dict[str, Any]:
     """Figures and environment of a job. Raises InputError where this machine or this job cannot be run."""
     check_peft(job)
+    optimizers.check_installed(job)
+    objectives.check_installed(job)
     if how == TRACE:
         from vramplan.measure.fake_cuda import autocast_believes, pretend
 

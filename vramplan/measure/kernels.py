@@ -15,6 +15,8 @@ from vramplan.replay.tensors import round_up
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # tiles of mha_bwd
 EFFICIENT_ROWS = 64  # a block of queries of the CUTLASS backward kernel
+ROWS_OF_MASKS = 8  # elements to whose multiples rows of a mask are padded
+NORM_CHUNK = 65536  # elements that one block of threads reduces (MultiTensorApply.cuh, kChunkSize)
 SORTED_INDICES = 3072  # more of them are sorted first
 
 
@@ -54,6 +56,15 @@ def embedding_backward(grad: Any, indices: Any, rows: int, *_: Any) -> int:
     return scratch + 3 * rounded(8 * count) + 2 * rounded(8 * segments)
 
 
+def foreach_norm(tensors: Any, *_: Any, **__: Any) -> int:
+    """Bytes: a partial sum in fp32 for each chunk of elements, for every tensor as many as for the largest.
+
+    Source: aten/src/ATen/native/cuda/ForeachReduceOp.cu, foreach_tensor_norm_cuda.
+    """
+    chunks: int = max(-(-one.numel() // NORM_CHUNK) for one in tensors)
+    return len(tensors) * chunks * 4
+
+
 def scratch_rules() -> dict[Any, Callable[..., int]]:
     """The operators with scratch space."""
     import torch
@@ -63,6 +74,7 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten._scaled_dot_product_flash_attention_backward.default: flash_backward,
         aten._scaled_dot_product_efficient_attention_backward.default: efficient_backward,
         aten.embedding_dense_backward.default: embedding_backward,
+        aten._foreach_norm.Scalar: foreach_norm,
     }
 
 
@@ -77,6 +89,32 @@ def fused_on_cuda() -> Any:
     for name in ("silu_backward", "mish_backward"):
         library.impl(name, lambda grad, x: torch.empty_like(x), "CUDA")
     return library
+
+
+def _numbers(mask: Any, dtype: Any) -> Any:
+    """A mask of truth values as numbers that are added to the scores.
+
+    Source: aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask.
+    """
+    import torch
+
+    if mask.dtype is not torch.bool:
+        return mask
+    numbers = torch.zeros_like(mask, dtype=dtype)
+    return numbers.masked_fill_(mask.logical_not(), float("-inf"))
+
+
+def _aligned(mask: Any) -> Any:
+    """A mask whose rows begin at multiples of eight, as the efficient kernel wants them: else a copy with longer rows.
+
+    Source: aten/src/ATen/native/transformers/attention.cpp, preprocess_mask, aligned_tensor and pad_bias.
+    """
+    from torch.nn import functional
+
+    if mask.stride(-1) == 1 and all(stride % ROWS_OF_MASKS == 0 for stride in mask.stride()[:-1]):
+        return mask
+    length = mask.shape[-1]
+    return functional.pad(mask, (0, ROWS_OF_MASKS - length % ROWS_OF_MASKS))[..., :length]
 
 
 def attention_by(kernel: str) -> Callable[..., Any]:
@@ -120,7 +158,7 @@ def attention_by(kernel: str) -> Callable[..., Any]:
                 groups = query.shape[1] // key.shape[1]
                 key, value = (one.repeat_interleave(groups, 1) for one in (key, value))
             if attn_mask is not None:
-                attn_mask = attn_mask.expand(*query.shape[:3], key.shape[2])
+                attn_mask = _aligned(_numbers(attn_mask, query.dtype)).expand(*query.shape[:3], key.shape[2])
             efficient = aten._scaled_dot_product_efficient_attention
             return efficient(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
 

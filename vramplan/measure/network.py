@@ -10,6 +10,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.fields import Fields, Sink
 from vramplan.catalog.hf_config import shape_of_config
 from vramplan.errors import UsageError
+from vramplan.measure.configurations import field_of, more_keys
 from vramplan.values.job import Job
 from vramplan.values.model import ModelShape
 
@@ -18,6 +19,7 @@ HEADS = {
     "mlm": "MaskedLM",
     "cls": "SequenceClassification",
     "image": "ImageClassification",
+    "seq2seq": "Seq2SeqLM",
 }
 """The tasks that are run, and how the class of Transformers with that head is called."""
 
@@ -34,26 +36,29 @@ def configuration(job: Job) -> Any:
     kind = MODEL_TYPES[shape.transformers_model_type]
     given: dict[str, Any] = {}
     for key, (field, _) in kind.keys.items():
-        if "." in field:
-            continue
-        value = getattr(shape, field)
+        value = field_of(shape, field)
         if field in _DROPOUTS and job.dropout is not None:
             value = job.dropout
         if value is not None or key in _NULL_SAYS:
             given[key] = list(value) if isinstance(value, tuple) else value
     if shape.transformers_model_type.startswith("qwen"):
         given["use_sliding_window"] = shape.sliding_window is not None
+    given |= more_keys(shape)
     if shape.task in ("cls", "image"):
         given["num_labels"] = shape.classes
     if shape.depths is not None:
         given["layer_type"] = "bottleneck" if shape.bottleneck else "basic"
     config = transformers.AutoConfig.for_model(shape.transformers_model_type, **given)
-    config.use_cache = False
+    for one in (config, getattr(config, "text_config", None)):
+        if one is not None:
+            one.use_cache = False
     model = _auto(shape)._model_mapping[type(config)]
     config.architectures = [model.__name__]
     _check(config, shape, job.dropout is not None)
-    if shape.vocabulary_size and (config.pad_token_id is None or config.pad_token_id >= shape.vocabulary_size):
-        config.pad_token_id = 0  # the default of the class is a token of its own vocabulary
+    said = getattr(config, "text_config", config)
+    padding = getattr(said, "pad_token_id", None)
+    if shape.vocabulary_size and (padding is None or padding >= shape.vocabulary_size):
+        said.pad_token_id = 0  # the default of the class is a token of its own vocabulary
     return config
 
 
@@ -65,9 +70,22 @@ def build(job: Job, config: Any) -> Any:
     return _auto(job.model).from_config(config, **how)
 
 
+def tie(job: Job, model: Any) -> None:
+    """Tie the weights that are one. A head of T5 that is none of them Transformers 5 ties too; before it did not."""
+    import torch
+
+    model.tie_weights()
+    if job.model.family == "t5" and not job.model.tied_embeddings:
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+
+
 def _auto(shape: ModelShape) -> Any:
     import transformers
 
+    if shape.task == "contrastive":
+        return transformers.AutoModel
+    if shape.takes_images and shape.takes_text:
+        return transformers.AutoModelForImageTextToText
     return getattr(transformers, f"AutoModelFor{HEADS[shape.task]}")
 
 
@@ -76,6 +94,8 @@ def _check(config: Any, shape: ModelShape, dropout_given: bool) -> None:
     root = document.from_value(json.loads(config.to_json_string(use_diff=False)))
     assert isinstance(root, document.Mapping)
     back, _ = shape_of_config(Fields(root, Sink(None)), default_name=shape.name)
+    if shape.transformers_model_type == "t5":
+        back = back._replace(tied_embeddings=shape.tied_embeddings)
     free = {*_UNCOMPARED, *(_DROPOUTS if dropout_given else ())}
     if shape.sliding_window is None:
         free.add("sliding_window_start")  # no block has a window

@@ -7,13 +7,20 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from vramplan.measure.adapters import adapted
-from vramplan.measure.checkpoints import checkpoint
-from vramplan.measure.network import build, configuration
-from vramplan.values.job import Job
+from vramplan.measure.batches import batch_of
+from vramplan.measure.checkpoints import checkpoint, cores
+from vramplan.measure.network import build, configuration, tie
+from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
+from vramplan.measure.optimizers import LOMO, RATE, optimizer_of
+from vramplan.measure.parts import freeze
+from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
+from vramplan.values.job import NEXT_FORWARD, Job
 
 MICRO_STEPS, TRACED_MICRO_STEPS = 8, 3  # of an accumulation that are run: from the second on they are alike
+DECAY = 0.999  # of an average of the weights
 
 
 class Loop(NamedTuple):
@@ -21,27 +28,13 @@ class Loop(NamedTuple):
 
     job: Job
     model: Any
-    optimizer: Any
+    optimizer: Any  # None: each weight is stepped in backward
     batch: dict[str, Any]
     device: str
     micro_steps: int  # of an iteration
-
-
-def optimizer_of(job: Job, parameters: list[Any]) -> Any:
-    """The optimizer of torch.optim that the job names, in its implementation."""
-    import torch
-
-    how: dict[str, bool] = {"foreach": job.optimizer_implementation == "foreach"}
-    if job.optimizer_implementation == "fused":
-        how = {"fused": True}
-    made: dict[str, Callable[[], Any]] = {
-        "adamw": lambda: torch.optim.AdamW(parameters, lr=1e-4, **how),
-        "adam": lambda: torch.optim.Adam(parameters, lr=1e-4, **how),
-        "sgd": lambda: torch.optim.SGD(parameters, lr=1e-4, **how),
-        "sgd-momentum": lambda: torch.optim.SGD(parameters, lr=1e-4, momentum=0.9, **how),
-        "rmsprop": lambda: torch.optim.RMSprop(parameters, lr=1e-4, **how),
-    }
-    return made[job.optimizer]()
+    outputs: list[Any]  # those that the loop holds until the next forward pass has made new ones
+    scaler: Any = None
+    average: Any = None
 
 
 def dtype_of(job: Job) -> Any:
@@ -70,49 +63,87 @@ def skeleton(job: Job) -> Any:
         return adapted(job, _cast(job, build(job, config)))
 
 
-def prepare_without_data(job: Job, model: Any) -> Loop:
+def prepare_without_data(job: Job, model: Any, copy: Any = None) -> Loop:
     """The same for a skeleton, where tensors have no data: weights that nobody initializes, tokens that are nothing."""
-    model = model.to_empty(device="cuda")
-    model.tie_weights()
-    return _loop(job, model, "cuda", TRACED_MICRO_STEPS)
+    return _loop(job, _on_device(job, model), "cuda", TRACED_MICRO_STEPS, copy)
+
+
+def _on_device(job: Job, skeleton: Any) -> Any:
+    model = skeleton.to_empty(device="cuda")
+    tie(job, model)
+    return model
 
 
 def _cast(job: Job, model: Any) -> Any:
-    return model.to(dtype_of(job)) if job.half_weights or job.precision.startswith("pure-") else model
+    whole = job.half_weights or job.precision.startswith(("pure-", "mixed-"))
+    return model.to(dtype_of(job)) if whole else model
 
 
-def _loop(job: Job, model: Any, device: str, most: int) -> Loop:
-    model.train()
-    checkpoint(job, model)
-    micro_steps = min(job.gradient_accumulation_steps or 1, most)
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    return Loop(job, model, optimizer_of(job, trained), _batch(job, model, device), device, micro_steps)
-
-
-def _batch(job: Job, model: Any, device: str) -> dict[str, Any]:
-    """Random images in the dtype of the weights and their classes, or random tokens."""
+def _loop(job: Job, model: Any, device: str, most: int, copy: Any = None) -> Loop:
+    """`copy`: without data, what stands in for a copy of the model, whose views would not be of what it has."""
     import torch
 
-    size, shape = job.micro_batch_size, job.model
-    assert size is not None
-    if shape.task == "image":
-        assert shape.channels is not None
-        assert job.image_size is not None
-        images = torch.randn(size, shape.channels, job.image_size, job.image_size, device=device, dtype=dtype_in(model))
-        return {"pixel_values": images, "labels": torch.randint(0, shape.classes, (size,), device=device)}
-    tokens = torch.randint(1, shape.vocabulary_size, (size, job.sequence_length), device=device)
-    if shape.task == "cls":
-        return {"input_ids": tokens, "labels": torch.randint(0, shape.classes, (size,), device=device)}
-    return {"input_ids": tokens, "labels": tokens.clone()}
+    model.train()
+    freeze(job, model)
+    checkpoint(job, model)
+    micro_steps = min(job.gradient_accumulation_steps or 1, most)
+    scaler = average = None
+    if job.grad_scaler:
+        scaler = torch.amp.GradScaler(device)
+    optimizer = optimizer_of(job, model)
+    if job.ema:
+        from torch.optim import swa_utils
 
-
-def dtype_in(model: Any) -> Any:
-    """The dtype of the first weight, which is one of the model's own."""
-    return next(model.parameters()).dtype
+        with contextlib.ExitStack() as stack:
+            if copy is not None:
+                stack.enter_context(patch.object(swa_utils, "deepcopy", lambda _: _on_device(job, copy)))
+            average = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(DECAY))
+        if copy is not None:
+            del average.n_averaged
+            average.n_averaged = Count()
+    return Loop(job, model, optimizer, batch_of(job, model, device), device, micro_steps, [], scaler, average)
 
 
 def _no_phase(_: str) -> None:
     """Nobody asks for phases."""
+
+
+def _on_host(job: Job) -> contextlib.AbstractContextManager[Any]:
+    """What forward saves goes to pinned memory of the host, where the job says so."""
+    import torch
+
+    host: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if job.offload_activations:
+        host = torch.autograd.graph.save_on_cpu(pin_memory=True)
+    return host
+
+
+def forward(loop: Loop) -> Any:
+    """What the model returns, with its loss: under autocast and with what is saved on the host, as the job has it."""
+    import torch
+
+    job = loop.job
+    casts = job.precision.startswith("amp-")
+    around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+    if not smooths_outside(job):
+        with around, _on_host(job), smoothed_inside(job):
+            out = outputs_of(job, loop.model, loop.batch)
+            return out, out.loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, out.loss)
+    given = {key: value for key, value in loop.batch.items() if key != "labels"}
+    with around, _on_host(job):
+        out = loop.model(**given)
+    if casts:  # accelerate 1.15, ConvertOutputsToFp32
+        out = type(out)({key: _wide(value) for key, value in out.items()})
+    loss = trainer_smoothing(job, out, loop.batch["labels"])
+    return out, loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, loss)
+
+
+def _divided(job: Job, loss: Any) -> Any:
+    return loss / job.gradient_accumulation_steps
+
+
+def _wide(value: Any) -> Any:
+    return value.float() if hasattr(value, "float") else value
 
 
 def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
@@ -120,25 +151,41 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
     import torch
 
     job = loop.job
-    steps = job.gradient_accumulation_steps or 1
-    casts = job.precision.startswith("amp-")
     for _ in range(loop.micro_steps):
         enter("forward")
-        around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
-        with around:
-            out = loop.model(**loop.batch)
-            loss = out.loss if steps == 1 else out.loss / steps
+        out, loss = forward(loop)
+        loop.outputs.clear()
+        if loop.scaler is not None:
+            loss = loop.scaler.scale(loss)
         if not job.hold_outputs:
             del out
+        elif job.hold_outputs_until == NEXT_FORWARD:
+            loop.outputs.append(out)
         enter("backward")
-        loss.backward()
+        if job.optimizer == LOMO:
+            loop.optimizer.fused_backward(loss, RATE)
+        else:
+            loss.backward()
         loss = out = None
     enter("step")
     _norm = None  # which the Trainer keeps until the step is over, to log it
     if job.max_gradient_norm is not None:
+        if loop.scaler is not None:
+            loop.scaler.unscale_(loop.optimizer)
         _norm = torch.nn.utils.clip_grad_norm_(loop.model.parameters(), job.max_gradient_norm)
-    loop.optimizer.step()
-    loop.optimizer.zero_grad(set_to_none=True)
+    if loop.optimizer is not None and job.optimizer != LOMO:
+        _stepped(loop)
+    if loop.average is not None:
+        loop.average.update_parameters(loop.model)
+    loop.model.zero_grad(set_to_none=True)
+
+
+def _stepped(loop: Loop) -> None:
+    if loop.scaler is None:
+        loop.optimizer.step()
+        return
+    loop.scaler.step(loop.optimizer)
+    loop.scaler.update()
 
 
 @contextlib.contextmanager
@@ -167,8 +214,9 @@ def on_gpu(job: Job, steps: int) -> dict[str, Any]:
         phase = name
 
     try:
-        with attention_of(job):
+        with attention_of(job), contextlib.ExitStack() as stack:
             loop = prepare(job, "cuda")
+            stack.enter_context(cores(job, loop.model))
             figures["micro_steps"] = loop.micro_steps
             one_step(loop, enter)
             cuda.synchronize()
@@ -196,27 +244,26 @@ def on_gpu(job: Job, steps: int) -> dict[str, Any]:
 def without_data(job: Job) -> dict[str, Any]:
     """Figures of one step on tensors without data, as CUDA's code paths would make and free them."""
     import gc
-    from unittest.mock import patch
 
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.nn import functional
-    from transformers import masking_utils
 
     from vramplan.measure.kernels import attention_by, fused_on_cuda, scratch_rules
     from vramplan.measure.storages import Storages
 
     kept = fused_on_cuda()
-    counted = Storages("cuda", scratch_rules())
-    model = skeleton(job)
+    truth = Truth()
+    counted = Storages("cuda", scratch_rules(), stand_ins(truth))
+    model, copy = skeleton(job), skeleton(job) if job.ema else None
     with contextlib.ExitStack() as stack:
-        # it looks for packed sequences in the data
-        stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", lambda *_, **__: None))
+        stack.enter_context(without_kernels(job, truth))
         if job.attention != "eager":
             kernel = attention_by(job.attention)
             stack.enter_context(patch.object(functional, "scaled_dot_product_attention", kernel))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
-        loop = prepare_without_data(job, model)
+        loop = prepare_without_data(job, model, copy)
+        stack.enter_context(cores(job, model))
         del model
         one_step(loop, counted.enter)
         gc.collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,18 +16,32 @@ from vramplan.replay.recorder import rounded
 class Storages(TorchDispatchMode):  # type: ignore[misc]
     """Follows every storage that an operator makes on a device, in blocks of 512 bytes as the caching allocator does.
 
-    The autograd engine adds a second gradient into the first one's buffer if nobody else has it, but never under a
-    dispatch mode (torch/csrc/autograd/input_buffer.cpp, accumulate). So the level after such an addition waits for what
-    follows: if its left operand is gone by then, a run without this mode would have had one buffer less.
+    The autograd engine adds a second gradient into the first one's buffer if that is dense and nobody else has it, but
+    never under a dispatch mode (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace and accumulate). So the
+    level after such an addition waits for what follows: if its left operand is gone by then, a run without this mode
+    would have had one buffer less.
     """
 
-    def __init__(self, device: str, scratch: Mapping[Any, Callable[..., int]]) -> None:
+    def __init__(
+        self,
+        device: str,
+        scratch: Mapping[Any, Callable[..., int]],
+        stand_ins: Mapping[Any, Callable[..., Any]] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
         import torch
 
         self._torch = torch
         self._device = device
         self._scratch = scratch
+        self._stand_ins = stand_ins
+        aten = torch.ops.aten
+        # what the engine does in place, but not where any tensor is without data: FunctionsManual.cpp, index_backward
+        # and gather_backward
+        self._in_place = {
+            aten.index_put.default: aten.index_put_.default,
+            aten.scatter_add.default: aten.scatter_add_.default,
+        }
         self._living: dict[int, tuple[int, Any]] = {}
         self._waiting: tuple[int, Any, int] | None = None
         self.now_bytes = 0
@@ -79,7 +94,10 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         """Run the operator and count what it leaves."""
         aten = self._torch.ops.aten
         self.settle()
-        out = func(*args, **(kwargs or {}))
+        if self.phase == "backward" and not self._torch.is_grad_enabled():
+            func = self._in_place.get(func, func)
+        stand_in = self._stand_ins.get(func)
+        out = func(*args, **(kwargs or {})) if stand_in is None else stand_in(*args, **(kwargs or {}))
         if func.namespace != "aten":
             return out
         for leaf in tree_leaves(out):
@@ -88,7 +106,8 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         if func is aten.add.Tensor and not self._torch.is_grad_enabled() and self.phase == "backward":
             left, right = args[0], args[1]
             key = left.untyped_storage()._cdata if isinstance(right, self._torch.Tensor) else None
-            if key in self._living:
+            whole = left.numel() * left.element_size()  # of an expanded gradient more than there is
+            if key in self._living and left.untyped_storage().nbytes() >= whole:
                 self._waiting = (key, self._living[key][1], self.now_bytes)
                 return out
         scratch = self._scratch.get(func)

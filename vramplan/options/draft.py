@@ -36,6 +36,7 @@ class Values:
     compile: bool | None
     dropout: float | None
     hold_outputs: bool | None
+    hold_outputs_until: str | None
     adapter_kind: str | None
     adapter_targets: tuple[str, ...] | None
     adapter_feedforward_targets: tuple[str, ...] | None

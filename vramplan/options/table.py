@@ -512,9 +512,18 @@ TABLE = (
     Option(
         "hold_outputs",
         FLAG,
-        "Keep the logits until backward has ended, as some training loops do.",
+        "Keep the logits until the next forward pass has made new ones, as loops do that hold them in a variable.",
         default=False,
         profile=("hold_outputs",),
+        section=FORWARD,
+    ),
+    Option(
+        "hold_outputs_until",
+        WORD,
+        "Until when held outputs live: backward where the loop drops them, or where its longest batch comes first.",
+        words=words.HELD_UNTIL,
+        usual="`next-forward` where outputs are held",
+        nullable=True,
         section=FORWARD,
     ),
     Option(

@@ -53,6 +53,7 @@ def footprint(
     stranded_bytes: int = 0,
     simulated_bytes: int | None = None,
     returnable_bytes: int = 0,
+    came_through: bool = False,
 ) -> Footprint:
     """What the allocator reserves, what the device shows, and the band, for a peak of allocated bytes.
 
@@ -60,14 +61,15 @@ def footprint(
     `stranded_bytes` are in the allocator beside the peak: what cannot be used, as it is another stream's or too small.
     `returnable_bytes` of them are given back where memory is short, so the lower end has none of them.
     `simulated_bytes` is what a simulation of the allocator says that it reserves, where there is one. `margin` is a
-    share of that, else of what the allocator has to hold.
+    share of that, else of what the allocator has to hold. `came_through`: the simulated run did, giving segments back
+    to the device where it was short; so the blocks of other streams need no room of their own at the peak.
     """
     held = allocated_bytes + stranded_bytes
     reserved = -(-held * RESERVED_PERCENT // 100)
     lower = held - returnable_bytes
     upper = held
-    if simulated_bytes is not None:  # which knows what was given back
-        lower = upper = reserved = max(simulated_bytes, held - returnable_bytes)
+    if simulated_bytes is not None:  # which knows what was given back, and when
+        lower = upper = reserved = max(simulated_bytes, allocated_bytes if came_through else held - returnable_bytes)
         stranded_bytes = min(stranded_bytes, reserved - allocated_bytes)
     return Footprint(
         allocated=allocated_bytes,

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
-from vramplan.planner.bands import beside, estimated, is_measured, simulated
+from vramplan.planner.bands import (
+    OUTSIDE_CALIBRATED,
+    admitted,
+    beside,
+    estimated,
+    is_calibrated,
+    simulated,
+    unpublished,
+)
 from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
@@ -60,14 +68,20 @@ class Judge:
         shared = job.sharding is not None and not split
         adapted = job.adapter is not None and job.data_parallel_size > 1
         parts = shared and (shares_weights(job) or adapted)
-        composed = bool(job.composed)
-        self.margin = beside(estimated(compiled=job.compile, shared=parts, split=split), composed=composed)
+        self.doubts, composed = admitted(job), bool(job.composed)
+        margin = estimated(compiled=job.compile, shared=parts, split=split, doubted=bool(self.doubts))
+        self.margin = beside(margin, composed=composed)
         self.simulated_margin = self.margin
         if job.allocator is not None:
-            family = job.model.published_family or job.model.family
             sharing = job.sharding.kind if shared and job.sharding and job.data_parallel_size > 1 else None
-            measured = is_measured(family, sharing)
-            self.simulated_margin = beside(simulated(measured=measured, compiled=job.compile), composed=composed)
+            self.doubts = (*unpublished(job, sharing), *self.doubts)
+            several = split or (sharing is not None and shares_weights(job))
+            margin = simulated(several=several, compiled=job.compile, doubted=bool(self.doubts))
+            self.simulated_margin = beside(margin, composed=composed)
+        self.is_calibrated = is_calibrated(job, groups=self.groups_bytes > 0)
+        if self.is_calibrated:
+            self.margin = self.margin._replace(outside=OUTSIDE_CALIBRATED)
+            self.simulated_margin = self.simulated_margin._replace(outside=OUTSIDE_CALIBRATED)
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
             high=max(0, (usable - outside) * 100 // (100 + margin.above)),
@@ -159,7 +173,8 @@ class Judge:
         reserved = None if reservation is None else reservation.reserved_bytes
         margin = self.margin if reserved is None else self.simulated_margin
         returnable = record.returnable_bytes(micro)
-        return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable)
+        survived = reservation is not None and reservation.failure is None and reservation.retries > 0
+        return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived)
 
     def accumulation_bytes(self, placement: str, schedule: Schedule) -> int | None:
         """What accumulation would add to the allocated peak of a schedule: gradients that stay between micro-steps.

@@ -10,7 +10,7 @@ from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import compiles_blocks, masks_padding, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
 from vramplan.replay.setup import Setup
-from vramplan.values.job import Job, shares_weights, trains_all
+from vramplan.values.job import NEXT_FORWARD, Job, shares_weights, trains_all
 from vramplan.values.parallel import is_fsdp
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         masked_apart=_is_padded(job) and not masks_padding(job.model, job.sequence_length),
         packed=job.packing and (job.attention != "flash" or takes_packing(job.model.family)),
         hold_outputs=job.hold_outputs,
+        outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         max_gradient_norm=job.max_gradient_norm,
@@ -61,6 +62,8 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         expert_pad_to_capacity=job.expert_pad_to_capacity,
         offload=job.offload,
         pytorch=release_of(job),
+        composed_norms=not job.compile
+        and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )
 
 

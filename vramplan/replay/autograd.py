@@ -85,6 +85,8 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     root = tape.constant((), loss.dtype, False) if received else tape.new("ones_like", (), loss.dtype, False)
     walk(tape, loss, root, since=0)
     tape.enter(())
+    if tape.carried is not None:
+        tape.carried.keep(tape.held)
     for kept in tape.held:
         if type(kept) is Parameter:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle

@@ -90,6 +90,8 @@ class Record:
         self.relabelled = frozenset(tape.relabelled)
         self.elsewhere = frozenset(tape.elsewhere)
         self.unjoined = frozenset(tape.unjoined)
+        # a storage that stands for what the iteration before has left, and the storages that this one leaves
+        self.carried: tuple[int, frozenset[int]] | None = None
         self.looked_at: tuple[tuple[int, int], ...] = ()  # from which event on which of several devices
         self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
         self.state_bytes: tuple[tuple[int, ...], ...] = ()  # of each one's states, which the first step makes
@@ -144,7 +146,7 @@ class Record:
                 self.events,
                 self.fixed,
                 self.per_sample,
-                frozenset(scratch) | self.elsewhere | self.relabelled,
+                frozenset(scratch) | self.elsewhere | self.relabelled | self._left_before,
                 {index: self.sized[index] for index in self.not_affine if index in self.sized},
                 next((position for position, name in self.phases if name == "step"), len(self.events)),
             )
@@ -174,6 +176,10 @@ class Record:
                 ]
             found.append((name, events))
         return found
+
+    @property
+    def _left_before(self) -> frozenset[int]:
+        return frozenset() if self.carried is None else frozenset({self.carried[0]})
 
     # -------------------------------------------------------------------------------------------------- numbers
     def sizes(self, batch: int) -> list[int]:
@@ -210,6 +216,18 @@ class Record:
     def peak_bytes(self, batch: int) -> int:
         """Peak bytes of the iteration."""
         return max(self.peaks(batch).values())
+
+    def left_before_bytes(self, batch: int) -> int:
+        """How much less the peak of a first iteration is, which finds nothing that the one before has left."""
+        if self.carried is None:
+            return 0
+        sizes = list(self.sizes(batch))
+        sizes[self.carried[0]] = 0
+        level = top = self.static_bytes(batch)
+        for _, items in self.trees:
+            net, above = climb(items, sizes)
+            top, level = max(top, level + above), level + net
+        return self.peak_bytes(batch) - top
 
     def stranded_bytes(self, batch: int) -> int:
         """How much more than the peak the allocator needs, as some tensors cannot use what others have freed.

@@ -297,6 +297,7 @@ class Tape:
         self.autocast: DType | None = None
         self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.pytorch: tuple[int, int] | None = None  # the release whose operators run; None: those that were traced
+        self.composed_norms = False  # of that release: whether nn.RMSNorm is composed of its parts
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built
@@ -305,6 +306,7 @@ class Tape:
         self.sharding: Sharding | None = None  # how devices share the states, where they do: an observer too
         self.observers: tuple[Observer, ...] = ()
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
+        self.carried: Any = None  # what the iteration before has left: vramplan/replay/carried.py
         self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
         self.input_table: Parameter | None = None
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on

@@ -58,4 +58,6 @@ class Setup(NamedTuple):
     offload: tuple[str, ...] = ()  # what lives on the host: any of parameters, gradients, optimizer
     stage: Stage | None = None  # of a pipeline: which one this device has
     pytorch: tuple[int, int] | None = None  # whose operators run, where a job says so; None: those that were traced
+    outlives: bool = False  # outputs that are held live until the next forward has made new ones, with their graph
+    composed_norms: bool = False  # of a PyTorch whose nn.RMSNorm has no kernel of its own
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced

@@ -1,12 +1,15 @@
 """One steady-state training iteration: forward, loss, backward, optimizer step.
 
 Steady state: optimizer states exist, gradients start as None unless earlier micro-steps of an accumulation left them,
-the caller drops the model's output before backward unless it is told to hold it.
+the caller drops the model's output before backward unless it is told to hold it. What is held lives until backward is
+over, or, with `outlives`, until the next forward pass has made new outputs: such an iteration begins with what the one
+before has left.
 """
 
 from __future__ import annotations
 
 import gc
+from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
 from vramplan.replay.models import family, iteration_of
@@ -19,6 +22,9 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import objective_of, shards_of, techniques_of
 from vramplan.replay.tensors import Parameter, Tensor
+
+if TYPE_CHECKING:
+    from vramplan.replay.carried import Carried
 
 
 def replay(
@@ -68,7 +74,7 @@ class Iteration:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        tape.pytorch = setup.pytorch
+        tape.pytorch, tape.composed_norms = setup.pytorch, setup.composed_norms
         self.techniques = techniques_of(setup, tape, self.precision)
         for one in self.techniques:
             one.before_model()
@@ -80,11 +86,14 @@ class Iteration:
         tape.reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in recipe.segments)
         self.outputs: list[object] = []  # what the caller holds of them
         self.unreached: list[Parameter] = []
+        self.carried: Carried | None = None  # what the iteration before has left
 
     def forward(self) -> Tensor:
         """The loss that backward begins with."""
         tape, setup = self.tape, self.setup
         tape.phase("forward")
+        if setup.outlives:
+            self.carried = tape.carried = imported("vramplan.replay.carried:Carried")(tape)
         self.shards.before_forward()
         for one in self.techniques:
             one.before_forward()
@@ -103,6 +112,8 @@ class Iteration:
         tape.casts.clear()
         if setup.hold_outputs:
             self.outputs.append(output)
+        if self.carried is not None:
+            self.carried.bound_anew()
         return loss
 
     def backward(self, held: list[Tensor]) -> None:
@@ -115,7 +126,9 @@ class Iteration:
         del loss
         if not self.shards.ends_in_backward:
             began.clear()
-        if stage is None or not stage.last:  # the last stage keeps its outputs until the next step
+        if self.carried is None and (
+            stage is None or not stage.last
+        ):  # the last stage keeps its outputs until the next step
             self.outputs.clear()
         tape.drop_leaves()
         self.whole, self.buffers = tape.parameters, self.model.buffers()
@@ -139,6 +152,8 @@ class Iteration:
         for parameter in self.tape.parameters:
             parameter.grad = None
         self.shards.after_step()
+        if self.carried is not None:
+            self.carried.end(self.outputs)
         self.outputs.clear()
         self.arguments.clear()
 
@@ -163,13 +178,15 @@ class Iteration:
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
         record = Record(tape, states, saved_at, managed)
+        if self.carried is not None:
+            record.carried = (self.carried.index, frozenset(self.carried.left))
         if tape.unrolled:
             record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
             record.state_bytes = pieces
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
-        tape.sharding, tape.observers = None, ()  # which know the tape
+        tape.sharding, tape.observers, tape.carried = None, (), None  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
         tape.parameters.clear()

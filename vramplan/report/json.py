@@ -40,6 +40,7 @@ SCHEMAS = (
     "timeline",
     "walkthrough",
     "measure",
+    "calibrate",
     "read",
 )
 

@@ -65,3 +65,23 @@ class Measurement(NamedTuple):
     def count(self, status: str) -> int:
         """How many jobs ended so."""
         return sum(row.status == status for row in self.rows)
+
+
+class Calibration(NamedTuple):
+    """What a few small steps on the GPU of this machine took, and the profile that says so."""
+
+    gpu: str
+    architecture: str
+    torch: str
+    cuda: str | None
+    date: str
+    context_bytes: int  # after three steps
+    first_context_bytes: int  # after the first tensor
+    workspace_bytes: int  # of one thread
+    process_group_bytes: int | None  # of a communicator of two ranks; None: there are no two GPUs
+    used_by_others_bytes: int | None  # None: no tool says it, and they are taken to use nothing
+    reserved_bytes: int  # by PyTorch's allocator after a fixed sequence
+    simulated_bytes: int  # by the simulated one
+    allocator_agrees: bool  # after every part of the sequence
+    file: str | None
+    text: str

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
 
 
+NEXT_FORWARD = "next-forward"  # until when outputs are held
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
 
 
@@ -71,6 +72,7 @@ class Job(NamedTuple):
     case: Mapping[str, Any] = MappingProxyType({})  # validation cases only: measured, use, source, trace, ...
     base_batch_size: int | None = None  # batch advice only: the batch that the base learning rate was found for
     base_learning_rate: float | None = None
+    hold_outputs_until: str | None = None  # backward | next-forward (which makes new ones); None: none are held
     optimizer_in_backward: bool = False
     max_gradient_norm: float | None = None  # None: no clipping
     grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step

@@ -61,10 +61,13 @@ class Runtime(NamedTuple):
     blas_workspace_bytes: int | None = None  # of each thread that multiplies, in the allocator; None: not known
     blas_workspace_by_architecture: Mapping[str, int | None] = MappingProxyType({})
     process_group_bytes: int = 0  # of a communicator of NCCL, outside the allocator too
+    calibrated: str | None = None  # the architecture on which context and workspaces were measured on this machine
+    calibrated_groups: str | None = None  # and the communicator
     # releases of PyTorch, from which on
     lazy_loading_since: tuple[int, int] = (1, 13)  # it asks CUDA to load kernels when they are first used
     workspaces_since: tuple[int, int] = (2, 0)  # the workspaces of cuBLAS are in the caching allocator
     gradients_set_to_none_since: tuple[int, int] = (2, 0)  # zero_grad frees gradients unless it is told not to
+    fused_rms_norm_since: tuple[int, int] = (2, 9)  # nn.RMSNorm is one kernel; before that it is composed of its parts
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own
     caches: bool = True  # whether an allocator keeps what is freed; else everything is allocated once

@@ -107,6 +107,26 @@ def job_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> Job:
     return job
 
 
+def converted(
+    given: dict[str, Any], folders: Sequence[Path], asked: Asked, runtimes: Sequence[str]
+) -> tuple[Job, ReadJob, list[str]]:
+    """The job of the files under one of `runtimes`, the first of them where theirs is none; and what is lost."""
+    over = _over(given)
+    read = _read(over, folders, asked)
+    keys = _keys(read, over)
+    before, lost = keys.get("runtime"), []
+    if before not in runtimes and given.get("runtime") is None:
+        keys["runtime"] = runtimes[0]
+        lost.append(f"the runtime is {runtimes[0]} now; that of {read.program} is {before}, and needs other memory")
+    with _placed(read, over):
+        job = build_job(keys, profile_dirs=folders)
+    _tell(read, asked)
+    if read.without_effect:
+        left = ", ".join(dict.fromkeys(source.key for source in read.without_effect))
+        lost.append(f"not carried over, as they change neither memory nor time: {left}")
+    return job, read, lost
+
+
 HOW = (
     *("activation_checkpointing", "checkpoint_reentrant", "compile", "offload", "micro_batch_size"),
     *("gradient_accumulation_steps", "optimizer_implementation"),

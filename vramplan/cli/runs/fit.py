@@ -29,10 +29,18 @@ def fit(
     strict: bool,
     all_stages: bool,
     details: bool,
+    engine: str | None,
+    folder: str | None,
+    force: bool,
 ) -> None:
     """Run `vramplan fit` with the values of its options."""
     to = output(output_format, key, quiet)
-    folders = [Path(folder) for folder in profiles or ()]
+    folders = [Path(one) for one in profiles or ()]
+    emission = None
+    if engine or folder or force:
+        emission = named("vramplan.cli.runs.emit:emission_of")(engine, folder, force, to)
+        if not config and job is None:
+            given = named("vramplan.cli.runs.emit:given_for")(given, emission)
     if config or program or version or ignore_unknown:
         asked = named("vramplan.cli.runs.configs:asked_of")(config, job, program, version, (ignore_unknown, quiet))
         result = named("vramplan.cli.runs.configs:answer_of")(given, folders, asked, largest)
@@ -46,5 +54,8 @@ def fit(
         if result.stages is None:
             raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")
         result = result._replace(lists_stages=True)
+    if emission is not None:
+        named("vramplan.cli.runs.emit:emitted")(result, emission, folders, code)
+        raise typer.Exit(code)
     emit("fit", result, to, details=details or all_stages, exit_code=code)
     raise typer.Exit(code)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import typer
 
+from vramplan.answers.fit import answered
 from vramplan.answers.plans import PLAIN, SPLITS, open_axes, searched
 from vramplan.catalog.runtimes import list_runtimes
 from vramplan.cli import named
@@ -24,6 +25,7 @@ from vramplan.job import build_any_job
 from vramplan.options import table
 from vramplan.options.option import FLAG
 from vramplan.report.plans import picture
+from vramplan.results.compared import Cell
 from vramplan.values.textbook import TextbookJob
 
 RUNTIME, ALL = "runtime", "all"
@@ -41,10 +43,18 @@ def plan(
     key: str | None,
     quiet: bool,
     svg: str | None,
+    engine: str | None,
+    folder: str | None,
+    force: bool,
 ) -> None:
     """Run `vramplan plan` with the values of its options."""
     to = output(output_format, key, quiet)
-    folders = [Path(folder) for folder in profiles or ()]
+    folders = [Path(one) for one in profiles or ()]
+    emission = None
+    if engine or folder or force:
+        emission = named("vramplan.cli.runs.emit:emission_of")(engine, folder, force, to)
+        if not config:
+            given = named("vramplan.cli.runs.emit:given_for")(given, emission)
     asked = asked_of(config, None, program, version, (ignore_unknown, quiet))
     if asked is None:
         require(given)
@@ -92,7 +102,16 @@ def plan(
     found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet))
     if svg is not None:
         save(svg, picture(found), "--svg")
-    emit("plan", found, to)
+    if emission is not None:
+
+        def answer_of(cell: Cell) -> Callable[[], Any]:
+            batch = {key: getattr(cell, key) for key in ("micro_batch_size", "gradient_accumulation_steps")}
+            return lambda: answered({**keys_of(cell.options), **batch}, folders)
+
+        tried = [(plan.flags, answer_of(plan.cell)) for plan in found.plans]
+        named("vramplan.cli.runs.emit:first_of")(tried, emission, folders)
+    else:
+        emit("plan", found, to)
     if not found.complete:
         raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.OK if found.plans else ExitCode.DOES_NOT_FIT)

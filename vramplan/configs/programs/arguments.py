@@ -323,12 +323,8 @@ class _Reader:
         """`deepspeed` and `fsdp` of TrainingArguments, and the GPUs that a launcher starts."""
         sheet, meaning = self.sheet, self.meaning
         path = sheet.get("deepspeed")
-        below = {key[len("deepspeed.") :]: item for key, item in sheet.written.items() if key.startswith("deepspeed.")}
-        facts: Mapping[str, Any] | None = None
-        if below:
-            sheet.under("deepspeed")
-            facts = trainer.zero_facts(trainer.nested(below))
-        elif isinstance(path, str) and path.strip():
+        facts: Mapping[str, Any] | None = trainer.inline_facts(sheet, "deepspeed")
+        if facts is None and isinstance(path, str) and path.strip():
             meaning.pointed["deepspeed"] = path
             facts = trainer.facts_of(sheet, path)
             if facts is None and not self.sharding:

@@ -363,9 +363,9 @@ def _targets(sheet: Sheet, meaning: Meaning) -> None:
 def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     """The stage of ZeRO, and whether FSDP is used."""
     whole = sheet.get("deepspeed")
-    below = sheet.under("deepspeed")
-    if below:
-        meaning.pointed["deepspeed"] = ""
+    inline = trainer.inline_facts(sheet, "deepspeed")
+    if inline is not None:
+        return trainer.deepspeed(meaning, inline, "deepspeed"), False
     if isinstance(whole, str) and whole.strip():
         facts = trainer.facts_of(sheet, whole)
         meaning.pointed["deepspeed"] = whole

@@ -355,7 +355,9 @@ def resolve_frozen(frozen: list[str], layers: int | None) -> list[str]:
 
 def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     whole = sheet.get("deepspeed")
-    sheet.under("deepspeed")
+    inline = trainer.inline_facts(sheet, "deepspeed")
+    if inline is not None:
+        return trainer.deepspeed(meaning, inline, "deepspeed"), False
     if isinstance(whole, str) and whole.strip():
         facts = trainer.facts_of(sheet, whole)
         meaning.pointed["deepspeed"] = whole

@@ -323,6 +323,14 @@ def facts_of(sheet: Sheet, path: str) -> dict[str, Any] | None:
     return shipped(path) if written is None else zero_facts(nested(written))
 
 
+def inline_facts(sheet: Sheet, key: str) -> dict[str, Any] | None:
+    """What a DeepSpeed configuration says that stands in the file itself, below `key`; None where none does."""
+    start = key + "."
+    below = {name[len(start) :]: item for name, item in sheet.written.items() if name.startswith(start)}
+    sheet.under(key)
+    return zero_facts(nested(below)) if below else None
+
+
 def nested(written: Mapping[str, Written]) -> dict[str, Any]:
     """Settings with dotted keys as mappings within mappings."""
     result: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramplan.planner.behaviour import is_replicated, planning_of
 from vramplan.planner.candidate import NUMBERS, Candidate
 from vramplan.results import NOTHING
-from vramplan.values.job import Job
+from vramplan.values.job import NEXT_FORWARD, Job
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES
 
 OF_DDP = ("parallel.gradient_as_bucket_view",)
@@ -39,7 +39,11 @@ def _kernels(base: Job) -> Iterator[Candidate]:
         for kernel in ("efficient", "flash", "sdpa"):
             yield Candidate({"attention": kernel}, NOTHING, words, "attention")
     if base.hold_outputs:
-        yield Candidate({"hold_outputs": False}, NOTHING, "none: drop the logits before backward")
+        words = "none: drop the logits before backward"
+        yield Candidate({"hold_outputs": False, "hold_outputs_until": None}, NOTHING, words)
+    if base.hold_outputs_until == NEXT_FORWARD:
+        words = "none: drop logits and loss before the next forward"
+        yield Candidate({"hold_outputs_until": "backward"}, NOTHING, words)
     if base.loss in LOSSES and base.model.task == "lm":
         words = "none: the same loss in one kernel, which never holds all logits"
         yield Candidate({"loss": "fused"}, NOTHING, words, "loss")

@@ -85,6 +85,7 @@ class _Run:
         apart = record.elsewhere | record.without_a_block(micro_batch_size)
         self.streams = {index: _stream_of(record, index) for index in apart}
         self.sizes = _rounded(record, micro_batch_size, settings)
+        self.left: list[Block] = []  # outputs that the program holds, and what hangs on their graph
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
 
     def reservation(self) -> Reservation:
@@ -171,6 +172,8 @@ class _Run:
         """Births and deaths in their order, up to a phase; the blocks that are left."""
         alive: dict[int, Block] = {}
         serve, free = self.allocator.serve, self.allocator.free
+        before, leaves = record.carried or (None, frozenset())
+        left: list[Block] = []
         born = 0
         for name, events in record.requests:
             if name == until:
@@ -183,7 +186,15 @@ class _Run:
                         self.allocator.malloc(size)
             try:
                 for event in events:
-                    if event < 0:
+                    if event == before:
+                        pass  # they are there
+                    elif event < 0 and ~event == before:
+                        for block in self.left:
+                            free(block)
+                        self.left = left
+                    elif event < 0 and ~event in leaves:
+                        left.append(alive.pop(~event))
+                    elif event < 0:
                         free(alive.pop(~event))
                     else:
                         born = event
@@ -191,6 +202,7 @@ class _Run:
             except OutOfMemory:
                 self.operator = record.operators[born]
                 raise
+        left += [alive.pop(one) for one in leaves if one in alive]
         return list(alive.values())
 
 

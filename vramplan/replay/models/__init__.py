@@ -16,6 +16,11 @@ TRACED_BEYOND = (
 )
 
 
+# saved tensors on the host, and reentrant checkpoints, were traced with these besides
+HOSTED = ("roberta", "mixtral", "qwen_moe", "deepseek", "glm", "glm4", "falcon", "bart", "vit")
+REENTERED = ("roberta", "mixtral", "qwen_moe", "deepseek", "glm", "glm4", "vit")
+
+
 # blocks were traced as the units of FSDP
 SHARDED = (
     *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
@@ -260,6 +265,16 @@ def splits_of(name: str) -> tuple[str, ...]:
 def offloads(name: str) -> bool:
     """Whether a runtime's own code offloads activations on a stated basis: `offloads = True`."""
     return _own(name, "offloads", False) is True
+
+
+def is_hosted(name: str) -> bool:
+    """Whether the family was traced with what forward saves on the host, or has a basis for it."""
+    return name in (*TRACED_BEYOND, *HOSTED) or offloads(name)
+
+
+def is_reentered(name: str) -> bool:
+    """Whether the family was traced with reentrant checkpoints."""
+    return name in (*TRACED_BEYOND, *REENTERED)
 
 
 def drops_out(name: str) -> bool:

@@ -8,15 +8,16 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import rope
-from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import MLP, Attention, Rotary, rotary_embedding
+from vramplan.replay.models.llama import MLP, Attention, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding, run_blocks
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
+from vramplan.replay.models.positions import Positions
 from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor
+from vramplan.replay.tensors import FP32, DType, Parameter, Tensor
 
 TABLE = "embed_tokens.weight"
 
@@ -78,13 +79,15 @@ class Block:
         return hidden
 
 
-class Gemma:
+class Gemma(Positions):
     """GemmaForCausalLM, with its loss."""
 
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
+    takes_padding = True
+    takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -100,7 +103,8 @@ class Gemma:
         """Bytes that scaled rotary positions keep from one step to the next."""
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.take(given)
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         return causal_lm_output(hidden, weight, labels, self.recipe)
@@ -109,10 +113,10 @@ class Gemma:
         """GemmaModel.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = scaled_embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        position_ids = self.position_ids(input_ids)
+        mask = mask_of(_embeds, recipe)
         hidden = _embeds
-        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        rotary = self.cosines_and_sines(hidden, recipe.shape.head_size)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

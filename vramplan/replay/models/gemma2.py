@@ -12,20 +12,23 @@ from __future__ import annotations
 
 from vramplan.replay.models import rope
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
-from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, repeat_kv, rotary_embedding
+from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, repeat_kv
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding, run_blocks
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.windows import masks_of_kinds
 from vramplan.replay.operators.basic import add, dropout, matmul, mul_scalar, softmax, tanh
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.replay.tensors import FP32, Tensor
 from vramplan.values.model import ModelShape
 
 
-def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def eager_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, recipe: Recipe
+) -> tuple[Tensor, Tensor]:
     """eager_attention_forward: bounded scores, softmax in fp32."""
     groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
     keys = repeat_kv(key, groups)
@@ -35,6 +38,7 @@ def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, rec
         weights = mul_scalar(weights)
         weights = tanh(weights)
         weights = mul_scalar(weights)
+    assert mask is not None  # there is no other attention
     weights = add(weights, mask)
     weights = to(softmax(weights, FP32), query.dtype)
     weights = dropout(weights, recipe.attention_dropout)
@@ -57,7 +61,7 @@ class Attention:
         self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor, position_ids: Tensor, rotary: Rotary
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
     ) -> tuple[Tensor, Tensor | None]:
         shape = self.recipe.shape
         batch, length, _ = hidden.shape
@@ -72,7 +76,7 @@ class Attention:
         output = self.o_proj(output)
         return output, weights
 
-    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """eager_attention_forward, as the job's recipe has it."""
         return eager_attention(query, key, value, mask, self.recipe)
 
@@ -80,7 +84,7 @@ class Attention:
 class Block:
     """Gemma2DecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor, position_ids: Tensor, rotary: Rotary) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = Attention(tape, recipe)
         self.mlp = MLP(tape, recipe)
@@ -105,13 +109,15 @@ class Block:
         return hidden
 
 
-class Gemma2:
+class Gemma2(Positions):
     """Gemma2ForCausalLM, with its loss."""
 
     selective = SELECTIVE
     no_fused_attention = "its code has none"
     float8 = True
     head_losses = HEAD_LOSSES
+    takes_padding = True
+    takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -132,7 +138,8 @@ class Gemma2:
         """Bytes that scaled rotary positions keep from one step to the next."""
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.take(given)
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         return causal_lm_output(hidden, weight, labels, self.recipe)
@@ -141,10 +148,10 @@ class Gemma2:
         """Gemma2Model.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = scaled_embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        masks = (causal_mask(_embeds), causal_mask(_embeds))  # full and windowed
+        position_ids = self.position_ids(input_ids)
+        masks = masks_of_kinds(_embeds, recipe)
         hidden = _embeds
-        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        rotary = self.cosines_and_sines(hidden, recipe.shape.head_size)
         hidden = run_blocks(
             tape,
             recipe.segments,

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
-from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, rotary_embedding
+from vramplan.replay.models.llama import MLP, Rotary, apply_rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding, run_blocks
 from vramplan.replay.models.part_names import EMBEDDINGS
-from vramplan.replay.models.windows import are_alike, has_window, window_mask
+from vramplan.replay.models.positions import Positions
+from vramplan.replay.models.windows import are_alike, has_window, masks_of_kinds, window_mask
 from vramplan.replay.operators.basic import add
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import INT64, Tensor
+from vramplan.replay.tensors import Tensor
 from vramplan.values.model import ModelShape
 
 
@@ -85,13 +85,15 @@ class Block:
         return hidden
 
 
-class Gemma3:
+class Gemma3(Positions):
     """Gemma3ForCausalLM, with its loss."""
 
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
+    takes_padding = True
+    takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -119,15 +121,16 @@ class Gemma3:
     def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The masks of blocks without and with a window; both are always made (Gemma3TextModel.forward)."""
         recipe = self.recipe
-        if recipe.attention == "eager":
-            return causal_mask(hidden), causal_mask(hidden)
+        if recipe.attention == "eager" or recipe.padded or recipe.packed:
+            return masks_of_kinds(hidden, recipe)
         return None, None if are_alike(recipe) else window_mask(hidden)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the scale of the embeddings, and per kind the inverse frequencies, twice, in fp32."""
         return [*scales(self.tape), *[4 * (self.recipe.shape.head_size // 2)] * 2 * len(self.kinds())]
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.take(given)
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         return causal_lm_output(hidden, weight, labels, self.recipe)
@@ -136,10 +139,10 @@ class Gemma3:
         """Gemma3TextModel.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = scaled_embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         masks = self.masks(_embeds)
         hidden = _embeds
-        rotary = {full: rotary_embedding(hidden, recipe.shape.head_size) for full in self.kinds()}
+        rotary = {full: self.cosines_and_sines(hidden, recipe.shape.head_size) for full in self.kinds()}
 
         def block(i: int) -> Block:
             full = self.is_full(i)

@@ -11,7 +11,7 @@ from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import Rotary, rotary_embedding
+from vramplan.replay.models.llama import Rotary
 from vramplan.replay.models.modules import (
     HEAD_LOSSES,
     SELECTIVE,
@@ -24,11 +24,12 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.phi3 import MLP
+from vramplan.replay.models.positions import Positions
 from vramplan.replay.operators.basic import add, embedding, mul, neg
 from vramplan.replay.operators.indexing import every_second, stack_last
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import INT64, Tensor
+from vramplan.replay.tensors import Tensor
 
 
 def rotate_half(x: Tensor) -> Tensor:
@@ -39,9 +40,9 @@ def rotate_half(x: Tensor) -> Tensor:
 
 def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
     """apply_rotary_pos_emb: each cosine twice, the first part of each head turned, the rest handed through."""
-    tape, shape = query.tape, (1, *cos.shape)
-    cos = tape.new("repeat_interleave", shape, cos.dtype, False)
-    sin = tape.new("repeat_interleave", shape, sin.dtype, False)
+    tape, shape = query.tape, (cos.shape[0], 1, *cos.shape[1:])
+    cos = tape.new("repeat_interleave", shape, cos.dtype, cos.batched)
+    sin = tape.new("repeat_interleave", shape, sin.dtype, sin.batched)
     rotated = shape[-1]
     rest = query.shape[-1] - rotated
     query_rot, query_pass = narrow(query, -1, rotated), narrow(query, -1, rest)
@@ -108,7 +109,7 @@ class Block:
         return hidden
 
 
-class Glm:
+class Glm(Positions):
     """GlmForCausalLM, with its loss."""
 
     selective = SELECTIVE
@@ -119,6 +120,7 @@ class Glm:
     evaluates = True
     generates = True
     takes_padding = True
+    takes_packing = True
     block = Block
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -138,7 +140,8 @@ class Glm:
         """Bytes that scaled rotary positions keep from one step to the next."""
         return rope.kept(self.recipe, self.rotated)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.take(given)
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         return causal_lm_output(hidden, weight, labels, self.recipe)
@@ -147,10 +150,10 @@ class Glm:
         """GlmModel.forward."""
         tape, recipe, block = self.tape, self.recipe, self.block
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         mask = mask_of(_embeds, recipe)
         hidden = _embeds
-        rotary = rotary_embedding(hidden, self.rotated)
+        rotary = self.cosines_and_sines(hidden, self.rotated)
         hidden = run_blocks(tape, recipe.segments, lambda i: block(tape, recipe, mask, position_ids, rotary), hidden)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

@@ -49,6 +49,7 @@ class Glm4(glm.Glm):
     evaluates = True
     generates = True
     takes_padding = True
+    takes_packing = True
     block = Block
 
 

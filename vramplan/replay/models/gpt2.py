@@ -175,18 +175,21 @@ class GPT2:
         return hidden
 
 
-def mask_of(hidden: Tensor, recipe: Recipe) -> Tensor | None:
-    """The mask of a batch: none for fused attention where nothing is padded (masking_utils.py)."""
-    if recipe.packed and recipe.attention != "flash":  # its kernel takes the lengths of the sequences
+def mask_of(hidden: Tensor, recipe: Recipe, *, windowed: bool = False) -> Tensor | None:
+    """The mask of a batch: none for fused attention where nothing is padded (masking_utils.py).
+
+    `windowed`: of blocks with a sliding window, which a mask of padded or packed sequences has in it in any case.
+    """
+    additive = recipe.attention == "eager"
+    if recipe.masks_packing:
         from vramplan.replay.techniques.packing import packed_mask  # only who packs pays for it
 
-        windowed = recipe.shape.sliding_window is not None
-        return packed_mask(hidden, additive=recipe.attention == "eager", windowed=windowed)
+        return packed_mask(hidden, additive=additive, windowed=windowed)
     if recipe.padded:
         from vramplan.replay.techniques.padding import padded_mask  # only who pads pays for it
 
-        return padded_mask(hidden, causal=True, additive=recipe.attention == "eager")
-    return causal_mask(hidden) if recipe.attention == "eager" else None
+        return padded_mask(hidden, causal=True, additive=additive, windowed=windowed)
+    return causal_mask(hidden) if additive else None
 
 
 def causal_mask(hidden: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.experts import GroupedExperts, TopKRouter
 from vramplan.replay.models.gpt2 import mask_of
-from vramplan.replay.models.llama import Attention, Llama, Rotary, rotary_embedding
+from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe, RMSNorm, run_blocks
 from vramplan.replay.operators.basic import add, embedding
 from vramplan.replay.operators.views import view
@@ -66,15 +66,18 @@ class Mixtral(Llama):
     evaluates = True
     generates = True
     takes_padding = True
+    takes_packing = True
 
     def model(self, input_ids: Tensor) -> Tensor:
         """MixtralModel.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.positions
+        if position_ids is None:
+            position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         mask = mask_of(_embeds, recipe)
         hidden = _embeds
-        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        rotary = self.rotary(hidden)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

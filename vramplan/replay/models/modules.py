@@ -112,6 +112,11 @@ class Recipe(NamedTuple):
     fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
     slice: Slice = Slice()
 
+    @property
+    def masks_packing(self) -> bool:
+        """Whether a mask keeps packed sequences apart: the flash kernel takes their lengths instead."""
+        return self.packed and self.attention != "flash"
+
 
 class Output(NamedTuple):
     """What a model returns: the caller decides how long the logits live, and what is returned with them."""

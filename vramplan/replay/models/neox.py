@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
-from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import Rotary, rotary_embedding, rotate_half
+from vramplan.replay.models.llama import Rotary, rotate_half
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     HEAD_LOSSES,
@@ -24,17 +24,21 @@ from vramplan.replay.models.modules import (
     run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.positions import Positions
 from vramplan.replay.operators.basic import add, dropout, embedding, mul
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import INT64, Tensor
+from vramplan.replay.tensors import Tensor
 
 
 def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
     """apply_rotary_pos_emb: turn the first part of each head, hand the rest through."""
     rotated = cos.shape[-1]
     rest = query.shape[-1] - rotated
-    cos, sin = cos.alias((1, *cos.shape), None, None), sin.alias((1, *sin.shape), None, None)
+    cos, sin = (
+        cos.alias((cos.shape[0], 1, *cos.shape[1:]), None, None),
+        sin.alias((sin.shape[0], 1, *sin.shape[1:]), None, None),
+    )
     query_rot, query_pass = narrow(query, -1, rotated), narrow(query, -1, rest)
     key_rot, key_pass = narrow(key, -1, rotated), narrow(key, -1, rest)
     query_embed = add(mul(query_rot, cos), mul(rotate_half(query_rot), sin))
@@ -115,13 +119,15 @@ class Block:
         return hidden
 
 
-class NeoX:
+class NeoX(Positions):
     """GPTNeoXForCausalLM, with its loss."""
 
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
+    takes_padding = True
+    takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -140,7 +146,8 @@ class NeoX:
         """Bytes that scaled rotary positions keep from one step to the next."""
         return rope.kept(self.recipe, self.rotated)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.take(given)
         hidden = self.gpt_neox(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_in)
         return causal_lm_output(hidden, weight, labels, self.recipe)
@@ -149,10 +156,10 @@ class NeoX:
         """GPTNeoXModel.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_in)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(_embeds) if recipe.attention == "eager" else None
+        position_ids = self.position_ids(input_ids)
+        mask = mask_of(_embeds, recipe)
         hidden = dropout(_embeds, recipe.hidden_dropout)
-        rotary = rotary_embedding(hidden, self.rotated)
+        rotary = self.cosines_and_sines(hidden, self.rotated)
         state = [hidden]
         del hidden
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), state)

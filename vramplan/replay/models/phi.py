@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
-from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import Rotary, apply_rotary, rotary_embedding
+from vramplan.replay.models.llama import Rotary, apply_rotary
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     HEAD_LOSSES_WITH_BIAS,
@@ -24,10 +24,11 @@ from vramplan.replay.models.modules import (
     run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.models.positions import Positions
 from vramplan.replay.operators.basic import add, dropout, embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import INT64, Tensor
+from vramplan.replay.tensors import Tensor
 
 
 class Attention:
@@ -106,13 +107,15 @@ class Block:
         return hidden
 
 
-class Phi:
+class Phi(Positions):
     """PhiForCausalLM, with its loss."""
 
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES_WITH_BIAS
+    takes_padding = True
+    takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -131,7 +134,8 @@ class Phi:
         """Bytes that scaled rotary positions keep from one step to the next."""
         return rope.kept(self.recipe, self.rotated)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.take(given)
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         shape, bias = self.recipe.shape, None
@@ -144,11 +148,11 @@ class Phi:
         """PhiModel.forward."""
         tape, recipe = self.tape, self.recipe
         embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        mask = causal_mask(embeds) if recipe.attention == "eager" else None
+        position_ids = self.position_ids(input_ids)
+        mask = mask_of(embeds, recipe)
         embeds = dropout(embeds, recipe.embedding_dropout)
         hidden = embeds
-        rotary = rotary_embedding(hidden, self.rotated)
+        rotary = self.cosines_and_sines(hidden, self.rotated)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
         hidden = LayerNorm(tape, "final_layernorm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.replay.models import rope
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import Rotary, rotary_embedding, rotate_half
+from vramplan.replay.models.llama import Rotary, rotate_half
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     HEAD_LOSSES,
@@ -23,18 +23,22 @@ from vramplan.replay.models.modules import (
     run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.basic import add, dropout, embedding, mul
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import INT64, Tensor
+from vramplan.replay.tensors import Tensor
 
 
 def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
     """apply_rotary_pos_emb: turn the first part of each head, hand the rest (which may be empty) through."""
     rotated = cos.shape[-1]
     rest = query.shape[-1] - rotated
-    cos, sin = cos.alias((1, *cos.shape), None, None), sin.alias((1, *sin.shape), None, None)
+    cos, sin = (
+        cos.alias((cos.shape[0], 1, *cos.shape[1:]), None, None),
+        sin.alias((sin.shape[0], 1, *sin.shape[1:]), None, None),
+    )
     query_rot, query_pass = narrow(query, -1, rotated), narrow(query, -1, rest)
     key_rot, key_pass = narrow(key, -1, rotated), narrow(key, -1, rest)
     query_embed = cat([add(mul(query_rot, cos), mul(rotate_half(query_rot), sin)), query_pass], -1)
@@ -118,13 +122,15 @@ class Block:
         return hidden
 
 
-class Phi3:
+class Phi3(Positions):
     """Phi3ForCausalLM, with its loss."""
 
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
+    takes_padding = True
+    takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -143,7 +149,8 @@ class Phi3:
         """Bytes that scaled rotary positions keep from one step to the next."""
         return rope.kept(self.recipe, self.rotated)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.take(given)
         hidden = self.model(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         return causal_lm_output(hidden, weight, labels, self.recipe)
@@ -152,10 +159,10 @@ class Phi3:
         """Phi3Model.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         mask = masks_of(_embeds, recipe)[recipe.shape.sliding_window is not None]
         hidden = _embeds
-        rotary = rotary_embedding(hidden, self.rotated)
+        rotary = self.cosines_and_sines(hidden, self.rotated)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
 from vramplan.replay.models.gpt2 import mask_of
-from vramplan.replay.models.llama import Attention, Llama, Rotary, rotary_embedding
+from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.replay.models.windows import window_mask
 from vramplan.replay.operators.basic import add, embedding, mul, softmax
@@ -97,16 +97,19 @@ class QwenMoe(Llama):
     evaluates = True
     generates = True
     takes_padding = True
+    takes_packing = True
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Qwen3MoeModel.forward; Qwen2MoeModel.forward makes a second mask, of a window that nobody uses."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.positions
+        if position_ids is None:
+            position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
         mask = mask_of(_embeds, recipe)
         _sliding = self.unused_mask(_embeds) if recipe.shape.transformers_model_type == "qwen2_moe" else None
         hidden = _embeds
-        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        rotary = self.rotary(hidden)
         dense = frozenset(experts_of(recipe).dense_layers)
 
         def block(i: int) -> Block:

@@ -52,16 +52,21 @@ def masks_of(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | No
     The mask that all blocks share is made only if there are such blocks, but for Qwen2 and Qwen3, whose code always
     makes the one without a window (modeling_qwen2.py, Qwen2Model.forward).
     """
-    if recipe.padded or recipe.packed:  # which no job has that reaches a window
-        padded = mask_of(hidden, recipe)
-        return padded, padded
     shape = recipe.shape
     windows = windowed_blocks(shape)
     alone = windows == shape.layers and shape.sliding_window_start is None
+    if recipe.padded or recipe.masks_packing:
+        full = None if alone else mask_of(hidden, recipe)
+        return full, mask_of(hidden, recipe, windowed=True) if windows else None
     if recipe.attention == "eager":
         full = None if alone else causal_mask(hidden)
         return full, causal_mask(hidden) if windows else None
     return None, window_mask(hidden) if windows and not are_alike(recipe) else None
+
+
+def masks_of_kinds(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | None]:
+    """The masks of blocks without and with a window, where the code makes both whatever blocks there are."""
+    return mask_of(hidden, recipe), mask_of(hidden, recipe, windowed=True)
 
 
 def window_mask(hidden: Tensor) -> Tensor:

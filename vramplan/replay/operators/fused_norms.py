@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vramplan.replay.operators.views import Grads
+from vramplan.replay.operators.basic import mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.views import Grads, to
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 
@@ -19,6 +20,8 @@ def rms_norm(x: Tensor, weight: Parameter) -> Tensor:
     _fused_rms_norm_cuda.
     """
     tape = x.tape
+    if tape.composed_norms:
+        return composed_rms_norm(x, weight)
     need_x, need_w = x.node is not None, weight.node is not None
     w_shape, w_dtype = weight.shape, weight.dtype
 
@@ -33,6 +36,17 @@ def rms_norm(x: Tensor, weight: Parameter) -> Tensor:
     rstd = tape.new("_fused_rms_norm", (*x.shape[:-1], 1), FP32, x.batched)
     tape.save(node, rstd)
     return out
+
+
+def composed_rms_norm(x: Tensor, weight: Parameter) -> Tensor:
+    """`nn.RMSNorm` before there was a kernel: 16 bits become fp32 first, and 16 bits again before the weight.
+
+    Source: PyTorch 2.8, aten/src/ATen/native/layer_norm.cpp, rms_norm.
+    """
+    _wide = to(x, FP32)
+    _root = rsqrt(mean_last(pow_scalar(_wide)))
+    result = to(mul(_wide, _root), x.dtype)
+    return mul(result, weight)
 
 
 def rotate(x: Tensor) -> Tensor:

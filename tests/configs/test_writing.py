@@ -1,0 +1,226 @@
+"""Files that are written: they mean the job, they say what they cost, and what they cannot say is an error."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.cli.running import Ran, run
+from tests.configs.written import IDS, JOBS, LLAMA, SOME
+from vramplan.cli.app import app
+from vramplan.cli.completion import complete
+from vramplan.configs import forms, registry
+from vramplan.configs.page import JSON, TOML, YAML, Line, Page
+from vramplan.configs.writers import MODULES, writer_of
+from vramplan.options.words import RUNTIMES
+
+FSDP = JOBS["axolotl"][0]
+
+
+def emitted(name: str, words: tuple[str, ...], folder: Path) -> tuple[Ran, str]:
+    """What `--emit-to` leaves, and the first file."""
+    ran = run("fit", *words, "--emit", name, "--emit-to", str(folder))
+    return ran, Path(ran.out.split("\n")[0]).read_text("utf-8") if ran.out else ""
+
+
+def again(ran: Ran, text: str) -> dict[str, Any]:
+    """The answer of the command that the file names."""
+    told = re.search(r"read back: vramplan (.+)", text) or re.search(r"read back: vramplan (.+)", ran.err)
+    assert told is not None
+    files = {Path(line).name: line for line in ran.out.splitlines()}
+    words = [files.get(word, word) for word in shlex.split(told[1])]
+    found: dict[str, Any] = run(*words, "--format", "json").document
+    return found
+
+
+@pytest.mark.parametrize(("name", "words"), SOME, ids=IDS)
+def test_the_command_in_the_file_has_the_job_and_the_bytes_again(
+    name: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    runtime = () if "--runtime" in words else ("--runtime", writer_of(name).runtimes[0])
+    before = run("fit", *words, *runtime, "--format", "json").document
+    after = again(*emitted(name, words, tmp_path))
+    assert after["peak"] == before["peak"]
+    assert after["components"] == before["components"]
+    labels = ("parameters", "recipe_global_batch_size", "name", "dtype")
+    for job in (before["job"], after["job"]):
+        job["model"] = {key: value for key, value in job["model"].items() if key not in labels}
+        if job["adapter"]:
+            job["adapter"]["alpha"] = None  # a factor, which costs nothing
+            job["adapter"]["targets"].sort()
+        job["global_batch_size"] = job["name"] = None  # of a plan
+        job["offload"] = sorted(job["offload"])
+    assert after["job"] == before["job"]
+
+
+@pytest.mark.parametrize("name", ["trl", "torchtitan", "megatron-lm"])
+def test_the_words_of_the_plan_are_lines_of_the_file(name: str, tmp_path: Path) -> None:
+    words = JOBS[name][-1]
+    document = run("fit", *words, "--runtime", writer_of(name).runtimes[0], "--format", "json").document
+    text = re.sub(r"  # .*", "", emitted(name, words, tmp_path)[1])
+    for setting in document["settings"]:
+        key = setting["name"].rpartition(" ")[2].rpartition(".")[2]
+        if "policy" not in key and (key != "global_batch_size" or name != "torchtitan"):  # code; left at its default
+            assert re.search(rf"(?i){re.escape(key)}[ :=]+{re.escape(setting['value'])}(?!\w)", text), setting
+
+
+def test_the_launch_command_and_the_costs_are_comments() -> None:
+    lines = run("fit", *FSDP, "--emit", "axolotl").out.splitlines()
+    assert lines[0] == "# axolotl train axolotl.yaml --num-processes 8"
+    assert "of 79.14 GiB per GPU, fits" in lines[1]
+    (batch,) = (line for line in lines if line.startswith("micro_batch_size"))
+    assert re.fullmatch(r"micro_batch_size: 1  # .*activations [\d.]+ GiB.*", batch)
+    assert any("yours to choose" in line for line in lines)
+
+
+def test_json_has_its_launch_command_on_standard_error() -> None:
+    ran = run("fit", *JOBS["deepspeed"][1], "--emit", "deepspeed")
+    assert ran.document["zero_optimization"]["stage"] == 2
+    assert "note: launch: deepspeed --num_gpus 8" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("axolotl", ("--optimizer", "adam"), "axolotl has no setting for optimizer=adam (nearest: optimizer=adamw"),
+        ("axolotl", ("--frozen", "embeddings"), "nearest: frozen=none"),
+        ("trl", ("--checkpointing", "sqrt"), "--checkpointing full"),
+        ("trl", ("--label-smoothing", "0.1"), "label_smoothing=0.1"),
+        ("llama-factory", ("--hold-outputs",), "--no-hold-outputs"),
+        ("trl", ("--runtime", "pytorch"), "runtime=pytorch"),
+        ("torchtitan", ("--runtime", "torchtitan", "--gpus", "8"), "nearest: "),
+    ],
+)
+def test_what_a_program_cannot_say_names_the_nearest(name: str, words: tuple[str, ...], said: str) -> None:
+    ran = run("fit", "-m", "gpt2" if name != "torchtitan" else "llama-3.2-1b", *LLAMA[2:], *words, "--emit", name)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: --emit: ")
+    assert said in ran.err
+    assert "nearest: " in ran.err
+
+
+def test_of_what_does_not_fit_nothing_is_written(tmp_path: Path) -> None:
+    ran = run("fit", "-m", "gpt2", "-g", "1 GiB", "--emit", "trl", "--emit-to", tmp_path)
+    assert (ran.code, ran.out, list(tmp_path.iterdir())) == (3, "", [])
+    assert "it does not fit" in ran.err
+
+
+def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
+    words = ("fit", *JOBS["accelerate"][0], "--emit", "accelerate", "--emit-to", tmp_path)
+    assert run(*words).code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"accelerate.yaml", "trl.yaml"}
+    (tmp_path / "trl.yaml").write_text("mine")
+    (tmp_path / "accelerate.yaml").unlink()
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert "trl.yaml is in" in ran.err
+    assert not (tmp_path / "accelerate.yaml").exists()
+    assert run(*words, "--force").code == 0
+    assert (tmp_path / "trl.yaml").read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--emit", "axolotll"), "did you mean axolotl"),
+        (("--emit-to", "x"), "means nothing without the name of a program"),
+        (("--emit", "trl", "--force"), "means nothing without a folder"),
+        (("--emit", "trl", "--print", "verdict"), "leave out --format"),
+        (("--emit", "trl", "--runtime", "textbook"), "equations have no settings"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(words: tuple[str, ...], said: str) -> None:
+    ran = run("fit", "-m", "gpt2", *LLAMA[2:], *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_a_plan_is_written() -> None:
+    ran = run("plan", "-m", "gpt2", "-g", "a100-80gb", "--exclude", "compile=true", "--emit", "axolotl", "--precision",
+              "pure-bf16")  # fmt: skip
+    assert ran.code == 0
+    assert "# plan: --checkpointing none" in ran.out
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "own.yaml"
+    path.write_text("base_model: gpt2\nsequence_len: 512\nmicro_batch_size: 2\nbf16: true\nlearning_rate: 1e-4\n")
+    return path
+
+
+def test_a_file_is_converted_without_a_gpu(file: Path) -> None:
+    ran = run("convert", file, "--to", "llama-factory")
+    assert ran.code == 0
+    assert "cutoff_len: 512" in ran.out
+    assert "--gpu GPU" in ran.out
+    assert "not carried over, as they change neither memory nor time: learning_rate" in ran.out
+    assert "GiB per GPU" not in ran.out
+    assert "of 23.64 GiB per GPU" in run("convert", file, "--to", "trl", "--gpu", "rtx-4090").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--to: is missing"),
+        (("--to", "nanogpt"), "--to: 'nanogpt' is no program whose files are written"),
+        (("--to", "trl", "--optimizer", "muon"), "--to: trl has no setting for optimizer=muon"),
+        (("--to", "torchtune", "--loss", "standard"), "torchtune"),
+    ],
+)
+def test_what_cannot_be_converted_is_said(file: Path, words: tuple[str, ...], said: str) -> None:
+    ran = run("convert", file, *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_what_is_no_file_is_no_model() -> None:
+    assert "'gone.yaml' is no file of a training program" in run("convert", "gone.yaml", "--to", "trl").err
+
+
+def test_every_writer_has_a_reader_and_its_runtime_is_known() -> None:
+    assert set(MODULES) <= set(registry.MODULES)
+    assert set(JOBS) == set(MODULES)
+    for name in MODULES:
+        assert writer_of(name).name == name
+        assert set(writer_of(name).runtimes) <= set(RUNTIMES)
+
+
+def test_names_are_completed() -> None:
+    root = typer.main.get_command(app)
+    assert [word.text for word in complete(root, ["fit", "--emit", "ax"])] == ["axolotl"]
+    assert [word.text for word in complete(root, ["convert", "--to", "torcht"])] == ["torchtune", "torchtitan"]
+
+
+VALUES: dict[str, Any] = {
+    "a": [True, False, None, 1, 2.5, 1e-5, "plain", "no", "1e5", "12", "a: b", "# c", "", "x y", "NO", "1.0"],
+    "b.c": {"path": "org/name", "type": "alpaca"},
+    "d": "tab\there",
+    "b.e.f": -3,
+}
+
+
+@pytest.mark.parametrize("form", [YAML, JSON, TOML])
+def test_a_page_reads_back(form: str) -> None:
+    page = Page("any", form)
+    values = {"t.a": 1.0, "t.b": "x", "t.c": ["y"], "u.d": True} if form == TOML else VALUES
+    for key, value in values.items():
+        page.put(key, value, "some")
+    text = page.text(["first: line"], lambda line: f"of {','.join(line.of)}")
+    read = forms.from_toml(text, None) if form == TOML else forms.from_yaml(text, None, json=form == JSON)
+    plain = {key: item.value for key, item in read.items()}
+    for key, value in values.items():
+        inner = value if isinstance(value, dict) else None
+        assert ({name: plain[f"{key}.{name}"] for name in inner} if inner else plain[key]) == value
+
+
+def test_a_setting_that_is_put_twice_has_the_last_value_and_all_keys() -> None:
+    page = Page("any")
+    page.put("a", 1, "one")
+    page.put("a", 2, "two")
+    assert page.lines["a"] == Line("a", 2, ("one", "two"))

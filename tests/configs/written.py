@@ -1,0 +1,57 @@
+"""Jobs that each program has settings for, as `vramplan fit` takes them; for the tests of what is written."""
+
+from __future__ import annotations
+
+LLAMA = ("-m", "llama-3.2-1b", "-g", "a100-80gb", "--micro-batch", "1")
+OF_THE_TRAINER = (
+    (*LLAMA, "--gpus", "8", "--fsdp", "--checkpointing", "full"),
+    (*LLAMA, "--gpus", "8", "--sharding", "fsdp-grad-op", "--fsdp-version", "1", "--checkpointing", "none"),
+    (*LLAMA, "--gpus", "8", "--zero", "3", "--offload", "optimizer,gradients,parameters", "--checkpointing", "full"),
+    (*LLAMA, "--qlora", "--rank", "16", "--targets", "all-linear", "--checkpointing", "full", "--reserve", "1 GiB"),
+    (*LLAMA, "--precision", "pure-bf16", "--optimizer", "adamw-8bit", "--loss", "fused", "--checkpointing", "none"),
+    (*LLAMA, "--gpus", "2", "--precision", "fp32", "--gradient-accumulation-steps", "4", "--checkpointing", "none"),
+)
+JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "trl": (
+        *OF_THE_TRAINER,
+        (*LLAMA, "--loss", "dpo", "--lora", "--checkpointing", "full"),
+        (*LLAMA, "--precision", "amp-bf16", "--eval-batch-size", "2", "--checkpointing", "none"),
+    ),
+    "training-arguments": OF_THE_TRAINER[:3],
+    "accelerate": (
+        *OF_THE_TRAINER[:4],
+        (*LLAMA, "--gpus", "8", "--sharding", "hsdp:4", "--checkpointing", "full"),
+        (*LLAMA, "--gpus", "8", "--zero", "2", "--reduce-bucket-size", "1000000", "--checkpointing", "none"),
+    ),
+    "deepspeed": (
+        OF_THE_TRAINER[2],
+        (*LLAMA, "--gpus", "8", "--zero", "2", "--runtime", "deepspeed", "--checkpointing", "full"),
+    ),
+    "axolotl": OF_THE_TRAINER,
+    "llama-factory": (
+        *OF_THE_TRAINER,
+        ("-m", "gpt2", "-g", "v100", "--grad-scaler", "--frozen", "embeddings,head,norms,layers.0-7", *LLAMA[4:]),
+    ),
+    "torchtune": (
+        (*LLAMA, "--gpus", "8", "--checkpointing", "full"),
+        (*LLAMA, "--lora", "--targets", "q_proj,v_proj,up_proj,gate_proj,down_proj", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "adamw-8bit", "--loss", "standard", "--checkpointing", "none"),
+    ),
+    "torchtitan": (
+        ("-m", "llama-3.1-8b", "-g", "8xh100", *LLAMA[4:], "--gradient-accumulation-steps", "4"),
+        ("-m", "llama-3.1-8b", "-g", "8xh100", *LLAMA[4:], "--checkpointing", "selective-op"),
+    ),
+    "litgpt": (
+        (*LLAMA, "--precision", "pure-bf16", "--checkpointing", "none"),
+        (*LLAMA, "--lora", "--targets", "all-linear", "--precision", "pure-bf16", "--checkpointing", "none"),
+        (*LLAMA, "--gpus", "8", "--fsdp-version", "1", "--precision", "fsdp-bf16", "--checkpointing", "full"),
+    ),
+    "megatron-lm": (
+        (*LLAMA, "--gpus", "4", "--tensor", "2", "--sequence-parallel", "--checkpointing", "full"),
+        ("-m", "gpt2-xl", "-g", "8xh100", *LLAMA[4:], "--pipeline", "2", "--checkpointing", "selective"),
+    ),
+}
+SOME = [(name, jobs[number]) for name, jobs in JOBS.items() for number in sorted({0, len(jobs) - 1})]
+"""The first and the last of each, for the suite; all of them are for the programs' own parsers."""
+
+IDS = [f"{name}-{number}" for number, (name, _) in enumerate(SOME)]

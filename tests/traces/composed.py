@@ -1,0 +1,195 @@
+"""Answers of random jobs beside their traces: `python -m tests.traces compose --seed N --jobs N`.
+
+Runs where the libraries of a rig are installed. A job that is refused is traced all the same, past the refusals, if
+they say that something is not modelled or was not traced: what the libraries then run could have been answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from tests.traces.drawn import Keys, job
+from vramplan.catalog.fields import Fields
+from vramplan.errors import InputError
+from vramplan.job import build_job, job_to_dict
+from vramplan.measure import refusals
+from vramplan.planner import setups
+from vramplan.replay.step import replay
+from vramplan.replay.techniques.vocabulary import techniques_of
+from vramplan.results.measure import TRACE
+from vramplan.values.job import Job
+
+PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
+NOT_KNOWN = (" not modelled", "never traced", "not traced")  # in a refusal of what somebody could model
+OPEN = (*NOT_KNOWN, " is modelled ", " are modelled ")
+
+
+class Result(NamedTuple):
+    """What became of a job."""
+
+    number: int
+    keys: Keys
+    techniques: tuple[str, ...]
+    status: (
+        str  # exact | off | refused: the libraries run it | no-run: they do not, or it contradicts itself | untraced
+    )
+    said: str = ""
+    predicted: dict[str, int] | None = None
+    traced: dict[str, int] | None = None
+
+    @property
+    def error(self) -> float:
+        """Of the peak, relative."""
+        assert self.predicted is not None
+        assert self.traced is not None
+        traced = max(self.traced.values())
+        return abs(max(self.predicted.values()) - traced) / traced
+
+
+@contextlib.contextmanager
+def past_refusals() -> Iterator[list[str]]:
+    """Build a job as if nothing were refused; the messages are noted."""
+    said: list[str] = []
+
+    def refuse(self: Fields, name: str | None, message: str, **_: Any) -> None:
+        said.append(f"{name}: {message}")
+
+    with patch.object(Fields, "refuse", refuse):
+        yield said
+
+
+def begin() -> Any:
+    """Make a PyTorch without CUDA take tensors for those of a GPU. What is returned has to be kept."""
+    from vramplan.measure.fake_cuda import autocast_believes, pretend
+
+    pretend()
+    import transformers
+
+    autocast_believes()
+    transformers.logging.set_verbosity_error()
+    from vramplan.measure.kernels import fused_on_cuda
+
+    return fused_on_cuda()
+
+
+def predicted(one: Job) -> dict[str, int]:
+    """Peaks of the phases that the replay answers."""
+    assert one.micro_batch_size is not None
+    assert one.activation_checkpointing is not None
+    accumulates = (one.gradient_accumulation_steps or 1) > 1
+    record = replay(setups.setup_of(one, one.activation_checkpointing, accumulates), batch=min(one.micro_batch_size, 2))
+    return dict(record.peaks(one.micro_batch_size))
+
+
+def traced(one: Job) -> dict[str, int]:
+    """Peaks of the phases of one step of the real libraries."""
+    from vramplan.measure import steps
+
+    phases = steps.without_data(one)["phases"]
+    return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def compared(number: int, keys: Keys) -> Result:
+    """Answer, trace, compare."""
+    refused: list[str] = []
+    try:
+        one = build_job(keys)
+    except InputError as error:
+        refused = [f"{problem.key}: {problem.message}" for problem in error.problems]
+        if not all(any(word in said for word in OPEN) for said in refused):
+            return Result(number, keys, (), "no-run", refused[0])
+        try:
+            with past_refusals():
+                one = build_job(keys)
+        except Exception as inner:
+            return Result(number, keys, (), "no-run", f"{refused[0]} ({type(inner).__name__})")
+    names = techniques_of(one)
+    try:
+        refusals.check(one, TRACE)
+    except InputError as error:
+        return Result(number, keys, names, "untraced", f"{error.problems[0].key}: {error.problems[0].message}")
+    try:
+        found = traced(one)
+    except Exception as error:
+        status = "no-run" if refused else "untraced"
+        return Result(number, keys, names, status, f"{(refused or [''])[0]} {type(error).__name__}: {str(error)[:200]}")
+    try:
+        answer = predicted(one)
+    except Exception as error:
+        return Result(number, keys, names, "refused", f"{(refused or [''])[0]} ({type(error).__name__})", None, found)
+    if refused:
+        return Result(number, keys, names, "refused", refused[0], answer, found)
+    return Result(number, job_to_dict(one), names, "exact" if answer == found else "off", "", answer, found)
+
+
+def run(seed: int, jobs: int, output: str | None) -> int:
+    """Draw, compare, print; the exit code is 1 if an answer is off."""
+    kept = begin()
+    random, results = Random(seed), []
+    with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
+        for number in range(jobs):
+            result = compared(number, job(random, Path(folder)))
+            results.append(result)
+            if result.status in ("off", "refused", "untraced"):
+                right = result.predicted is not None and result.predicted == result.traced
+                shown = f"{result.said}{' (the replay is exact)' * right}" or f"{result.predicted} {result.traced}"
+                print(f"{number} {result.status} {' + '.join(result.techniques)}: {shown}", flush=True)
+    del kept
+    document = {
+        "seed": seed,
+        "jobs": jobs,
+        "command": f"python -m tests.traces compose --seed {seed} --jobs {jobs}",
+        "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
+        "results": [one._asdict() | ({"error": one.error} if one.status == "off" else {}) for one in results],
+    }
+    if output is not None:
+        Path(output).write_text(json.dumps(document, separators=(",", ":")), "utf-8")
+    sys.stdout.write("\n".join(summary(document)) + "\n")
+    return any(one.status == "off" for one in results)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def summary(document: dict[str, Any]) -> list[str]:
+    """Shares answered and exact, and the worst error."""
+    counts = Counter(one["status"] for one in document["results"])
+    can_run = counts["exact"] + counts["off"] + counts["refused"]
+    answered = counts["exact"] + counts["off"]
+    worst = max((one["error"] for one in document["results"] if one["status"] == "off"), default=0.0)
+    return [
+        f"{document['jobs']} jobs of seed {document['seed']}: the libraries run {can_run}"
+        f" ({counts['no-run']} contradict themselves or end with an error, {counts['untraced']} no rig traces)",
+        f"answered {answered} of {can_run} ({answered / max(can_run, 1):.1%}), exact to the byte {counts['exact']}"
+        f" of {answered} ({counts['exact'] / max(answered, 1):.1%}), worst error {worst:.3%}",
+    ]
+
+
+def by_pair(document: dict[str, Any]) -> list[tuple[str, str, int, int, int, float]]:
+    """Of each pair of keys that met: jobs that the libraries run, answered, exact, and the worst error."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in document["results"]:
+        if one["status"] in ("exact", "off", "refused"):
+            for pair in combinations(sorted({name.partition(": ")[0] for name in one["techniques"]}), 2):
+                found.setdefault(pair, []).append(one)
+    rows = []
+    for (first, second), jobs in sorted(found.items()):
+        answered = [one for one in jobs if one["status"] != "refused"]
+        exact = sum(one["status"] == "exact" for one in answered)
+        rows.append((first, second, len(jobs), len(answered), exact, max([one.get("error", 0.0) for one in jobs])))
+    return rows

@@ -1,0 +1,132 @@
+"""Random jobs on one device whose techniques meet: small models of every type, and options out of the table.
+
+Each option is drawn on its own with a small probability, so that two to five meet in a job. What is no technique of a
+training step on one device is named here, so that an option that is new to the table is drawn without being listed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.fuzz.draws import BESIDE, value
+from tests.traces.models import CONFIGS
+from vramplan.options import table
+
+Keys = dict[str, Any]
+
+PLAIN = (
+    *("name", "model", "gpu", "runtime", "parallel", "sequence_length", "micro_batch_size", "precision", "attention"),
+    "optimizer",
+)
+"""What every job has, and is drawn by itself."""
+
+OF_A_RUN = (
+    *("tokens", "samples", "epochs", "compute_optimal", "goodput", "price", "purchase_price", "deadline", "budget"),
+    *("pue", "grid", "data_rate", "sample_size", "base_batch_size", "base_learning_rate"),
+)
+OF_A_MACHINE = (
+    *("host_memory", "gpu_free", "pytorch_version", "cuda_module_loading", "allocator", "reserve", "expect"),
+    *("max_utilization", "global_batch_size"),
+)
+OF_OTHERS = (
+    *("master_dtype", "compute_dtype", "gradient_dtype", "trainable_parameters", "activation_model"),
+    *("activation_bytes", "checkpoint_factor", "expert_imbalance", "expert_capacity_factor", "expert_pad_to_capacity"),
+    *("eval_batch_size", "generation_batch_size", "generation_length", "from_scratch", "compile", "bitsandbytes"),
+    *("quantization", "dpo_reference", "image_size", "target_length", "optimizer_state_dtype"),
+)
+"""Of the textbook and other programs, of what runs beside training, and what no trace here can run."""
+
+NOT_DRAWN = {*PLAIN, *OF_A_RUN, *OF_A_MACHINE, *OF_OTHERS}
+GROUPS = ("parallel", "adapter")  # more devices; what an adapter has is drawn with its kind
+
+OPTIONS = tuple(one for one in table.TABLE if one.key not in NOT_DRAWN and one.group not in GROUPS and not one.only)
+"""The options that are drawn, each on its own."""
+
+PROBABILITY = 0.16  # of each, which lets two to five meet
+TYPES = tuple(name for name in CONFIGS if name not in ("clip", "llava"))
+IMAGES = ("vit", "resnet")
+LOSSES = ("standard", "chunked:1", "chunked:3", "fused", "classification")
+OPTIMIZERS = (
+    *("adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon", "adamw-8bit", "adamw-paged"),
+    *("adamw-8bit-paged", "lion", "lamb", "lars", "lomo", "galore-adamw:4"),
+)
+CHECKPOINTS = ("full", "full", "sqrt", "every:2", "every:3", "selective", "selective-op", "selective-layer:2")
+GPU = {"name": "trace", "memory": "8192 GiB"}
+
+
+def job(random: Random, folder: Path) -> Keys:
+    """A job in the words of the job format; its model is read from a `config.json` in the folder."""
+    model_type = random.choice(TYPES)
+    keys: Keys = {
+        "model": _model(random, model_type, folder),
+        "gpu": GPU,
+        "runtime": random.choice(["transformers", "transformers", "pytorch"]),
+        "micro_batch_size": random.choice([1, 2, 3, 5]),
+        "gradient_accumulation_steps": 1,
+        "precision": random.choice(["fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16"]),
+        "attention": random.choice(["eager", "efficient", "flash"]),
+        "optimizer": "adamw",
+        "optimizer_implementation": random.choice(["fused", "fused", "foreach", "for-loop"]),
+        "activation_checkpointing": "none",
+        "max_gradient_norm": None,
+        "dropout": None,
+    }
+    if model_type not in IMAGES:
+        keys["sequence_length"] = random.choice([8, 17, 32, 64, 100, 128])
+    for option in OPTIONS:
+        if random.random() < PROBABILITY:
+            keys |= _with(random, option)
+    if random.random() < PROBABILITY:
+        keys["optimizer"] = random.choice(OPTIMIZERS)
+        if keys["optimizer"] not in OPTIMIZERS[:6]:
+            keys.pop("optimizer_implementation", None)
+    half = keys["precision"].rpartition("-")[2]
+    if keys.pop("weight_dtype", None) and keys["precision"].startswith("amp-"):
+        keys["weight_dtype"] = half
+    return {key: one for key, one in keys.items() if one is not None or key == "max_gradient_norm"}
+
+
+def _with(random: Random, option: Any) -> Keys:
+    own: dict[str, Any] = {
+        "activation_checkpointing": CHECKPOINTS,
+        "loss": LOSSES,
+        "dropout": (0.0, 0.1),
+        "gradient_accumulation_steps": (2, 3),
+        "max_gradient_norm": (1.0,),
+        "label_smoothing": (0.1,),
+        "offload": (["activations"],),
+        "frozen": (["embeddings"], ["layers.0-1"], ["norms"], ["head"], ["embeddings", "layers.0"]),
+    }
+    if option.key == "adapter":
+        kind = random.choice(["lora", "lora", "dora", "ia3"])
+        adapter: Keys = {"kind": kind}
+        if kind != "ia3":
+            adapter |= {"rank": random.choice([1, 4, 8]), "dropout": random.choice([0.0, 0.1])}
+            if random.random() < 0.4:
+                adapter["targets"] = ["all-linear"]
+        return {"adapter": adapter}
+    if option.key in own:
+        return {option.key: random.choice(own[option.key])}
+    return {**BESIDE.get(option.key, {}), option.key: value(random, option)}
+
+
+def _model(random: Random, model_type: str, folder: Path) -> str:
+    """A small `config.json` of other sizes each time."""
+    config = {"model_type": model_type, **CONFIGS[model_type]}
+    layers = random.choice([1, 2, 3, 4])
+    for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"):
+        if key in config:
+            config[key] = layers
+    for key in ("num_decoder_layers", "decoder_layers"):
+        if key in config:
+            config[key] = random.choice([1, 2, 3])
+    config["vocab_size"] = random.choice([64, 1003, 5000])
+    for key in ("pad_token_id", "decoder_start_token_id"):
+        if key in config:
+            config[key] = 0
+    path = folder / f"{model_type}-{random.getrandbits(32):08x}.json"
+    path.write_text(json.dumps(config), "utf-8")
+    return str(path)

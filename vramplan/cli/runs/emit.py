@@ -1,0 +1,187 @@
+"""A plan as the files of a training program: `--emit` of `fit` and `plan`, and `vramplan convert`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vramplan.answers.fit import describe
+from vramplan.answers.session import Session, opened
+from vramplan.cli.output import Output, output, say, write
+from vramplan.cli.runs.configs import Asked, converted
+from vramplan.cli.save import save
+from vramplan.configs.costs import comments_of, header_of
+from vramplan.configs.writers import MODULES, writer_of
+from vramplan.configs.writing import ALL_FILES, Made, Writer, asked_of, made
+from vramplan.errors import InputError, UsageError
+from vramplan.options import table
+from vramplan.options.words import TEXTBOOK
+from vramplan.planner.decision import decide
+from vramplan.report.memory import Figures
+from vramplan.report.numbers import text_of
+from vramplan.results import DOES_NOT_FIT, FitResult
+
+STAND_IN = "h100-80gb"
+"""The GPU of a conversion that names none: nothing is judged, and no setting is chosen for it."""
+
+
+class Emission(NamedTuple):
+    """Whose files are written, and where: into a folder, or the first of them to standard output."""
+
+    writer: Writer
+    folder: str | None
+    force: bool
+    quiet: bool
+
+
+def emission_of(
+    engine: str | None, folder: str | None, force: bool, to: Output, option: str = "--emit"
+) -> Emission | None:
+    """The options together, None where no file is wanted. Raises UsageError for what means nothing."""
+    if engine is None:
+        for name, value in (("--emit-to", folder), ("--force", force)):
+            if value:
+                raise UsageError("means nothing without the name of a program", key=name, hint=f"{option} axolotl")
+        return None
+    if to.format != "text" or to.key is not None:
+        hint = "leave out --format and --print"
+        raise UsageError("it writes a file and nothing beside it", key=option, hint=hint)
+    if force and folder is None:
+        raise UsageError("means nothing without a folder", key="--force", hint="--emit-to FOLDER")
+    return Emission(writer_of(engine, option), folder, force, to.quiet)
+
+
+def given_for(given: Mapping[str, Any], emission: Emission) -> dict[str, Any]:
+    """The options with the runtime whose files are written, where none is named."""
+    if given.get("runtime") is not None:
+        return dict(given)
+    return {**given, "runtime": emission.writer.runtimes[0]}
+
+
+def emitted(result: FitResult, emission: Emission, folders: Sequence[Path], code: int) -> None:
+    """Write the files of an answer; where the exit code is not 0, say why there are none."""
+    if code:
+        figures = Figures(result)
+        what = "does not fit" if result.verdict == DOES_NOT_FIT else f"is {result.verdict}"
+        need = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB per GPU"
+        say(f"vramplan: no file is written: it {what}, {need} (vramplan fit without --emit says what would help)")
+        return
+    out(files_of(result, emission.writer, folders), emission)
+
+
+def files_of(
+    result: FitResult,
+    writer: Writer,
+    folders: Sequence[Path],
+    option: str = "--emit",
+    more: Sequence[str] = (),
+    *,
+    judged: bool = True,
+) -> Made:
+    """The files of an answer; `more` stands among their first lines. Raises InputError with what cannot be said."""
+    if result.job["runtime"] == TEXTBOOK:
+        raise UsageError("equations have no settings", key=option, hint=f"--runtime {writer.runtimes[0]}")
+    with (opened() or Session()).open():  # the profiles are read several times
+        asked = asked_of(result.job, folders)
+        header = [*header_of(result, asked.devices, judged=judged), *more]
+        return made(asked, writer, folders, header, comments_of(result), option, judged=judged)
+
+
+def first_of(
+    results: Iterable[tuple[str, Callable[[], FitResult]]], emission: Emission, folders: Sequence[Path]
+) -> None:
+    """Write the first of several plans that the program has settings for; each with its options.
+
+    Raises InputError with what the first lacks where no plan can be written.
+    """
+    lacking: InputError | None = None
+    for number, (flags, answer) in enumerate(results, 1):
+        try:
+            files = files_of(answer(), emission.writer, folders, more=[f"plan: {flags or 'no option'}"])
+        except InputError as error:
+            lacking = lacking or error
+            if number == MOST_TRIED:
+                break
+            continue
+        if number > 1 and not emission.quiet:
+            say(
+                f"note: {emission.writer.name} has no setting for {number - 1} faster plans; this is {flags or 'plain'}"
+            )
+        out(files, emission)
+        return
+    if lacking is not None:
+        raise lacking
+    say("vramplan: no file is written: no plan fits (vramplan plan without --emit says what was tried)")
+
+
+MOST_TRIED = 50  # plans, of which each takes an answer
+
+
+def convert(
+    given: dict[str, Any],
+    config: list[str] | None,
+    engine: str | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
+    folder: str | None,
+    force: bool,
+    profiles: list[str] | None,
+    quiet: bool,
+) -> None:
+    """Run `vramplan convert` with the values of its options."""
+    if engine is None:
+        raise UsageError("is missing", key="--to", hint=", ".join(MODULES))
+    emission = emission_of(engine, folder, force, output("text", None, quiet), "--to")
+    assert emission is not None
+    if not config:
+        name = given.get("model")
+        said = "is missing" if name is None else f"{name!r} is no file of a training program"
+        raise UsageError(said, key="FILE", hint="vramplan convert axolotl.yaml --to trl")
+    folders = [Path(one) for one in profiles or ()]
+    asked = Asked(config, program, version, ignore_unknown, quiet)
+    judged = given.get("gpu") is not None
+    given = {**given, "gpu": given.get("gpu") or STAND_IN}
+    job, read, lost = converted(given, folders, asked, emission.writer.runtimes)
+    if not judged:
+        for key in ("micro_batch_size", "activation_checkpointing"):
+            if getattr(job, key) is None:
+                hint = f"{table.find(key).option}, or --gpu, for which it is chosen"
+                raise UsageError(f"leaves {key} open", key=read.files[-1], hint=hint)
+    result = describe(decide(job), with_remedies=False)
+    out(files_of(result, emission.writer, folders, "--to", lost, judged=judged), emission)
+
+
+def out(files: Made, emission: Emission) -> None:
+    """Print the first file, or save all of them."""
+    if emission.folder is not None:
+        _save(files, emission.folder, emission.force)
+        if not emission.quiet:
+            write("".join(f"{os.path.join(emission.folder, name)}\n" for name in files.texts))
+    elif not emission.quiet:
+        write(files.first)
+    if files.says_launch or emission.quiet:
+        return
+    for line in files.launch:
+        say(f"note: launch: {line}")
+    say(f"note: read back: {files.again}")
+    if len(files.texts) > 1 and emission.folder is None:
+        say(f"note: of {len(files.texts)} files: {', '.join(files.texts)} ({ALL_FILES})")
+
+
+def _save(files: Made, folder: str, force: bool) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {folder!r}: {error.strerror}", key="--emit-to", hint="another folder") from None
+    there = [name for name in files.texts if os.path.lexists(os.path.join(folder, name))]
+    if there and not force:
+        raise UsageError(
+            f"{', '.join(there)} {'is' if len(there) == 1 else 'are'} in {folder!r} already",
+            key="--emit-to",
+            hint="--force writes over them",
+        )
+    for name, text in files.texts.items():
+        save(os.path.join(folder, name), text, "--emit-to")

@@ -1,0 +1,162 @@
+"""The YAML of TRL and of scripts with TrainingArguments.
+
+The words are those of `programs/arguments.py` and `programs/trainer.py`. Sources of what a script takes:
+huggingface/trl 1.16.0, trl/scripts/sft.py, dpo.py (`--config`); huggingface/transformers 5.23.0,
+src/transformers/hf_argparser.py (parse_yaml_file), examples/pytorch/language-modeling/run_clm.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramplan.configs.page import Page
+from vramplan.configs.writers import words
+from vramplan.configs.writing import Asked, Files, Writer
+
+FSDP_WORDS = {"fsdp": "full_shard", "fsdp-grad-op": "shard_grad_op", "hsdp": "hybrid_shard"}
+MODEL = ("model",)
+
+
+def trl(asked: Asked) -> Iterator[Files]:
+    """One file for `trl sft --config`."""
+    page = page_of(asked, "trl.yaml", is_trl=True)
+    put_strategy(page, asked)
+    yield Files((page,), (f"{asked.accelerate()} -m trl.scripts.{task_of(asked)} --config {page.name}",))
+
+
+def arguments(asked: Asked) -> Iterator[Files]:
+    """One file for a script that parses TrainingArguments beside its own arguments of model and data."""
+    page = page_of(asked, "training-arguments.yaml", is_trl=False)
+    put_strategy(page, asked)
+    launch = f"{asked.torchrun()} train.py {page.name}"
+    yield Files((page,), (launch, "train.py parses it with HfArgumentParser(...).parse_yaml_file"))
+
+
+def task_of(asked: Asked) -> str:
+    """The script of TRL."""
+    return "dpo" if asked["loss"] == "dpo" else "sft"
+
+
+def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
+    """The settings of TrainingArguments, and of TRL, without how the devices share the model."""
+    page = Page(name)
+    page.put("model_name_or_path", asked.checkpoint, "model")
+    _precision(page, asked)
+    kernel = words.attention(asked)
+    if kernel is not None:
+        page.put("attn_implementation", kernel, "attention")
+    if asked["sequence_length"]:
+        page.put("max_length" if is_trl else "block_size", asked["sequence_length"], "sequence_length")
+    if asked["target_length"] not in (None, asked["sequence_length"]):
+        page.put("max_target_length", asked["target_length"], "target_length")
+    if is_trl and asked["loss"] != "dpo":
+        page.put("packing", bool(asked["packing"]), "packing")
+    page.put("per_device_train_batch_size", asked["micro_batch_size"], "micro_batch_size")
+    page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
+    _checkpoints(page, asked)
+    words.put_optimizer(page, "optim", asked)
+    page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
+    _loss(page, asked, is_trl)
+    if asked["compile"]:
+        page.put("torch_compile", True, "compile")
+    if asked["adapter"] is not None or asked["adapter.kind"]:
+        _adapter(page, asked)
+    if asked["quantization"]:
+        _quantization(page, asked)
+    if asked["eval_batch_size"]:
+        page.put("eval_strategy", "steps", "eval_batch_size")
+        page.put("per_device_eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
+    if is_trl:
+        page.yours("dataset_name", "trl-lib/ultrafeedback_binarized" if asked["loss"] == "dpo" else "trl-lib/Capybara")
+    page.yours("output_dir", "out")
+    return page
+
+
+def _precision(page: Page, asked: Asked) -> None:
+    word, half = str(asked["precision"]), asked.half
+    sharded = asked.zero is not None or asked.fsdp
+    loaded = half or "fp32" if word.startswith("pure-") else str(asked["weight_dtype"] or "fp32")
+    if asked.zero is None or half is None:
+        name = words.DTYPES.get(loaded, "float32")
+        if word.startswith("amp-") and loaded == half and not sharded and not asked["adapter.kind"]:
+            name = "auto"  # the type of the checkpoint; spelt out, it would be pure half precision
+        page.put("dtype", name, "precision", "weight_dtype")
+    autocast = half is not None and not (word.startswith("pure-") and sharded)
+    for name in ("bf16", "fp16"):
+        if autocast and half == name:
+            page.put(name, True, "precision")
+    if not autocast:
+        page.put("bf16", False, "precision")
+    if word == "tf32":
+        page.put("tf32", True, "precision")
+
+
+def _checkpoints(page: Page, asked: Asked) -> None:
+    word = str(asked["activation_checkpointing"])
+    key = "gradient_checkpointing"
+    page.put(key, word != "none", "activation_checkpointing")
+    if word != "none":
+        kwargs = "gradient_checkpointing_kwargs"
+        page.put(f"{kwargs}.use_reentrant", bool(asked["checkpoint_reentrant"]), "checkpoint_reentrant")
+        head, _, apart = word.partition(":")
+        if head == "selective-layer" and apart != "1":
+            page.put(f"{kwargs}.every_n_layers", int(apart), "activation_checkpointing")
+    if asked.offloads("activations"):
+        page.put("activation_offloading", True, "offload")
+
+
+def _loss(page: Page, asked: Asked, is_trl: bool) -> None:
+    word = asked["loss"]
+    if word == "dpo":
+        page.put("loss_type", "sigmoid", "loss")
+        page.put("beta", 0.1, "loss")
+        if asked["dpo_reference"] == "precomputed":
+            page.put("precompute_ref_log_probs", True, "dpo_reference")
+    elif word == "fused":
+        page.put("use_liger_kernel", True, "loss")
+    elif is_trl:
+        page.put("loss_type", "nll", "loss")
+
+
+def _adapter(page: Page, asked: Asked) -> None:
+    page.put("use_peft", True, "adapter.kind")
+    page.put("lora_r", asked["adapter.rank"] or 8, "adapter.rank")
+    page.put("lora_alpha", words.alpha(asked), "adapter.alpha")
+    page.put("lora_dropout", float(asked["adapter.dropout"] or 0), "adapter.dropout")
+    page.put("lora_target_modules", words.targets(asked), "adapter.targets")
+    if asked["adapter.modules_to_save"]:
+        page.put("lora_modules_to_save", list(asked["adapter.modules_to_save"]), "adapter.modules_to_save")
+    if asked["adapter.kind"] == "dora":
+        page.put("use_dora", True, "adapter.kind")
+
+
+def _quantization(page: Page, asked: Asked) -> None:
+    word = asked["quantization"]
+    if word == "int8":
+        page.put("load_in_8bit", True, "quantization")
+        return
+    page.put("load_in_4bit", True, "quantization")
+    page.put("bnb_4bit_quant_type", "nf4", "quantization")
+    page.put("use_bnb_nested_quant", word == "nf4-double", "quantization")
+
+
+def put_strategy(page: Page, asked: Asked) -> None:
+    """How the devices share the model, in the training arguments themselves."""
+    if asked.zero is not None:
+        words.put_zero(page, asked, "deepspeed.", filled=True)
+        if asked.offloads("optimizer"):
+            page.put("deepspeed.zero_force_ds_cpu_optimizer", False, note="the optimizer is the Trainer's")
+    elif asked.fsdp:
+        version, offload = asked["parallel.fsdp_version"], asked.offloads("parameters")
+        if version == 2 and asked.kind != "hsdp":  # of FSDP 2 everything is in fsdp_config
+            page.put("fsdp", True, *words.STATES)
+            page.put("fsdp_config.reshard_after_forward", asked.kind == "fsdp", *words.STATES)
+            if offload:
+                page.put("fsdp_config.cpu_offload", True, "offload")
+        else:
+            page.put("fsdp", f"{FSDP_WORDS[asked.kind]} auto_wrap{' offload' * offload}", *words.STATES, "offload")
+        page.put("fsdp_config.version", version, "parallel.fsdp_version")
+
+
+TRL = Writer("trl", ("transformers",), trl)
+ARGUMENTS = Writer("training-arguments", ("transformers",), arguments)

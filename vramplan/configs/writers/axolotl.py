@@ -1,0 +1,143 @@
+"""The YAML of `axolotl train`.
+
+The words are those of `programs/axolotl.py`. Source of what its schema asks for:
+axolotl-ai-cloud/axolotl 0.19.0, src/axolotl/utils/schemas/config.py and validation.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramplan.configs.page import Page
+from vramplan.configs.programs import axolotl
+from vramplan.configs.writers import words
+from vramplan.configs.writers.arguments import FSDP_WORDS
+from vramplan.configs.writing import Asked, Files, Writer
+
+LIGER = "axolotl.integrations.liger.LigerPlugin"
+
+
+def write(asked: Asked) -> Iterator[Files]:
+    """One file."""
+    page = Page("axolotl.yaml")
+    page.put("base_model", asked.checkpoint, "model")
+    _precision(page, asked)
+    kernel = words.attention(asked)
+    if kernel is not None:
+        page.put("attn_implementation", kernel, "attention")
+    page.put("sequence_len", asked["sequence_length"], "sequence_length")
+    page.put("sample_packing", bool(asked["packing"]), "packing")
+    page.put("micro_batch_size", asked["micro_batch_size"], "micro_batch_size")
+    page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
+    _checkpoints(page, asked)
+    words.put_optimizer(page, "optimizer", asked, axolotl.OPTIMIZERS)
+    page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
+    _loss(page, asked)
+    if asked["compile"]:
+        page.put("torch_compile", True, "compile")
+    if asked["from_scratch"]:
+        page.put("reinit_weights", True, "from_scratch")
+    if asked["adapter.kind"]:
+        _adapter(page, asked)
+    if asked["eval_batch_size"]:
+        page.put("eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
+    _strategy(page, asked)
+    if asked["loss"] == "dpo":
+        page.yours("datasets", [{"path": "fozziethebeat/alpaca_messages_2k_dpo_test", "type": "chat_template.default"}])
+        page.yours("chat_template", "tokenizer_default_fallback_chatml")
+    else:
+        page.yours("datasets", [{"path": "yahma/alpaca-cleaned", "type": "alpaca"}])
+    page.yours("learning_rate", 0.00002)
+    page.yours("num_epochs", 1)
+    page.yours("output_dir", "out")
+    several = f" --num-machines {asked.nodes}" if asked.nodes > 1 else ""
+    yield Files((page,), (f"axolotl train {page.name} --num-processes {asked.devices}{several}",))
+
+
+def _precision(page: Page, asked: Asked) -> None:
+    word, half = str(asked["precision"]), asked.half
+    page.put("bf16", half == "bf16", "precision", "weight_dtype")
+    if half == "fp16":
+        page.put("fp16", True, "precision", "weight_dtype")
+    if word.endswith("fp8"):
+        page.put("fp8", True, "precision")
+        page.put("bf16", True, "precision")
+
+
+def _checkpoints(page: Page, asked: Asked) -> None:
+    on = asked["activation_checkpointing"] != "none"
+    page.put("gradient_checkpointing", on, "activation_checkpointing")
+    if on:
+        reentrant = bool(asked["checkpoint_reentrant"])
+        page.put("gradient_checkpointing_kwargs.use_reentrant", reentrant, "checkpoint_reentrant")
+    if asked.offloads("activations"):
+        page.put("activation_offloading", True, "offload")
+
+
+def _loss(page: Page, asked: Asked) -> None:
+    word, _, chunks = str(asked["loss"]).partition(":")
+    if word == "dpo":
+        page.put("rl", "dpo", "loss")
+        if asked["dpo_reference"] == "precomputed":
+            page.put("precompute_ref_log_probs", True, "dpo_reference")
+    elif word in ("orpo", "simpo"):
+        page.put("rl", word, "loss")
+    elif word == "fused":
+        page.put("plugins", [LIGER], "loss")
+        page.put("liger_fused_linear_cross_entropy", True, "loss")
+    elif word == "chunked":
+        page.put("chunked_cross_entropy", True, "loss")
+        page.put("chunked_cross_entropy_num_chunks", int(chunks), "loss")
+
+
+def _adapter(page: Page, asked: Asked) -> None:
+    quantization = asked["quantization"]
+    four = str(quantization).startswith("nf4")
+    page.put("adapter", "qlora" if four else "lora", "adapter.kind")
+    if four:
+        page.put("load_in_4bit", True, "quantization")
+        if quantization == "nf4":
+            page.put("bnb_config_kwargs.bnb_4bit_use_double_quant", False, "quantization")
+    elif quantization == "int8":
+        page.put("load_in_8bit", True, "quantization")
+    elif quantization == "gptq-int4":
+        page.put("gptq", True, "quantization")
+    page.put("lora_r", asked["adapter.rank"] or 8, "adapter.rank")
+    page.put("lora_alpha", words.alpha(asked), "adapter.alpha")
+    page.put("lora_dropout", float(asked["adapter.dropout"] or 0), "adapter.dropout")
+    found = words.targets(asked)
+    if found == "all-linear":
+        page.put("lora_target_linear", True, "adapter.targets")
+    else:
+        page.put("lora_target_modules", found, "adapter.targets")
+    if asked["adapter.modules_to_save"]:
+        page.put("lora_modules_to_save", list(asked["adapter.modules_to_save"]), "adapter.modules_to_save")
+    if asked["adapter.kind"] == "dora":
+        page.put("peft_use_dora", True, "adapter.kind")
+
+
+def _strategy(page: Page, asked: Asked) -> None:
+    if asked.zero is not None:
+        words.put_zero(page, asked, "deepspeed.", filled=True)
+        if asked.offloads("optimizer"):
+            page.put("deepspeed.zero_force_ds_cpu_optimizer", False, note="the optimizer is the Trainer's")
+    elif asked.fsdp:
+        version = asked["parallel.fsdp_version"]
+        page.put("fsdp_version", version, "parallel.fsdp_version")
+        if version == 1:
+            page.put("fsdp", [FSDP_WORDS[asked.kind], "auto_wrap"], *words.STATES)
+        else:
+            page.put("fsdp_config.reshard_after_forward", asked.kind != "fsdp-grad-op", *words.STATES)
+        page.put("fsdp_config.auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
+        page.put("fsdp_config.offload_params", asked.offloads("parameters"), "offload")
+        page.put("fsdp_config.state_dict_type", "SHARDED_STATE_DICT")
+        if asked.kind == "hsdp" and version != 1:
+            shards = asked["parallel.shards"]
+            page.put("dp_shard_size", shards, *words.STATES)
+            page.put("dp_replicate_size", asked["parallel.data"] // shards, *words.STATES)
+    for key, ours in (("tensor_parallel_size", "parallel.tensor"), ("context_parallel_size", "parallel.context")):
+        if (asked[ours] or 1) > 1:
+            page.put(key, asked[ours], ours)
+
+
+WRITER = Writer("axolotl", ("transformers",), write)

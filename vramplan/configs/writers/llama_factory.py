@@ -1,0 +1,142 @@
+"""The YAML of `llamafactory-cli train`.
+
+The words are those of `programs/llama_factory.py`. Source of what its parser asks for:
+hiyouga/LLaMA-Factory 0.9.5, src/llamafactory/hparams/parser.py and data_args.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vramplan.configs.page import Page
+from vramplan.configs.programs import llama_factory
+from vramplan.configs.writers import words
+from vramplan.configs.writers.arguments import FSDP_WORDS
+from vramplan.configs.writing import Asked, Files, Writer
+
+EXTRA = {"embeddings": "embed_tokens", "head": "lm_head", "norms": "norm"}
+"""Parts that `freeze_extra_modules` trains beside the blocks, by programs/llama_factory.py, _frozen."""
+
+
+def write(asked: Asked) -> Iterator[Files]:
+    """One file."""
+    page = Page("llama-factory.yaml")
+    dpo = asked["loss"] == "dpo"
+    page.put("model_name_or_path", asked.checkpoint, "model")
+    page.put("stage", "dpo" if dpo else "sft", "loss")
+    page.put("do_train", True)
+    _trained(page, asked)
+    _precision(page, asked)
+    if asked["attention"] is not None:
+        name = "sdpa" if asked.is_sdpa else words.turned(llama_factory.ATTENTIONS).get(asked["attention"], "sdpa")
+        page.put("flash_attn", name, "attention")
+    page.put("cutoff_len", asked["sequence_length"], "sequence_length")
+    if asked["packing"]:
+        page.put("packing", True, "packing")
+        page.put("neat_packing", True, "packing")
+    page.put("per_device_train_batch_size", asked["micro_batch_size"], "micro_batch_size")
+    page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
+    off = asked["activation_checkpointing"] == "none"
+    page.put("disable_gradient_checkpointing", off, "activation_checkpointing")
+    if not off:
+        page.put("use_reentrant_gc", bool(asked["checkpoint_reentrant"]), "checkpoint_reentrant")
+        if asked.offloads("activations"):
+            page.put("use_unsloth_gc", True, "offload")
+    _optimizer(page, asked)
+    page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
+    if dpo:
+        page.put("pref_loss", "sigmoid", "loss")
+        page.put("pref_beta", 0.1)
+    elif asked["loss"] == "fused":
+        page.put("enable_liger_kernel", True, "loss")
+    if asked["compile"]:
+        page.put("torch_compile", True, "compile")
+    if asked["from_scratch"]:
+        page.put("train_from_scratch", True, "from_scratch")
+    if asked["eval_batch_size"]:
+        page.put("per_device_eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
+    _strategy(page, asked)
+    page.yours("dataset", "dpo_en_demo" if dpo else "alpaca_en_demo")
+    page.yours("template", "default")
+    page.yours("output_dir", "out")
+    several = f"NNODES={asked.nodes} NPROC_PER_NODE={asked.per_node} " if asked.nodes > 1 else ""
+    forced = "FORCE_TORCHRUN=1 " if asked.devices > 1 or asked.zero is not None else ""
+    yield Files((page,), (f"{forced}{several}llamafactory-cli train {page.name}",))
+
+
+def _trained(page: Page, asked: Asked) -> None:
+    """Adapters, frozen parts, or all."""
+    if asked["adapter.kind"]:
+        page.put("finetuning_type", "lora", "adapter.kind")
+        page.put("lora_rank", asked["adapter.rank"] or 8, "adapter.rank")
+        page.put("lora_alpha", words.alpha(asked), "adapter.alpha")
+        page.put("lora_dropout", float(asked["adapter.dropout"] or 0), "adapter.dropout")
+        found = words.targets(asked)
+        page.put("lora_target", "all" if found == "all-linear" else ",".join(found), "adapter.targets")
+        if asked["adapter.modules_to_save"]:
+            page.put("additional_target", ",".join(asked["adapter.modules_to_save"]), "adapter.modules_to_save")
+        if asked["adapter.kind"] == "dora":
+            page.put("use_dora", True, "adapter.kind")
+        _quantization(page, asked)
+        return
+    frozen = list(asked["frozen"] or ())
+    if not frozen:
+        page.put("finetuning_type", "full", "adapter.kind")
+        return
+    page.put("finetuning_type", "freeze", "frozen")
+    blocks = next((re.fullmatch(r"layers\.0(?:-(\d+))?", part) for part in frozen if part.startswith("layers.")), None)
+    if blocks is not None:
+        page.put("freeze_trainable_layers", asked.blocks - int(blocks[1] or 0) - 1, "frozen")
+    extra = [name for part, name in EXTRA.items() if part not in frozen]
+    if extra:
+        page.put("freeze_extra_modules", ",".join(extra), "frozen")
+
+
+def _quantization(page: Page, asked: Asked) -> None:
+    word = str(asked["quantization"])
+    if word == "int8":
+        page.put("quantization_bit", 8, "quantization")
+    elif word.startswith("nf4"):
+        page.put("quantization_bit", 4, "quantization")
+        page.put("double_quantization", word == "nf4-double", "quantization")
+
+
+def _precision(page: Page, asked: Asked) -> None:
+    word, half = str(asked["precision"]), asked.half
+    if word == "pure-bf16":
+        page.put("pure_bf16", True, "precision", "weight_dtype")
+    elif word.endswith("fp8"):
+        page.put("bf16", True, "precision")
+        page.put("fp8", True, "precision")
+    elif half is not None:
+        page.put(half, True, "precision", "weight_dtype")
+
+
+def _optimizer(page: Page, asked: Asked) -> None:
+    word, _, rank = str(asked["optimizer"]).partition(":")
+    if word == "galore-adamw":
+        page.put("use_galore", True, "optimizer")
+        page.put("galore_rank", int(rank or 16), "optimizer")
+        if asked["optimizer_in_backward"]:
+            page.put("galore_layerwise", True, "optimizer_in_backward")
+    elif word == "muon":
+        page.put("use_muon", True, "optimizer")
+    else:
+        page.put("optim", words.optimizer(asked), "optimizer", "optimizer_implementation")
+
+
+def _strategy(page: Page, asked: Asked) -> None:
+    if asked.zero is not None:
+        words.put_zero(page, asked, "deepspeed.", filled=True)
+        if asked.offloads("optimizer"):
+            page.put("deepspeed.zero_force_ds_cpu_optimizer", False, note="the optimizer is the Trainer's")
+    elif asked.fsdp:
+        offload = " offload" * asked.offloads("parameters")
+        page.put("fsdp", f"{FSDP_WORDS[asked.kind]} auto_wrap{offload}", *words.STATES, "offload")
+        page.put("fsdp_config.version", asked["parallel.fsdp_version"], "parallel.fsdp_version")
+        if asked["parallel.fsdp_version"] == 2:
+            page.put("fsdp_config.reshard_after_forward", asked.kind != "fsdp-grad-op", *words.STATES)
+
+
+WRITER = Writer("llama-factory", ("transformers",), write)

@@ -1,0 +1,127 @@
+"""A shell script that starts Megatron-LM with its arguments.
+
+The words are those of `programs/megatron.py`. Source: NVIDIA/Megatron-LM core 0.20.0, megatron/training/arguments.py,
+examples/gpt3 and examples/mixtral (programs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramplan.configs.page import SHELL, Page
+from vramplan.configs.programs import megatron
+from vramplan.configs.writers import words
+from vramplan.configs.writing import Asked, Files, Writer
+
+PROGRAMS = {"bert": "pretrain_bert.py", "t5": "pretrain_t5.py"}
+ATTENTIONS = {"flash": "flash", "eager": "unfused"}
+
+
+def write(asked: Asked) -> Iterator[Files]:
+    """One script; the attention is named, or left to Megatron."""
+    for named in (False, True) if asked["attention"] in ATTENTIONS else (False,):
+        family = str(asked.shape.get("family"))
+        program = f"{asked.torchrun()} {PROGRAMS.get(family, 'pretrain_gpt.py')}"
+        page = Page("megatron.sh", SHELL, program)
+        _model(page, asked, family)
+        if named:
+            page.put("attention_backend", ATTENTIONS[asked["attention"]], "attention")
+        _training(page, asked)
+        _checkpoints(page, asked)
+        _devices(page, asked)
+        page.put("train_iters", 1000, note="yours to choose")
+        page.yours("lr", 0.0001)
+        page.yours("tokenizer_type", "NullTokenizer")
+        page.yours("mock_data", True)
+        yield Files((page,), (f"bash {page.name}",))
+
+
+def _model(page: Page, asked: Asked, family: str) -> None:
+    shape = asked.shape
+    key = "encoder_num_layers" if family == "t5" else "num_layers"
+    page.put(key, shape["layers"], "model")
+    if family == "t5":
+        page.put("decoder_num_layers", shape["decoder_layers"])
+    page.put("hidden_size", shape["hidden_size"])
+    page.put("num_attention_heads", shape["attention_heads"])
+    page.put("ffn_hidden_size", shape["intermediate_size"])
+    groups = shape.get("key_value_heads")
+    if groups and groups != shape["attention_heads"]:
+        page.put("group_query_attention", True)
+        page.put("num_query_groups", groups)
+    if shape.get("head_size") and shape["head_size"] * shape["attention_heads"] != shape["hidden_size"]:
+        page.put("kv_channels", shape["head_size"])
+    if family == "t5":
+        page.put("encoder_seq_length", asked["sequence_length"], "sequence_length")
+        page.put("decoder_seq_length", asked["target_length"] or asked["sequence_length"], "target_length")
+    else:
+        page.put("seq_length", asked["sequence_length"], "sequence_length")
+    if shape.get("max_positions"):
+        page.put("max_position_embeddings", shape["max_positions"])
+    page.put("vocab_size", shape["vocabulary_size"])
+    if family in ("llama", "mixtral", "qwen2", "qwen3", "mistral"):
+        for name, value in (("swiglu", True), ("normalization", "RMSNorm"), ("disable_bias_linear", True)):
+            page.put(name, value)
+        page.put("position_embedding_type", "rope")
+        if not shape.get("tied_embeddings"):
+            page.put("untie_embeddings_and_output_weights", True)
+        for name in ("hidden_dropout", "attention_dropout"):
+            page.put(name, 0.0, "dropout")
+    elif asked["dropout"] is not None:
+        for name in ("hidden_dropout", "attention_dropout"):
+            page.put(name, asked["dropout"], "dropout")
+    experts = shape.get("experts")
+    if experts:
+        page.put("num_experts", experts["count"])
+        page.put("moe_router_topk", experts["active"])
+        if asked["expert_capacity_factor"] is not None:
+            page.put("moe_expert_capacity_factor", asked["expert_capacity_factor"], "expert_capacity_factor")
+        if asked["expert_pad_to_capacity"]:
+            page.put("moe_pad_expert_input_to_capacity", True, "expert_pad_to_capacity")
+
+
+def _training(page: Page, asked: Asked) -> None:
+    micro, steps = asked["micro_batch_size"] or 1, asked["gradient_accumulation_steps"] or 1
+    page.put("micro_batch_size", micro, "micro_batch_size")
+    total = micro * steps * (asked["parallel.data"] or 1)
+    page.put("global_batch_size", total, "gradient_accumulation_steps")
+    word = str(asked["precision"])
+    if word.endswith("fp8"):
+        page.put("bf16", True, "precision")
+        page.put("fp8_format", "hybrid", "precision")
+    elif asked.half:
+        page.put(asked.half, True, "precision")
+    name = words.turned(megatron.OPTIMIZERS).get(str(asked["optimizer"]), "adam")
+    page.put("optimizer", name, "optimizer")
+    page.put("clip_grad", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
+    if asked.offloads("optimizer"):
+        page.put("optimizer_cpu_offload", True, "offload")
+
+
+def _checkpoints(page: Page, asked: Asked) -> None:
+    word, _, apart = str(asked["activation_checkpointing"]).partition(":")
+    of = "activation_checkpointing"
+    if word == "selective":
+        page.put("recompute_granularity", "selective", of)
+    elif word != "none":
+        page.put("recompute_granularity", "full", of)
+        page.put("recompute_method", "uniform", of)
+        page.put("recompute_num_layers", int(apart) if word == "every" and apart else 1, of)
+
+
+def _devices(page: Page, asked: Asked) -> None:
+    for name, key in (("tensor", "tensor"), ("pipeline", "pipeline"), ("expert", "expert")):
+        if (asked[f"parallel.{name}"] or 1) > 1:
+            page.put(f"{key}_model_parallel_size", asked[f"parallel.{name}"], f"parallel.{name}")
+    if (asked["parallel.context"] or 1) > 1:
+        page.put("context_parallel_size", asked["parallel.context"], "parallel.context")
+    if asked["parallel.sequence_parallel"]:
+        page.put("sequence_parallel", True, "parallel.sequence_parallel")
+    word, _, chunks = str(asked["parallel.schedule"]).partition(":")
+    if word == "interleaved":
+        page.put("num_virtual_stages_per_pipeline_rank", int(chunks), "parallel.schedule")
+    if asked.kind == "distributed-optimizer":
+        page.put("use_distributed_optimizer", True, *words.STATES)
+
+
+WRITER = Writer("megatron-lm", ("megatron",), write)

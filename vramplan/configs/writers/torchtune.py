@@ -1,0 +1,202 @@
+"""The YAML of `tune run RECIPE --config`.
+
+The words are those of `programs/torchtune.py`. Source of builders and recipes: pytorch/torchtune 0.6.1,
+torchtune/models/*/_model_builders.py, torchtune/_recipe_registry.py, recipes/configs/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramplan.configs.page import Page
+from vramplan.configs.programs import torchtune
+from vramplan.configs.writers import words
+from vramplan.configs.writing import Asked, Files, Writer, refused
+
+BUILDERS = {
+    "llama2": "llama2_7b llama2_13b llama2_70b",
+    "llama3": "llama3_8b llama3_70b",
+    "llama3_1": "llama3_1_8b llama3_1_70b llama3_1_405b",
+    "llama3_2": "llama3_2_1b llama3_2_3b",
+    "llama3_3": "llama3_3_70b",
+    "code_llama2": "code_llama2_7b code_llama2_13b code_llama2_70b",
+    "gemma": "gemma_2b gemma_7b",
+    "gemma2": "gemma2_2b gemma2_9b gemma2_27b",
+    "mistral": "mistral_7b",
+    "phi3": "phi3_mini",
+    "phi4": "phi4_14b",
+    "qwen2": "qwen2_0_5b qwen2_1_5b qwen2_7b",
+    "qwen2_5": "qwen2_5_0_5b qwen2_5_1_5b_base qwen2_5_3b qwen2_5_7b_base qwen2_5_14b_base qwen2_5_32b_base "
+    "qwen2_5_72b_base",
+}
+TOKENIZERS = {
+    "llama3_1": "llama3.llama3_tokenizer",
+    "llama3_2": "llama3.llama3_tokenizer",
+    "llama3_3": "llama3.llama3_tokenizer",
+    "code_llama2": "llama2.llama2_tokenizer",
+    "gemma2": "gemma.gemma_tokenizer",
+    "phi3": "phi3.phi3_mini_tokenizer",
+}
+"""Of modules whose tokenizer is not called after them."""
+
+NO_QLORA = ("qwen2", "qwen2_5")
+"""Modules without builders of their own for quantized weights: those for LoRA take `quantize_base`."""
+
+MODELS = {
+    torchtune.shape_name(builder): (module, builder)
+    for module, builders in BUILDERS.items()
+    for builder in builders.split()
+}
+LOSSES = words.turned(torchtune.LOSSES, last=True) | {"chunked": "torchtune.modules.loss.CEWithChunkedOutputLoss"}
+DTYPES = words.turned(torchtune.DTYPES)
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+def write(asked: Asked) -> Iterator[Files]:
+    """One file; its comment names the recipe, which decides how many devices there are."""
+    page = Page("torchtune.yaml")
+    found = MODELS.get(str(asked.shape.get("name")))
+    if found is None:
+        raise refused("torchtune", "model", asked.shape.get("name"), ", ".join(sorted(MODELS)))
+    module, builder = found
+    lora = bool(asked["adapter.kind"])
+    quantized = asked["quantization"] == "nf4"
+    kind = "qlora_" if quantized and module not in NO_QLORA else "lora_" if lora else ""
+    page.put("model._component_", f"torchtune.models.{module}.{kind}{builder}", "model", "adapter.kind", "quantization")
+    if lora:
+        _adapter(page, asked)
+        if quantized and module in NO_QLORA:
+            page.put("model.quantize_base", True, "quantization")
+    tokenizer = TOKENIZERS.get(module, f"{module}.{module}_tokenizer")
+    page.put("tokenizer._component_", f"torchtune.models.{tokenizer}", "model")
+    page.yours("tokenizer.path", f"/tmp/{asked.checkpoint.rsplit('/', 1)[-1]}/tokenizer.model")
+    page.put("tokenizer.max_seq_len", asked["sequence_length"], "sequence_length")
+    page.put("dtype", DTYPES.get(str(asked["precision"]), "bf16"), "precision")
+    if str(asked["precision"]).endswith("fp8"):
+        page.put("enable_fp8_training", True, "precision")
+    page.put("batch_size", asked["micro_batch_size"], "micro_batch_size")
+    page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
+    _optimizer(page, asked)
+    page.put("clip_grad_norm", asked["max_gradient_norm"] or None, "max_gradient_norm")
+    _loss(page, asked)
+    page.put("compile", bool(asked["compile"]), "compile")
+    _checkpoints(page, asked)
+    page.yours("dataset._component_", f"torchtune.datasets.{_dataset(asked)}")
+    page.put("dataset.packed", bool(asked["packing"]), "packing")
+    if asked["allocator"] == "expandable_segments:True":
+        page.put("enable_expandable_segments", True, "allocator")
+    _devices(page, asked)
+    _rest(page, asked)
+    recipe = recipe_of(asked)
+    launch = f"--nnodes {asked.nodes} " * (asked.nodes > 1) + f"--nproc_per_node {asked.per_node} "
+    yield Files((page,), (f"tune run {launch if is_distributed(asked) else ''}{recipe} --config {page.name}",))
+
+
+def is_distributed(asked: Asked) -> bool:
+    """Whether FSDP shards the model: the other recipes run on one device."""
+    return asked.devices > 1 or asked.fsdp
+
+
+def recipe_of(asked: Asked) -> str:
+    """The recipe for the job."""
+    where = "distributed" if is_distributed(asked) else "single_device"
+    kind = "lora" if asked["adapter.kind"] else "full"
+    return f"{kind}_{'dpo' if asked['loss'] == 'dpo' else 'finetune'}_{where}"
+
+
+def _dataset(asked: Asked) -> str:
+    return "stack_exchange_paired_dataset" if asked["loss"] == "dpo" else "alpaca_dataset"
+
+
+def _adapter(page: Page, asked: Asked) -> None:
+    found = words.targets(asked)
+    wanted = [*ATTENTION, *torchtune.MLP] if found == "all-linear" else found
+    back = words.turned(torchtune.PROJECTIONS)
+    attention = [back.get(name, name) for name in wanted if name in ATTENTION]
+    page.put("model.lora_attn_modules", attention, "adapter.targets")
+    page.put("model.apply_lora_to_mlp", any(name in wanted for name in torchtune.MLP), "adapter.targets")
+    page.put("model.apply_lora_to_output", "lm_head" in wanted, "adapter.targets")
+    page.put("model.lora_rank", asked["adapter.rank"] or 8, "adapter.rank")
+    page.put("model.lora_alpha", words.alpha(asked), "adapter.alpha")
+    page.put("model.lora_dropout", float(asked["adapter.dropout"] or 0), "adapter.dropout")
+    if asked["adapter.kind"] == "dora":
+        page.put("model.use_dora", True, "adapter.kind")
+
+
+def _optimizer(page: Page, asked: Asked) -> None:
+    word, how = str(asked["optimizer"]), asked["optimizer_implementation"]
+    table = words.turned(torchtune.OPTIMIZERS)
+    name = table.get(word) or table.get(words.NEAR_OPTIMIZERS.get(word.partition(":")[0], ""), "torch.optim.AdamW")
+    page.put("optimizer._component_", name, "optimizer")
+    if name.startswith("torch.") and word != "adafactor":
+        page.put("optimizer.fused", how == "fused", "optimizer_implementation")
+        if how == "for-loop":
+            page.put("optimizer.foreach", False, "optimizer_implementation")
+    if word == "sgd-momentum":
+        page.put("optimizer.momentum", 0.9, "optimizer")
+    page.yours("optimizer.lr", 0.00002)
+    page.put("optimizer_in_bwd", bool(asked["optimizer_in_backward"]), "optimizer_in_backward")
+
+
+def _loss(page: Page, asked: Asked) -> None:
+    word, _, chunks = str(asked["loss"]).partition(":")
+    page.put("loss._component_", LOSSES.get(word, LOSSES["standard"]), "loss")
+    if word == "chunked":
+        page.put("loss.num_output_chunks", int(chunks), "loss")
+
+
+def _checkpoints(page: Page, asked: Asked) -> None:
+    word, _, apart = str(asked["activation_checkpointing"]).partition(":")
+    selective = word.startswith("selective")
+    key = "enable_activation_checkpointing"
+    page.put(key, not selective and word != "none", "activation_checkpointing")
+    if selective:
+        page.put("ac_mode", "selective", "activation_checkpointing")
+        page.put("ac_option", "op" if word == "selective-op" else int(apart or 1), "activation_checkpointing")
+    page.put("enable_activation_offloading", asked.offloads("activations"), "offload")
+
+
+def _devices(page: Page, asked: Asked) -> None:
+    if not is_distributed(asked):
+        return
+    page.put("fsdp_reshard_after_forward", asked.kind != "fsdp-grad-op", *words.STATES)
+    page.put("fsdp_cpu_offload", asked.offloads("parameters"), "offload")
+    if asked.kind == "hsdp":
+        shards = asked["parallel.shards"]
+        page.put("data_parallel_shard_dim", shards, *words.STATES)
+        page.put("data_parallel_replicate_dim", asked["parallel.data"] // shards, *words.STATES)
+    for key, ours in (("tensor_parallel_dim", "parallel.tensor"), ("context_parallel_dim", "parallel.context")):
+        if (asked[ours] or 1) > 1:
+            page.put(key, asked[ours], ours)
+
+
+def _rest(page: Page, asked: Asked) -> None:
+    """What recipes ask for beside."""
+    folder = f"/tmp/{asked.checkpoint.rsplit('/', 1)[-1]}"
+    page.put("device", "cuda")
+    page.yours("output_dir", "/tmp/torchtune")
+    page.yours("checkpointer._component_", "torchtune.training.FullModelHFCheckpointer")
+    page.yours("checkpointer.checkpoint_dir", folder)
+    page.yours("checkpointer.checkpoint_files", ["model.safetensors"])
+    page.yours("checkpointer.output_dir", "/tmp/torchtune")
+    page.yours("checkpointer.model_type", _type_of(str(asked.shape.get("family"))))
+    for key, value in (("shuffle", True), ("seed", None), ("epochs", 1), ("max_steps_per_epoch", None)):
+        page.put(key, value)
+    page.put("resume_from_checkpoint", False)
+    page.put("metric_logger._component_", "torchtune.training.metric_logging.DiskLogger")
+    page.put("metric_logger.log_dir", "/tmp/torchtune/logs")
+    page.put("log_every_n_steps", 1)
+    page.put("log_peak_memory_stats", True)
+    if asked["adapter.kind"]:
+        page.put("save_adapter_weights_only", False)
+        page.put("lr_scheduler._component_", "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup")
+        page.put("lr_scheduler.num_warmup_steps", 100)
+
+
+def _type_of(family: str) -> str:
+    return {"llama": "LLAMA3", "gemma": "GEMMA", "gemma2": "GEMMA2", "mistral": "MISTRAL", "qwen2": "QWEN2"}.get(
+        family, "LLAMA3"
+    )
+
+
+WRITER = Writer("torchtune", ("torchtune",), write)

@@ -1,0 +1,106 @@
+"""What writers share: tables of readers turned round, and settings of the programs around the Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from vramplan.configs.page import Page
+from vramplan.configs.programs import trainer
+from vramplan.configs.writing import Asked
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+STATES = ("parallel.sharding", "parallel.shards")
+NEAR_OPTIMIZERS = {"adam": "adamw", "sgd-momentum": "sgd", "galore-adamw": "adamw", "lomo": "sgd", "muon": "adamw"}
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def turned(table: Mapping[K, V], last: bool = False) -> dict[V, K]:
+    """What a table of words has for each meaning: the first word, or the last."""
+    items = list(table.items()) if last else list(table.items())[::-1]
+    return {value: word for word, value in items}
+
+
+def optimizer(asked: Asked, more: Mapping[str, tuple[str, tuple[tuple[str, Any], ...]]] | None = None) -> str:
+    """The Trainer's name for an optimizer and its implementation; of one that it has not, of the nearest."""
+    known = {**trainer.OPTIMIZERS, **(more or {})}
+    wanted = str(asked["optimizer"])
+    for word in (wanted, NEAR_OPTIMIZERS.get(wanted.partition(":")[0], ""), wanted.partition("-")[0], "adamw"):
+        names = [name for name, (means, _) in known.items() if means == word]
+        if names:
+            exact = [name for name in names if dict(known[name][1]).get(HOW) == asked[HOW]]
+            plain = [name for name in names if HOW not in dict(known[name][1])]
+            return (exact or plain or names)[0]
+    return next(iter(known))
+
+
+HOW = "optimizer_implementation"
+
+
+def put_optimizer(page: Page, key: str, asked: Asked, more: Mapping[str, Any] | None = None) -> None:
+    """The optimizer, with the rank of GaLore's."""
+    word, _, rank = str(asked["optimizer"]).partition(":")
+    if word == "galore-adamw" and rank:
+        layerwise = "_layerwise" if asked["optimizer_in_backward"] else ""
+        page.put(key, f"galore_adamw{layerwise}", "optimizer", "optimizer_in_backward")
+        page.put("optim_args", f"rank={rank}", "optimizer")
+        page.put("optim_target_modules", "all-linear")
+        return
+    page.put(key, optimizer(asked, more), "optimizer", HOW)
+
+
+def attention(asked: Asked) -> str | None:
+    """The Trainer's name for the attention; None where the model has none."""
+    word = asked["attention"]
+    if word is None:
+        return None
+    return "sdpa" if asked.is_sdpa else turned(trainer.ATTENTIONS).get(word, "sdpa")
+
+
+def targets(asked: Asked) -> Any:
+    """The layers that have an adapter: `all-linear` alone as a word, else a list."""
+    found = list(asked["adapter.targets"] or ())
+    return found[0] if found == ["all-linear"] else found
+
+
+def alpha(asked: Asked) -> float | int:
+    """The factor of an adapter: twice its rank where the job leaves it open, as its papers have it."""
+    value = asked["adapter.alpha"]
+    if value is None:
+        return 2 * int(asked["adapter.rank"] or 8)
+    return int(value) if value == int(value) else float(value)
+
+
+def put_zero(page: Page, asked: Asked, prefix: str = "", *, filled: bool = False) -> None:
+    """The settings of DeepSpeed. `filled`: the Trainer fills what it knows itself, so that no two files differ."""
+    auto = "auto"
+    zero = f"{prefix}zero_optimization"
+    half = asked.half
+    page.put(f"{prefix}train_micro_batch_size_per_gpu", auto if filled else asked["micro_batch_size"], *BATCH[:1])
+    page.put(f"{prefix}gradient_accumulation_steps", auto if filled else asked["gradient_accumulation_steps"], BATCH[1])
+    norm = asked["max_gradient_norm"] or 0.0
+    page.put(f"{prefix}gradient_clipping", auto if filled else norm, "max_gradient_norm")
+    for name in ("bf16", "fp16"):
+        if filled or half == name:
+            page.put(f"{prefix}{name}.enabled", auto if filled else True, "precision")
+    page.put(f"{zero}.stage", asked.zero or 0, *STATES)
+    for name in ("overlap_comm", "contiguous_gradients"):
+        value = asked[f"parallel.{name}"]
+        if value is not None:
+            page.put(f"{zero}.{name}", value, f"parallel.{name}")
+    for name, key in dict.fromkeys(trainer.SIZES.items()):
+        if name == key and asked[f"parallel.{key}"] is not None:
+            page.put(f"{zero}.{name}", asked[f"parallel.{key}"], f"parallel.{key}")
+    for name, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        if asked.offloads(part):
+            device = asked[f"parallel.offload_{part}_device"] or "cpu"
+            page.put(f"{zero}.{name}.device", device, "offload", f"parallel.offload_{part}_device")
+            if device == "nvme":
+                page.yours(f"{zero}.{name}.nvme_path", "/local_nvme")
+    if (asked["parallel.tensor"] or 1) > 1:
+        page.put(f"{prefix}tensor_parallel.autotp_size", asked["parallel.tensor"], "parallel.tensor")
+
+
+BATCH = ("micro_batch_size", "gradient_accumulation_steps")

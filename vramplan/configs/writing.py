@@ -1,0 +1,397 @@
+"""From a resolved job to the files of a training program that mean it.
+
+A writer says each setting with the keys of the job that it expresses. Whether the files mean the job is not for the
+writer to say: what it wrote is read by the program's reader, the job is resolved again, and each key that came out
+otherwise is an error that names what the files can say instead. So a writer and its reader cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vramplan.configs.combine import read_texts
+from vramplan.configs.page import Line, Page
+from vramplan.configs.reading import Catalogue, Wanted
+from vramplan.configs.sheet import names
+from vramplan.errors import InputError, Problem
+from vramplan.job import build_job, job_to_dict
+from vramplan.options import table
+from vramplan.results.reading import ReadJob
+
+OF_A_RUN = ("Between the steps", "Length and cost of the run", "Gates only", "Batch advice")
+"""Sections of the table whose keys are asked of an answer, and are no setting of a program."""
+
+OF_THE_MACHINE = names(
+    """
+    name gpu gpu_free pytorch_version cuda_module_loading reserve bitsandbytes host_memory allocator padding
+    expert_imbalance parallel.devices_per_node parallel.node_bandwidth
+    """
+)
+"""Keys that the machine, its software and the data decide: no file of a program has them."""
+
+ALL_FILES = "--emit-to FOLDER writes all of them"
+
+GROUPS = ("parallel", "adapter")
+LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
+"""Keys of a model that change nothing about a run whose other keys are all given."""
+
+
+def refused(writer: str, key: str, value: Any, nearest: str) -> InputError:
+    """The error of a value that a program has no setting for, where its reader would take what is no setting."""
+    message = f"{writer} has no setting for {key}={_word(value)}"
+    return InputError([Problem(message, "--emit", f"nearest: {nearest}")])
+
+
+class Files(NamedTuple):
+    """The files of a program, the one that is printed first, and the commands that start it with them.
+
+    `is_script`: whether a script of the user's own decides what no setting says.
+    """
+
+    pages: tuple[Page, ...]
+    launch: tuple[str, ...]
+    is_script: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The job that is to be written: its keys with dots, every default explicit.
+
+    `checkpoint`: the name of the model on the hub, or the catalogue's. `is_sdpa`: whether SDPA chooses the attention
+    that the job has.
+    """
+
+    job: Mapping[str, Any]
+    checkpoint: str
+    is_sdpa: bool
+    blocks: int = 0
+    shape: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.job.get(key)
+
+    @property
+    def devices(self) -> int:
+        """All GPUs."""
+        count = 1
+        for key in ("data", "tensor", "pipeline", "context"):
+            count *= self[f"parallel.{key}"] or 1
+        return count
+
+    @property
+    def nodes(self) -> int:
+        """Machines that the GPUs are in."""
+        return -(-self.devices // max(1, self["parallel.devices_per_node"] or 1))
+
+    @property
+    def per_node(self) -> int:
+        """GPUs of a machine."""
+        return min(self.devices, self["parallel.devices_per_node"] or 1)
+
+    @property
+    def half(self) -> str | None:
+        """The type of 16 bits that the model computes in."""
+        word = str(self["precision"])
+        return next((half for half in ("bf16", "fp16") if word.endswith(half)), None)
+
+    @property
+    def kind(self) -> str:
+        """How the states are shared, without a number: `hsdp` of `hsdp:8`."""
+        return str(self["parallel.sharding"]).partition(":")[0]
+
+    @property
+    def zero(self) -> int | None:
+        """The stage of ZeRO."""
+        return int(self.kind[4:]) if self.kind.startswith("zero") else None
+
+    @property
+    def fsdp(self) -> bool:
+        """Whether FSDP shards the model."""
+        return self.kind in ("fsdp", "fsdp-grad-op", "hsdp")
+
+    def offloads(self, part: str) -> bool:
+        """Whether the host holds a part."""
+        return part in (self["offload"] or ())
+
+    def torchrun(self) -> str:
+        """The launcher with the number of GPUs."""
+        several = f"--nnodes {self.nodes} " if self.nodes > 1 else ""
+        return f"torchrun {several}--nproc_per_node {self.per_node}"
+
+    def accelerate(self) -> str:
+        """The launcher with the number of GPUs."""
+        several = f" --num_machines {self.nodes}" if self.nodes > 1 else ""
+        return f"accelerate launch --num_processes {self.devices}{several}"
+
+
+class Writer(NamedTuple):
+    """What writes the files of one program."""
+
+    name: str
+    runtimes: tuple[str, ...]
+    """The runtimes whose jobs its files can mean; the first where a job names none."""
+
+    write: Callable[[Asked], Iterator[Files]]
+    """The files, in one way or in several: the first that means the job is taken."""
+
+
+class Made(NamedTuple):
+    """Files that mean the job: their texts by name, and how to start them and to ask about them again."""
+
+    texts: Mapping[str, str]
+    launch: tuple[str, ...]
+    again: str
+
+    @property
+    def first(self) -> str:
+        """The text that is printed."""
+        return next(iter(self.texts.values()))
+
+    @property
+    def says_launch(self) -> bool:
+        """Whether that text begins with how to start it; JSON has no comments."""
+        return not next(iter(self.texts)).endswith(".json")
+
+
+def flat(job: Mapping[str, Any]) -> dict[str, Any]:
+    """A job with dotted keys; a model that is a mapping stays one."""
+    found: dict[str, Any] = {}
+    for key, value in job.items():
+        if key in GROUPS and isinstance(value, Mapping):
+            found.update({f"{key}.{name}": item for name, item in value.items()})
+        else:
+            found[key] = value
+    return found
+
+
+def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as keys within keys."""
+    result: dict[str, Any] = {}
+    for key, value in keys.items():
+        group, _, name = key.rpartition(".")
+        (result.setdefault(group, {}) if group else result)[name] = value
+    return result
+
+
+def asked_of(job: Mapping[str, Any], folders: Sequence[Path]) -> Asked:
+    """What a writer is asked for; `job` is that of an answer. Raises InputError."""
+    settled = build_job(dict(job), profile_dirs=folders)
+    echo = job_to_dict(settled)
+    try:
+        sdpa = build_job({**job, "attention": "sdpa"}, profile_dirs=folders).attention == settled.attention
+    except InputError:
+        sdpa = False
+    echo["global_batch_size"] = None  # it follows from the micro-batch and the steps
+    shape = echo["model"]
+    name = checkpoint_of(str(shape.get("name")), folders)
+    return Asked(flat(echo), name, sdpa, settled.model.layers, shape)
+
+
+def checkpoint_of(name: str, folders: Sequence[Path]) -> str:
+    """The name on the hub of a model of the catalogue; the name itself where it has none."""
+    known = Catalogue(folders)
+    for profile in known.profiles():
+        if profile.name == name:
+            return next((one for one in profile.aliases if "/" in one and known.name_of(one) == name), name)
+    return name
+
+
+def made(
+    asked: Asked,
+    writer: Writer,
+    folders: Sequence[Path],
+    header: Sequence[str],
+    comment: Callable[[Line], str],
+    option: str = "--emit",
+    *,
+    judged: bool = True,
+) -> Made:
+    """The files that mean the job. Raises InputError with each key that the program has no setting for.
+
+    `header`: more comments behind those that say how to start and to read the files. `comment`: of a setting. `option`:
+    who named the program. `judged`: whether the GPU is that of the run.
+    """
+    least: list[Problem] | None = None
+    for files in writer.write(asked):
+        beside, told = _beside(asked, files, folders)
+        given = options({**beside, "gpu": beside["gpu"] if judged else "GPU"}, told, asked)
+        again = " ".join(["vramplan fit", *(page.name for page in files.pages), *given])
+        shown = [*files.launch, *header, f"read back: {again}"]
+        if len(files.pages) > 1:
+            shown.append(f"of {len(files.pages)} files: {', '.join(page.name for page in files.pages)} ({ALL_FILES})")
+        texts = {page.name: page.text(shown, comment) for page in files.pages}
+        problems = _problems(asked, writer, texts, beside, folders)
+        if not problems:
+            return Made(texts, files.launch, again)
+        if least is None or len(problems) < len(least):
+            least = problems
+    lacking = least or [Problem(f"{writer.name} has no file for this job")]
+    raise InputError([one._replace(key=option) for one in lacking])
+
+
+def _plain(line: Line) -> str:
+    return ""
+
+
+def _texts(files: Files) -> dict[str, str]:
+    return {page.name: page.text(files.launch, _plain) for page in files.pages}
+
+
+def _beside(asked: Asked, files: Files, folders: Sequence[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of the job that are given beside the files, and those that the files say.
+
+    Given are those of the machine, and what the files leave open.
+    """
+    told: dict[str, Any] = {}
+    keys = {key: asked[key] for key in asked.job if _is_beside(key) and asked[key] is not None}
+    texts = _texts(files)
+    for _ in range(3):  # what is given may open or settle another key
+        try:
+            read = _read(texts, keys, folders)
+        except InputError:
+            break
+        told = flat(read.job)
+        more = {key: asked[key] for key in read.open if asked[key] is not None and key not in told}
+        if "parallel.data" in more and more["parallel.data"] == 1:
+            del more["parallel.data"]
+        if asked.kind in ("ddp", "none") and (asked["parallel.data"] or 1) > 1 and "parallel.sharding" not in told:
+            more["parallel.sharding"] = asked["parallel.sharding"]  # the launcher starts several
+        if files.is_script:
+            more |= {key: asked[key] for key in _differing(asked, {**told, **keys, **more}, folders) if key not in told}
+        if more.keys() <= keys.keys():
+            break
+        keys |= more
+    return keys, told
+
+
+def _is_beside(key: str) -> bool:
+    return key in OF_THE_MACHINE or (key in _SECTIONS and _SECTIONS[key] in OF_A_RUN)
+
+
+_SECTIONS = {row.key: row.section for row in table.TABLE}
+
+
+def _read(texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence[Path]) -> ReadJob:
+    """The files as a command reads them that has the options `beside`."""
+    devices = None
+    if "parallel.data" in beside:
+        devices = beside["parallel.data"]
+        for name in ("tensor", "pipeline", "context"):
+            devices *= beside.get(f"parallel.{name}") or 1
+    return read_texts(texts, Wanted(devices=devices, profiles=folders, beside=dict(beside)))
+
+
+def _problems(
+    asked: Asked, writer: Writer, texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence[Path]
+) -> list[Problem]:
+    """What of the job the files do not mean."""
+    read = _read(texts, beside, folders)
+    told = flat(read.job)
+    if told.get("runtime") != asked["runtime"]:
+        return [_problem(writer, "runtime", asked["runtime"], told.get("runtime"))]
+    try:
+        differing = _differing(asked, {**told, **beside}, folders)
+    except InputError as error:
+        differing = {key: told[key] for key in told if not _is_meant(asked, key, told[key])}
+        if not differing:
+            return [one._replace(message=f"{writer.name} cannot say this job: {one.message}") for one in error.problems]
+    return [_problem(writer, key, asked[key], value) for key, value in differing.items()]
+
+
+def _differing(asked: Asked, keys: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
+    """The keys that come out otherwise of a job of these keys, with what they come out as. Raises InputError."""
+    echo = flat(job_to_dict(build_job(nested(keys), profile_dirs=folders)))
+    micro, whole = echo["micro_batch_size"], echo["global_batch_size"]
+    if echo["gradient_accumulation_steps"] is None and micro and whole:  # they follow, as where a plan is made
+        echo["gradient_accumulation_steps"] = whole // (micro * (echo["parallel.data"] or 1))
+    return {
+        key: echo.get(key)
+        for key in dict.fromkeys((*asked.job, *echo))
+        if not _same(key, asked[key], echo.get(key)) and not _is_free(asked, key)
+    }
+
+
+def _is_meant(asked: Asked, key: str, value: Any) -> bool:
+    """Whether a value that a file says may be that of the job, which is not resolved."""
+    sdpa = key == "attention" and value == "sdpa" and asked.is_sdpa
+    return sdpa or key not in asked.job or _same(key, asked[key], value) or _is_free(asked, key)
+
+
+def _same(key: str, one: Any, other: Any) -> bool:
+    if key == "model" and isinstance(one, Mapping) and isinstance(other, Mapping):
+        return _unlabelled(one) == _unlabelled(other)
+    if key == "model":
+        return True  # a name, of which the shape is compared once it is resolved
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return sorted(map(str, one)) == sorted(map(str, other))
+    if one == other:
+        return True
+    return not one and not other and key.startswith("adapter.")
+
+
+def _unlabelled(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in model.items() if key not in LABELS}
+
+
+def _is_free(asked: Asked, key: str) -> bool:
+    """Whether any value of a key will do.
+
+    A global batch follows from its parts. Alpha is a factor: where a job leaves it open, any will do, but over experts,
+    where scaling takes memory.
+    """
+    if key == "global_batch_size":
+        return True
+    return key == "adapter.alpha" and asked[key] is None and not asked.shape.get("experts")
+
+
+def _problem(writer: Writer, key: str, value: Any, nearest: Any) -> Problem:
+    if key == "model":
+        value, nearest = _name(value), _name(nearest)
+    row = next((row for row in table.TABLE if row.key == key), None)
+    hint = f"nearest: {key}={_word(nearest)}"
+    if row is not None and row.option and isinstance(nearest, bool):
+        hint += f", {row.option if nearest else row.negation}"
+    elif row is not None and row.option and nearest not in (None, []):
+        hint += f", {row.option} {_word(nearest)}"
+    return Problem(f"{writer.name} has no setting for {key}={_word(value)}", "--emit", hint)
+
+
+def _name(model: Any) -> Any:
+    return model.get("name") if isinstance(model, Mapping) else model
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "none"
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def options(beside: Mapping[str, Any], told: Mapping[str, Any], asked: Asked) -> list[str]:
+    """What is given beside the files, as options; a default is left out unless the files say another value."""
+    words: list[str] = []
+    for row in table.TABLE:
+        value = beside.get(row.key)
+        if value is None or not row.option or value == told.get(row.key):
+            continue
+        if row.key not in told and value in (row.default, _USUAL.get(row.key), [], False):
+            continue
+        if row.key == "model":
+            value = asked.checkpoint
+        if row.key == "gpu":
+            value = value.get("name") if isinstance(value, Mapping) else value
+        if row.key == "parallel.devices_per_node" and value == min(8, asked.devices):
+            continue
+        if value is True:
+            words.append(row.option)
+            continue
+        text = _word(value)
+        words += [row.option, f"'{text}'" if any(sign in text for sign in " $|&;<>()[]*") else text]
+    return words
+
+
+_USUAL = {"reserve": "0 B", "expect": "fits", "max_utilization": 0.95, "allocator": "estimate", "padding": "none"}

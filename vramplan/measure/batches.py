@@ -1,0 +1,68 @@
+"""A micro-batch of a job: random tokens and images with their labels, padded or packed where the job says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.measure.objectives import smooths_outside
+from vramplan.values.job import Job
+
+SEQUENCES_IN_A_ROW = 2  # of packed ones
+
+
+def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
+    """Random images in the dtype of the weights and their classes, or random tokens."""
+    import torch
+
+    size, shape = job.micro_batch_size, job.model
+    assert size is not None
+    given: dict[str, Any] = {}
+    if shape.takes_images:
+        assert shape.channels is not None
+        assert job.image_size is not None
+        images = (size, shape.channels, job.image_size, job.image_size)
+        given["pixel_values"] = torch.randn(*images, device=device, dtype=dtype_in(model))
+    if shape.takes_text:
+        tokens = torch.randint(1, shape.vocabulary_size, (size, job.sequence_length), device=device)
+        if shape.image_tokens:
+            tokens[:, : shape.image_tokens] = model.config.image_token_id
+        given["input_ids"] = tokens
+    _label(job, given, device)
+    if job.padding != "none":
+        mask = torch.ones(size, job.sequence_length, dtype=torch.int64, device=device)
+        mask[:, -1] = 0  # one token that is padding is enough for a mask
+        given["attention_mask"] = mask
+    if job.packing:
+        given["position_ids"] = positions(size, job.sequence_length, device)
+    return given
+
+
+def _label(job: Job, given: dict[str, Any], device: str) -> None:
+    import torch
+
+    size, shape = job.micro_batch_size, job.model
+    if shape.task == "contrastive":
+        given["return_loss"] = True
+    elif shape.task in ("cls", "image"):
+        given["labels"] = torch.randint(0, shape.classes, (size,), device=device)
+    elif shape.task == "seq2seq":
+        length = (size, job.target_length or job.sequence_length)
+        given["labels"] = torch.randint(1, shape.vocabulary_size, length, device=device)
+        if smooths_outside(job):  # the collator makes them of the labels, as the model is given none
+            given["decoder_input_ids"] = given["labels"].clone()
+    else:
+        given["labels"] = given["input_ids"].clone()
+
+
+def positions(size: int, length: int, device: str) -> Any:
+    """Positions of several sequences in each row, which begin anew with each."""
+    import torch
+
+    first = -(-length // SEQUENCES_IN_A_ROW)
+    row = [*range(first), *range(length - first)]
+    return torch.tensor([row] * size, device=device)
+
+
+def dtype_in(model: Any) -> Any:
+    """The dtype of the first weight, which is one of the model's own."""
+    return next(model.parameters()).dtype

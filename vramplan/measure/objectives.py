@@ -1,0 +1,137 @@
+"""The losses of a job over a real model: its own, and those that replace it.
+
+A loss that a model does not make itself is written anew here as the library has it, since it is the same few lines
+over tensors; that of Liger is the library's own code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import wraps
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+from unittest.mock import patch
+
+from vramplan.errors import UsageError
+from vramplan.values.job import Job
+
+LOSSES = ("standard", "chunked", "fused")
+IGNORED = -100  # a label
+SMOOTHING = 0.1  # any share costs the same
+
+
+def check_installed(job: Job) -> None:
+    """Raise UsageError if the library of the job's loss is not there."""
+    if job.loss == "fused" and find_spec("liger_kernel") is None:
+        raise UsageError("fused needs liger-kernel", key="loss", hint="pip install liger-kernel")
+
+
+def smooths_outside(job: Job) -> bool:
+    """Whether the Trainer smooths labels, over the logits that the model returns."""
+    return job.label_smoothing > 0 and job.runtime.name == "transformers"
+
+
+class Result:
+    """What a model with another head returns: the loss, and its logits if it has some."""
+
+    def __init__(self, loss: Any, logits: Any = None) -> None:
+        self.loss, self.logits = loss, logits
+
+
+@contextlib.contextmanager
+def smoothed_inside(job: Job) -> Iterator[None]:
+    """`F.cross_entropy(label_smoothing=...)` in place of the model's own cross-entropy."""
+    if not job.label_smoothing or smooths_outside(job):
+        yield
+        return
+    from torch.nn import functional
+
+    plain = functional.cross_entropy
+
+    @wraps(plain)
+    def smoothed(*given: Any, **named: Any) -> Any:
+        return plain(*given, **{**named, "label_smoothing": SMOOTHING})
+
+    with patch.object(functional, "cross_entropy", smoothed):
+        yield
+
+
+def outputs_of(job: Job, model: Any, batch: dict[str, Any]) -> Any:
+    """The forward pass with its loss. The Trainer's smoothed labels are no part of it."""
+    word = job.loss.partition(":")[0]
+    if word == "chunked":
+        return _chunked(model, batch, int(job.loss.partition(":")[2]))
+    if word == "fused":
+        return _fused(model, batch)
+    return model(**batch)
+
+
+def trainer_smoothing(job: Job, out: Any, labels: Any) -> Any:
+    """The loss of Transformers' LabelSmoother over the results of the model."""
+    from transformers.trainer_pt_utils import LabelSmoother
+
+    return LabelSmoother(epsilon=SMOOTHING)(out, labels, shift_labels=job.model.task == "lm")
+
+
+def _whole(model: Any) -> Any:
+    """The model of Transformers inside of an adapter's wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _before_head(model: Any, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """What the model returns without its head, the head, and the labels."""
+    given = {key: value for key, value in batch.items() if key != "labels"}
+    whole = _whole(model)
+    inner = getattr(whole, whole.base_model_prefix)
+    return inner(**given), whole.get_output_embeddings(), batch["labels"]
+
+
+def _bounded(model: Any, logits: Any) -> Any:
+    """Logits with the bound of Gemma 2, where the configuration has one."""
+    import torch
+
+    bound = getattr(_whole(model).config, "final_logit_softcapping", None)
+    scale = getattr(_whole(model).config, "logit_scale", None)
+    if scale is not None and _whole(model).config.model_type != "mpt":
+        logits = logits * scale
+    if bound is None:
+        return logits
+    logits = logits / bound
+    logits = torch.tanh(logits)
+    return logits * bound
+
+
+def _chunked(model: Any, batch: dict[str, Any], chunks: int) -> Any:
+    """torchtune's head in chunks of the sequence and its loss over them.
+
+    Source: torchtune 0.6.1, modules/transformer.py (chunked_output), modules/loss/ce_chunked_output_loss.py.
+    """
+    from torch.nn import functional
+
+    outputs, head, labels = _before_head(model, batch)
+    hidden = outputs[0]
+    logits = [_bounded(model, head(one)) for one in hidden.chunk(chunks, dim=1)]
+    labels = functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous()
+    count = (labels != IGNORED).sum()
+    targets = [one.reshape(-1) for one in labels.chunk(chunks, dim=1)]
+    rows = [one.reshape(-1, one.size(-1)) for one in logits]
+    total: Any = 0.0
+    for one, target in zip(rows, targets, strict=True):
+        total += functional.cross_entropy(one.float(), target, reduction="sum", ignore_index=IGNORED)
+    return Result(total / count, logits)
+
+
+def _fused(model: Any, batch: dict[str, Any]) -> Any:
+    """Liger's loss, which makes the head's products itself."""
+    loss = import_module("liger_kernel.transformers.model.loss_utils").LigerForCausalLMLoss
+    outputs, head, labels = _before_head(model, batch)
+    if getattr(head, "bias", None) is not None:
+        raise UsageError("fused takes no bias of the head, and the model has one", key="loss", hint="use standard")
+    hidden = outputs[0]
+    config = _whole(model).config
+    bound = getattr(config, "final_logit_softcapping", None)
+    more = {} if bound is None else {"final_logit_softcapping": bound}
+    result = loss(hidden_states=hidden, lm_head_weight=head.weight, labels=labels, hidden_size=hidden.shape[-1], **more)
+    return Result(getattr(result, "loss", result[0] if isinstance(result, tuple) else result))

@@ -1,0 +1,196 @@
+"""The optimizers of a job, as their libraries make them: torch.optim, bitsandbytes, galore-torch, lomo-optim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from vramplan.errors import UsageError
+from vramplan.measure.parts import paths
+from vramplan.options import words
+from vramplan.replay.optimizers import MOMENTS
+from vramplan.replay.precision import precision_of
+from vramplan.values.job import Job
+
+RATE = 1e-4
+IN_8_BITS, GALORE, LOMO, MUON = "8bit", "galore-adamw", "lomo", "muon"
+BITSANDBYTES: dict[str, tuple[str, dict[str, float]]] = {
+    "adamw-8bit": ("AdamW8bit", {}),
+    "adamw-paged": ("PagedAdamW32bit", {}),
+    "adamw-8bit-paged": ("PagedAdamW8bit", {}),
+    "lion": ("Lion", {}),
+    "lamb": ("LAMB", {}),
+    "lars": ("LARS", {"momentum": 0.9}),
+}
+PACKAGES = {GALORE: "galore_torch", LOMO: "lomo_optim"}
+OF_TORCH = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", MUON)
+OPTIMIZERS = (*OF_TORCH, *BITSANDBYTES, GALORE, LOMO)
+"""Those that can be run."""
+
+
+def check_installed(job: Job) -> None:
+    """Raise UsageError if the library of the job's optimizer is not there."""
+    word = job.optimizer.partition(":")[0]
+    package = PACKAGES.get(word) or ("bitsandbytes" if word in BITSANDBYTES else None)
+    if package is not None and not words.over_master_copy(job.precision) and find_spec(package) is None:
+        name = package.replace("_", "-")
+        raise UsageError(f"{job.optimizer} needs {name}", key="optimizer", hint=f"pip install {name}")
+
+
+class Together:
+    """Several optimizers that step one after the other."""
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        self.optimizers = optimizers
+        self.param_groups = [group for one in optimizers for group in one.param_groups]
+
+    def step(self) -> None:
+        """Step each."""
+        for one in self.optimizers:
+            one.step()
+
+    def zero_grad(self, *, set_to_none: bool) -> None:
+        """Drop the gradients of each."""
+        for one in self.optimizers:
+            one.zero_grad(set_to_none=set_to_none)
+
+
+class OverMaster:
+    """A fused step over an fp32 copy of each weight, as Megatron and apex have it: one kernel, nothing in between.
+
+    A stand-in: what it needs is its states.
+    """
+
+    def __init__(self, job: Job, weights: list[Any]) -> None:
+        self.weights, self.states = weights, list[Any]()
+        self.moments = MOMENTS[job.optimizer]
+        self.param_groups: list[Any] = []
+
+    def step(self) -> None:
+        """The first one makes the copy and the moments."""
+        import torch
+
+        if not self.states:
+            trained = [one for one in self.weights if one.grad is not None]
+            self.states = [torch.zeros_like(one, dtype=torch.float32) for one in self.weights]
+            self.states += [torch.zeros_like(one, dtype=torch.float32) for one in trained for _ in range(self.moments)]
+
+    def zero_grad(self, *, set_to_none: bool) -> None:
+        """Drop the gradients."""
+        for weight in self.weights:
+            weight.grad = None
+
+
+def optimizer_of(job: Job, model: Any) -> Any:
+    """The optimizer of every trained weight; None where each weight is stepped in backward."""
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    if job.optimizer == LOMO:
+        return import_module("lomo_optim").Lomo(model, lr=RATE)
+    if job.optimizer_in_backward:
+        _step_in_backward(job, model, trained)
+        return None
+    if precision_of(job.precision, half_weights=job.half_weights).master:
+        return OverMaster(job, trained)
+    return _made(job, model, trained)
+
+
+def _step_in_backward(job: Job, model: Any, trained: list[Any]) -> None:
+    """An optimizer for each weight, stepped in the hook behind its gradient, which then goes.
+
+    Source: the tutorial "How to save memory by fusing the optimizer step into the backward pass" of PyTorch.
+    """
+    hidden = _hidden(job, model) if job.optimizer == MUON else set()
+    own = {id(one): _made(job, model, [one], hidden=hidden) for one in trained}
+
+    def step(weight: Any) -> None:
+        own[id(weight)].step()
+        own[id(weight)].zero_grad(set_to_none=True)
+
+    for one in trained:
+        one.register_post_accumulate_grad_hook(step)
+
+
+def _made(job: Job, model: Any, weights: list[Any], *, hidden: set[int] | None = None) -> Any:
+    import torch
+
+    word, _, number = job.optimizer.partition(":")
+    how: dict[str, bool] = {"foreach": job.optimizer_implementation == "foreach"}
+    if job.optimizer_implementation == "fused":
+        how = {"fused": True}
+    optim = torch.optim
+    made: dict[str, Callable[[], Any]] = {
+        "adamw": lambda: optim.AdamW(weights, lr=RATE, **how),
+        "adam": lambda: optim.Adam(weights, lr=RATE, **how),
+        "sgd": lambda: optim.SGD(weights, lr=RATE, **how),
+        "sgd-momentum": lambda: optim.SGD(weights, lr=RATE, momentum=0.9, **how),
+        "rmsprop": lambda: optim.RMSprop(weights, lr=RATE, **how),
+        "adafactor": lambda: optim.Adafactor(weights, lr=RATE, **how),
+    }
+    if job.fp32_states or word in BITSANDBYTES:
+        return _of_bitsandbytes(job, model, weights)
+    if word == MUON:
+        return _muon(weights, _hidden(job, model) if hidden is None else hidden, how)
+    if word == GALORE:
+        return _galore(job, model, weights, int(number))
+    return made[word]()
+
+
+def _hidden(job: Job, model: Any) -> set[int]:
+    """Which weights are matrices inside of the blocks: the hidden layers that Muon is for."""
+    return {id(weight) for path, weight in paths(job.model, model) if "layers" in path and weight.ndim == 2}
+
+
+def _muon(weights: list[Any], hidden: set[int], how: dict[str, bool]) -> Any:
+    """Muon for the matrices of the blocks, and AdamW for all else (docs of torch.optim.Muon)."""
+    import torch
+
+    groups = [one for one in weights if id(one) in hidden], [one for one in weights if id(one) not in hidden]
+    optimizers = [torch.optim.Muon(groups[0], lr=RATE)] if groups[0] else []
+    if groups[1]:
+        optimizers.append(torch.optim.AdamW(groups[1], lr=RATE, **how))
+    return Together(optimizers)
+
+
+def _galore(job: Job, model: Any, weights: list[Any], rank: int) -> Any:
+    """GaLore for the linear layers of the blocks; it decomposes in every step here, so that one step shows it."""
+    projected = {id(one) for one in _linear_in_blocks(job, model)}
+    groups: list[dict[str, Any]] = [
+        {"params": [one for one in weights if id(one) not in projected]},
+        {"params": [one for one in weights if id(one) in projected], "rank": rank}
+        | {"update_proj_gap": 1, "scale": 0.25, "proj_type": "std"},
+    ]
+    module = import_module("galore_torch")
+    return module.GaLoreAdamW([one for one in groups if one["params"]], lr=RATE, no_deprecation_warning=True)
+
+
+def _linear_in_blocks(job: Job, model: Any) -> Iterator[Any]:
+    import torch
+    from transformers.pytorch_utils import Conv1D
+
+    inside = {id(weight) for path, weight in paths(job.model, model) if "layers" in path}
+    for module in model.modules():
+        if isinstance(module, (torch.nn.Linear, Conv1D)) and id(module.weight) in inside:
+            yield module.weight
+
+
+def _of_bitsandbytes(job: Job, model: Any, weights: list[Any]) -> Any:
+    """An optimizer of bitsandbytes; under the Trainer embeddings have states of 32 bits.
+
+    Source: transformers 5.23, trainer.py, Trainer.create_optimizer.
+    """
+    import torch
+
+    optim = import_module("bitsandbytes.optim")
+    wide = {"adamw": "AdamW32bit", "adam": "Adam32bit", "sgd-momentum": "SGD32bit", "rmsprop": "RMSprop32bit"}
+    name, more = BITSANDBYTES.get(job.optimizer) or (wide[job.optimizer], {})
+    if name == "SGD32bit":
+        more = {"momentum": 0.9}
+    made = getattr(optim, name)(weights, lr=RATE, **more)
+    if job.runtime.embedding_states == "fp32":
+        manager = optim.GlobalOptimManager.get_instance()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                manager.register_module_override(module, "weight", {"optim_bits": 32})
+    return made

@@ -1,0 +1,72 @@
+"""Which weights of a real model a word of `frozen` means: those of the same part as the replay's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vramplan.errors import UsageError
+from vramplan.replay.models import block_lists
+from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.techniques.frozen import matches
+from vramplan.replay.techniques.trained import names_of
+from vramplan.values.job import Job
+from vramplan.values.model import ModelShape
+
+Path = tuple[str, ...]
+
+
+def freeze(job: Job, model: Any) -> None:
+    """`requires_grad_(False)` on the weights that the job's words name."""
+    if not job.frozen:
+        return
+    if job.adapter is not None:  # lora_A or lora_B, which PEFT calls so too
+        for name, weight in model.named_parameters():
+            if any(word in name.split(".") for word in job.frozen):
+                weight.requires_grad_(False)
+        return
+    for path, weight in paths(job.model, model):
+        if any(matches(word, path) for word in job.frozen):
+            weight.requires_grad_(False)
+
+
+def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
+    """Each weight of a model of Transformers, and its path in the words of the job format."""
+    known = names_of(shape).paths
+    stacks = dict.fromkeys(one[: one.index(LAYERS)] for one in known if LAYERS in one)
+    lists = dict(zip(dict.fromkeys(block_lists(shape)), stacks, strict=False))
+    for name, weight in model.named_parameters():
+        yield _path(name, known, lists), weight
+
+
+def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path]) -> Path:
+    """The known path that has most in common with a name, among those of the same block, if it is in one."""
+    parts = name.split(".")
+    inner = parts[:-1] if parts[-1] in ("weight", "bias") else parts
+    block = _block(name, lists)
+    same = [one for one in known if (one[: one.index(LAYERS) + 2] if LAYERS in one else None) == block]
+    best = max(same, key=lambda one: (_common(one, inner), len({*one} & {*inner}), -len(one)), default=())
+    if not {*best} & {*inner}:
+        raise UsageError(f"no part of the model is called {name}", key="frozen", hint="name other parts")
+    return best
+
+
+def _block(name: str, lists: Mapping[str, Path]) -> Path | None:
+    """The path of the block that a weight lies in."""
+    for one, stack in lists.items():
+        _, found, after = f".{name}".partition(f".{one}.")
+        number = after.partition(".")[0]
+        if found and number.isdecimal():
+            return (*stack, LAYERS, number)
+    return None
+
+
+def _common(path: Path, parts: Sequence[str]) -> int:
+    """How many parts two names have in common, counted from their ends."""
+    count = 0
+    named = [[part for part in one if not part.isdecimal()] for one in (path, parts)]  # but for a place in a sequence
+    for one, other in zip(reversed(named[0]), reversed(named[1]), strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

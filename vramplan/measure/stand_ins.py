@@ -1,0 +1,182 @@
+"""What a trace on tensors without data puts in the place of kernels that only CUDA has, and of numbers that nobody has.
+
+A kernel that writes into what is there already allocates nothing, so that nothing is in its place. A number that is
+read off a tensor is 0 or 1: what is allocated does not depend on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+from vramplan.measure.optimizers import BITSANDBYTES
+from vramplan.options import words
+from vramplan.values.job import Job
+
+CODES = 256  # of a code book of bitsandbytes
+
+
+class Truth:
+    """What a truth value is that the libraries read off the device: whether all of something is as it should be."""
+
+    value = True
+
+
+def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
+    """Operators that are not run, and what stands in for each."""
+    import torch
+
+    aten = torch.ops.aten
+    found: dict[Any, Callable[..., Any]] = {
+        aten._local_scalar_dense.default: partial(_number, truth),
+        aten.equal.default: lambda *_: True,
+        aten._amp_foreach_non_finite_check_and_unscale_.default: _nothing,
+        aten._amp_update_scale_.default: lambda scale, *_: scale,
+        aten._grouped_mm.default: _grouped,
+        aten._fused_sgd_.default: _nothing,
+        aten._fused_adam_.default: _nothing,
+        aten._fused_adamw_.default: _nothing,
+    }
+    return found
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """A kernel that writes into its arguments."""
+
+
+def _grouped(left: Any, right: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """The result of a grouped product of experts, whose rule for tensors without data knows bf16 alone.
+
+    Source: aten/src/ATen/native/cuda/GroupedBlas.cpp, _grouped_mm_cuda; GroupedMMUtils.h.
+    """
+    if left.dim() == 2 and right.dim() == 2:
+        return left.new_empty(offs.shape[0], left.shape[0], right.shape[1])
+    if left.dim() == 2:
+        return left.new_empty(left.shape[0], right.shape[-1])
+    return left.new_empty(left.shape[1], right.shape[-1])
+
+
+def _number(truth: Truth, x: Any) -> bool | int | float:
+    """0 of what is on the device; 1 of what is on the host, where optimizers count their steps."""
+    import torch
+
+    if x.dtype is torch.bool:
+        return truth.value
+    counted = 1 if x.device.type == "cpu" else 0
+    return float(counted) if x.is_floating_point() else counted
+
+
+def _image_mask(self: Any, input_ids: Any, inputs_embeds: Any, image_features: Any) -> Any:
+    """LlavaModel.get_placeholder_mask without its check, whose message reads a number off the GPU."""
+    mask = input_ids == self.config.image_token_id
+    return mask.unsqueeze(-1)
+
+
+class Count:
+    """A number that a model counts its updates with, beside tensors without data."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __gt__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __add__(self, other: int) -> Count:
+        return self
+
+    def to(self, device: Any) -> Any:
+        """A copy on the device."""
+        import torch
+
+        return torch.empty((), dtype=torch.int64, device=device)
+
+
+class _Kernel:
+    """A Triton kernel: called with a grid, it writes into its arguments."""
+
+    def __getitem__(self, _: Any) -> Callable[..., None]:
+        return _nothing
+
+
+@contextlib.contextmanager
+def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
+    """The libraries of the job, without the kernels of their own, and with masks of what the job says of its tokens."""
+    import torch
+    from transformers import masking_utils
+
+    def untrue(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def asks(*given: Any, **named: Any) -> Any:
+            truth.value = False
+            try:
+                return plain(*given, **named)
+            finally:
+                truth.value = True
+
+        return asks
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(torch.cuda, "synchronize", _nothing))
+        # a thread of the engine does not know that numbers become tensors without data
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(patch.object(torch.cuda, "get_device_capability", lambda *_, **__: _capability(job)))
+        looks = {"find_packed_sequence_indices": job.packing}
+        looks |= dict.fromkeys(("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa"), job.padding != "none")
+        for name, given in looks.items():
+            if given:  # not every token is one of one sequence
+                stack.enter_context(patch.object(masking_utils, name, untrue(getattr(masking_utils, name))))
+        stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
+        if not job.packing:  # it looks for packed sequences in the data
+            stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))
+        if job.model.family == "llava":
+            from transformers.models.llava.modeling_llava import LlavaModel
+
+            stack.enter_context(patch.object(LlavaModel, "get_placeholder_mask", _image_mask))
+        if job.loss == "fused":
+            module = import_module("liger_kernel.ops.fused_linear_cross_entropy")
+            for name in ("liger_cross_entropy_kernel", "element_mul_kernel"):
+                stack.enter_context(patch.object(module, name, _Kernel()))
+        if (job.optimizer in BITSANDBYTES or job.fp32_states) and not words.over_master_copy(job.precision):
+            _without_bitsandbytes(stack)
+        yield
+
+
+def _capability(job: Job) -> tuple[int, int]:
+    """That of the job's GPU; what is unknown counts as a recent one."""
+    major, _, minor = (job.gpu.compute_capability or "8.0").partition(".")
+    return int(major), int(minor)
+
+
+def _without_bitsandbytes(stack: contextlib.ExitStack) -> None:
+    """Its optimizers' kernels, code books and managed memory.
+
+    Source: bitsandbytes 0.50.2, functional.py: optimizer_update_32bit and optimizer_update_8bit_blockwise write in
+    place, create_dynamic_map gives 256 numbers, and get_paged is memory that the allocator of PyTorch does not have.
+    """
+    import torch
+
+    module = import_module("bitsandbytes.functional")
+    optimizer = import_module("bitsandbytes.optim.optimizer")
+
+    def paged(*shape: int, dtype: Any, device: Any) -> Any:
+        made = torch.empty(shape, dtype=dtype, device="cpu")
+        made.is_paged = True
+        made.page_deviceid = 0
+        return made
+
+    def update(name: str, gradient: Any, weight: Any, *_: Any, max_unorm: float = 0.0, **__: Any) -> None:
+        if max_unorm > 0:
+            weight.data.float().norm()  # of the weight as fp32, before the kernel
+
+    books: dict[str, Any] = {"create_dynamic_map": lambda **_: torch.empty(CODES, device="cpu"), "get_paged": paged}
+    books |= {"fill": _nothing, "prefetch_tensor": _nothing, "is_on_gpu": lambda _: True}
+    books |= {"optimizer_update_32bit": update, "optimizer_update_8bit_blockwise": _nothing}
+    for name, instead in books.items():
+        stack.enter_context(patch.object(module, name, instead))
+    stack.enter_context(patch.object(optimizer, "sync_gpu", _nothing))
+    stack.callback(optimizer.GlobalOptimManager.get_instance().initialize)  # it knows weights by their addresses

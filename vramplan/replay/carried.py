@@ -1,0 +1,85 @@
+"""What the iteration before has left: its outputs, and what hangs on their graph.
+
+A loop that keeps outputs in a variable binds it anew only when the next forward pass has made new ones. Until then the
+old ones live, and with them their graph. What backward has saved is gone by then, but a graph holds more than that:
+attributes of the context of a `torch.autograd.Function`, the leaf of an accumulator, arguments of a checkpoint.
+The first iteration finds nothing, so its forward needs less than that of all others.
+Source: torch/csrc/autograd/python_function.cpp, PyNode::release_variables, which lets go of saved variables alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.tensors import FP32, Storage, Tensor
+
+NAME = "outputs of the iteration before"
+
+
+class Carried:
+    """One storage in place of all that is left; its size is known when this iteration has made the like of it.
+
+    `index` is that storage, `left` are the storages whose place it takes: the end of each of them is in the next
+    iteration.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self._before: Tensor | None = tape.new(NAME, (), FP32, False)
+        assert self._before.storage is not None
+        self.index = self._before.storage.index
+        tape.fixed[self.index] = 0
+        self.left: tuple[int, ...] = ()
+        self._kept: list[Storage] = []
+
+    def bound_anew(self) -> None:
+        """The loop has new outputs: the old ones go, and their graph."""
+        self._before = None
+
+    def keep(self, held: Iterable[Any]) -> None:
+        """What hangs on the graph, after backward."""
+        for one in held:
+            tensor = one[1] if type(one) is tuple else one
+            self._take(tensor)
+            self._take(getattr(tensor, "grad", None))
+
+    def end(self, outputs: Sequence[Any]) -> None:
+        """The iteration is over: what it leaves is what the one before has left."""
+        self.bound_anew()
+        self._take(outputs)
+        tape, kept = self.tape, list(dict.fromkeys(self._kept))
+        self._kept.clear()
+        self.left = tuple(one.index for one in kept)
+        copies = self._copies()
+        tape.fixed[self.index] = sum(copies[one] * tape.fixed[one] for one in self.left)
+        tape.per_sample[self.index] = sum(copies[one] * tape.per_sample[one] for one in self.left)
+        parts = [(copies[one], tape.fixed[one], tape.per_sample[one], tape.sized.get(one)) for one in self.left]
+        if not tape.direct:
+            tape.sized[self.index] = lambda batch: sum(
+                times * (fixed + rounded(each * batch) if own is None else own(batch))
+                for times, fixed, each, own in parts
+            )
+        if any(one in tape.not_affine for one in self.left):
+            tape.not_affine.add(self.index)
+
+    def _take(self, found: Any) -> None:
+        if isinstance(found, Tensor):
+            if found.storage is not None and found.storage.index >= 0:  # else a compiler never stores it
+                self._kept.append(found.storage)
+        elif isinstance(found, tuple | list):
+            for one in found:
+                self._take(one)
+
+    def _copies(self) -> dict[int, int]:
+        """How many each of the storages stands for: as many as the units that it was born in."""
+        tape, wanted = self.tape, {*self.left}
+        found: dict[int, int] = {}
+        ends = [position for position, _ in tape.marks[1:]] + [len(tape.events)]
+        for (start, path), end in zip(tape.marks, ends, strict=True):
+            copies = 1
+            for _, times in path:
+                copies *= times
+            found.update((one, copies) for one in tape.events[start:end] if one in wanted)
+        return found
