@@ -210,12 +210,9 @@ def test_packed_sequences_need_a_mask_too() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"model": "phi-2"}, "packing: true is not modelled for phi"),
-        ({"model": "mixtral-8x7b"}, "packing: true is not modelled for mixtral"),
         ({"model": "bert-base-uncased"}, "packing: true is not modelled for the task mlm"),
         ({"loss": "classification"}, "packing: true is not modelled for the task cls"),
         ({"sequence_length": 1}, "packing: true packs nothing into sequences of 1 token"),
-        ({"model": "mistral-7b", "sequence_length": 4096}, "4096 tokens reach the sliding window of 4096"),
     ],
 )
 def test_refused_packing(keys: dict[str, Any], message: str) -> None:

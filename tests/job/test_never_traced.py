@@ -168,5 +168,13 @@ def test_parameters_alone_on_the_host_leave_the_rest_of_stage_3_on_the_device() 
         assert component(hosted, name) == component(bare, name) > 0
     # small parameters are whole on each device
     assert component(hosted, "weights") < component(bare, "weights") / 100
-    assert hosted.host.bytes == pytest.approx(2 * bare.trainable_parameters, rel=0.01)  # of all eight devices
+    assert 8 * hosted.host.states_bytes == pytest.approx(
+        2 * bare.trainable_parameters, rel=0.01
+    )  # of all eight devices
     assert any("offload parameters was never traced" in one for one in hosted.warnings)
+
+
+def test_packed_sequences_of_a_family_without_rows_have_their_mask_beside() -> None:
+    bare, packed = (answered(model="opt-125m", packing=one, attention="efficient") for one in (False, True))
+    assert component(packed, "buffers") - component(bare, "buffers") == pytest.approx(512 * 512, rel=0.01)
+    assert any("packing true was never traced with opt" in one for one in packed.warnings)

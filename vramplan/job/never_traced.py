@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.job.cells import FSDP_FP8
-from vramplan.replay.models import compiled_graphs, compiles_blocks, is_float8, looks_up_4bit, masks_padding
+from vramplan.replay.models import (
+    compiled_graphs,
+    compiles_blocks,
+    is_float8,
+    looks_up_4bit,
+    masks_padding,
+    takes_packing,
+)
 from vramplan.replay.techniques.evidence import COMPILE, rows_of
 from vramplan.replay.techniques.vocabulary import traced_code
 from vramplan.values.job import Job
@@ -21,6 +28,8 @@ def never_traced(job: Job) -> Iterator[str]:
     if job.padding == "right" and job.attention != "flash" and not masks_padding(job.model, job.sequence_length):
         why = ": the mask is counted beside what is traced without padding"
         yield f"padding right was never traced with {traced_code(job.model)} at {job.sequence_length} tokens{why}"
+    if job.packing and job.attention != "flash" and not takes_packing(job.model.family):
+        yield f"packing true was never traced with {traced_code(job.model)}: the mask is counted beside"
     if job.model.engine is not None:
         yield from _own_code(job)
     if job.precision in FLOAT8 and job.model.engine is None:

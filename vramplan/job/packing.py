@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.replay.models import takes_packing
-
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.model import ModelShape
@@ -18,9 +16,8 @@ def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -
     fields = resolver.fields
     if resolver.raw.attention == "flash" and model.task == "lm" and sequence_length > 1:
         return  # by lengths, without a mask
-    if not takes_packing(model.family) or model.task != "lm":
-        what = model.code if model.task == "lm" else f"the task {model.task}"
-        fields.refuse(KEY, f"true is not modelled for {what}", hint=HINT)
+    if model.task != "lm":
+        fields.refuse(KEY, f"true is not modelled for the task {model.task}", hint=HINT)
     elif sequence_length == 1:
         fields.refuse(KEY, "true packs nothing into sequences of 1 token", hint=HINT)
     elif model.rope_scaling is not None:

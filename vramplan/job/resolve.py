@@ -284,7 +284,7 @@ class _ReplayResolver(Resolver):
             on_demand.check_beside(self, loss, model)
         if raw.padding == "right" and model is not None:
             on_demand.check_padding(self, model, sequence_length)
-        if raw.packing and model is not None and raw.attention != "flash":  # which makes no mask
+        if raw.packing and model is not None:
             on_demand.check_packing(self, model, sequence_length)
         return loss, reference
 
