@@ -259,7 +259,7 @@ def test_listing_reads_every_shipped_profile() -> None:
         kind = MODEL_TYPES[model.shape().transformers_model_type]
         chosen = kind.defaults
         optional = {"classes", "sliding_window", "sliding_window_start", "rope_scaling"} | (set(NEUTRAL) - set(chosen))
-        optional |= {"dtype", "recipe_global_batch_size"}  # which are not published of each
+        optional |= {"unknown_type", "dtype", "recipe_global_batch_size"}  # which are not published of each
         if kind.tasks == ("image",):
             optional |= {"vocabulary_size", "tied_embeddings", "token_types"}
         if kind.fixed.get("attention_heads") == 0:

@@ -28,6 +28,8 @@ IN_WORDS = {
     "_attention_dropout": "as attention_dropout",
     "_all_biases": "as qkv_bias",
     "_is_learned": "true with learned positions",
+    "qkv_bias": "as qkv_bias",
+    "_every_fourth": "every fourth block",
     "_groups": "1",
     "_is_new": "whether there are several key-value heads",
     "_norms": "1",

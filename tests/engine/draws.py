@@ -177,7 +177,8 @@ def models(
         fields |= draw(experts(model_type, layers))
         if equal:
             fields["experts.dense_layers"] = ()
-        fields["hidden_size"] = draw(st.sampled_from([96, 160])) if multiple == 1 else hidden
+        widths = [96, 160] if kind.own_head_size else [96]  # of which each number of heads is a divisor
+        fields["hidden_size"] = draw(st.sampled_from(widths)) if multiple == 1 else hidden
     if model_type.startswith("deepseek"):
         fields |= draw(latent_attention(multiple))
     if "sliding_window" in kind.defaults:

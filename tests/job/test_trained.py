@@ -139,7 +139,10 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ({"adapter": {**LORA, "dtype": "fp16"}}, "adapter.dtype: fp16 is not modelled with amp-bf16"),
         ({"adapter": {**LORA, "modules_to_save": ["wte"]}}, "'wte' is tied to the head of gpt2, and PEFT would untie"),
         ({"adapter": {**LORA, "rank": 0}}, "adapter.rank: 0 is too small"),
-        ({"adapter": LORA, "model": "phi-3-mini"}, "adapter.targets: is missing: PEFT has no targets of its own"),
+        (
+            {"adapter": {"kind": "ia3"}, "model": "phi-3-mini"},
+            "adapter.targets: is missing: PEFT has no targets of its",
+        ),
         ({"quantization": "nf4"}, "quantization: nf4 weights cannot be trained: they need an adapter"),
         (
             {"quantization": "gptq-int4", "adapter": LORA},

@@ -26,6 +26,7 @@ ROWS = {
     "suite": 192,
     "random": 330,
     "families": 252,
+    "more_families": 145,
     "optimizers": 200,
     "selective": 220,
     "losses": 174,

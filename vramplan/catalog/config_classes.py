@@ -54,6 +54,12 @@ FAMILY_OF = {
     "falcon": "falcon",
     "chatglm": "chatglm",
     "llava": "llava",
+    "smollm3": "llama",
+    "olmo2": "olmo2",
+    "olmo3": "olmo2",
+    "olmoe": "olmoe",
+    "starcoder2": "starcoder2",
+    "gpt_oss": "gpt_oss",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -107,6 +113,7 @@ NEUTRAL: dict[str, Any] = {
     "sliding_window_start": None,
     "new_decoder_architecture": False,
     "parallel_norms": None,
+    "unrotated_layers": (),
     "rope_scaling": None,
     "unet.value_embeddings": None,
     "unet.mirrored": None,
@@ -197,6 +204,11 @@ def hidden_size(fields: Mapping[str, Any]) -> Any:
 def as_many_layers(fields: Mapping[str, Any]) -> Any:
     """A decoder of as many blocks as the encoder."""
     return fields["layers"]
+
+
+def qkv_bias(fields: Mapping[str, Any]) -> Any:
+    """One setting for the biases of several projections."""
+    return fields["qkv_bias"]
 
 
 def intermediate_size(fields: Mapping[str, Any]) -> Any:

@@ -18,16 +18,16 @@ from vramplan.catalog.config_classes import (
     SHARE,
     Keys,
 )
-from vramplan.catalog.fields import Fields, Sink, nearest, one_line, shown
+from vramplan.catalog.fields import Fields, Sink, one_line, shown
 from vramplan.catalog.reading import once
 from vramplan.catalog.shapes import (
     CLASSIFIERS,
-    KNOWN_FAMILIES,
     MAX_DIMENSION,
     MOST,
     defaulted_sizes,
     shape_from_fields,
 )
+from vramplan.engines import imported
 from vramplan.errors import InputError
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -47,6 +47,8 @@ _HEADS = {
 
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "float": "fp32"}
 """Names of torch for the element types of a checkpoint; another one leaves it unknown."""
+
+MXFP4 = "mxfp4"  # which training loads in 16 bits: Mxfp4Config(dequantize=True)
 
 _FROM_ZERO = ("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared")
 
@@ -80,10 +82,8 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
     if model_type is None and not fields.given("model_type"):
         fields.problem("model_type", "required key is missing", hint="is this a Hugging Face config.json?")
     elif model_type is not None and model_type not in MODEL_TYPES:
-        hint = None if model_type in KNOWN_FAMILIES else nearest(model_type, (*MODEL_TYPES, *KNOWN_FAMILIES))
-        modelled = ", ".join(MODEL_TYPES)
-        fields.refuse("model_type", f"{shown(model_type)} is not modelled (modelled: {modelled})", hint=hint)
-    if model_type is None or model_type not in MODEL_TYPES:
+        return _shape_of_unknown(fields, model_type, default_name)
+    if model_type is None:
         fields.sink.raise_all()
         raise AssertionError  # unreachable: one of the two was noted
     kind = MODEL_TYPES[model_type]
@@ -108,8 +108,13 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
         values["classes"] = _classes(fields)
     values["dtype"] = _dtype(fields)
     _refuse_switches(fields, kind.refused)
-    origin = fields.node_of("_name_or_path")
-    name = origin.text.strip().rstrip("/").rpartition("/")[2].strip() if isinstance(origin, document.Scalar) else ""
+    if fields.given("quantization_config"):
+        values["dtype"] = values["dtype"] or "bf16"
+        told = Assumption(
+            "model.dtype", values["dtype"], f"the {MXFP4} of the checkpoint is dequantized, to be trained"
+        )
+        assumptions = (*assumptions, told)
+    name = _origin(fields)
     fields.sink.raise_problems()
     try:
         shape = shape_from_fields(values, name=one_line(name or default_name))
@@ -125,6 +130,31 @@ def shape_of_config(fields: Fields, *, default_name: str) -> tuple[ModelShape, t
         for key, value in defaulted_sizes(values, shape).items()
     )
     return shape, (*assumptions, *sizes)
+
+
+def _shape_of_unknown(fields: Fields, model_type: str, default_name: str) -> tuple[ModelShape, tuple[Assumption, ...]]:
+    """The shape of a model type that is not modelled, by the usual keys of a decoder, which is told first."""
+    values, told = imported("vramplan.catalog.generic:Generic")(fields, model_type).read()
+    _refuse_switches(fields, ())
+    fields.sink.raise_all()
+    values["dtype"] = _dtype(fields)
+    values["unknown_type"] = model_type
+    try:
+        shape = shape_from_fields(values, name=one_line(_origin(fields) or default_name))
+    except InputError as error:
+        for problem in error.problems:
+            fields.refuse(problem.key, problem.message, hint=problem.hint)
+        fields.sink.raise_all()
+        raise
+    basis = f"{shown(model_type)} is not modelled: its usual keys are answered with the blocks of"
+    stands_in = shape.transformers_model_type
+    return shape, (Assumption("model.transformers_model_type", stands_in, f"{basis} {stands_in}"), *told)
+
+
+def _origin(fields: Fields) -> str:
+    """The name that the file gives the model; empty where it gives none."""
+    origin = fields.node_of("_name_or_path")
+    return origin.text.strip().rstrip("/").rpartition("/")[2].strip() if isinstance(origin, document.Scalar) else ""
 
 
 def read_value(fields: Fields, key: str, kind: str) -> Any:
@@ -182,7 +212,8 @@ def _refuse_switches(fields: Fields, switches: tuple[str, ...]) -> None:
     for key in switches:
         if fields.boolean(key):
             fields.refuse(key, "true is not modelled")
-    if fields.given("quantization_config"):
+    inside = fields.fields("quantization_config") if fields.given("quantization_config") else None
+    if inside is not None and (not inside.given("quant_method") or inside.text("quant_method") != MXFP4):
         fields.refuse("quantization_config", "quantised weights are not modelled")
 
 

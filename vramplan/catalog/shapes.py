@@ -39,6 +39,7 @@ MAX_PIXELS = 2**16  # of an edge of an image
 FIELDS: dict[str, str] = {
     "family": TEXT,
     "transformers_model_type": TEXT,
+    "unknown_type": TEXT,
     "task": TEXT,
     "layers": COUNT,
     "hidden_size": COUNT,
@@ -104,6 +105,7 @@ FIELDS: dict[str, str] = {
     "sliding_window_start": COUNT,
     "new_decoder_architecture": FLAG,
     "parallel_norms": COUNT,
+    "unrotated_layers": BLOCKS,
     "rope_scaling": TEXT,
     "unet.value_embeddings": COUNT,
     "unet.mirrored": FLAG,
@@ -225,6 +227,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         declared_parameters=fields.get("parameters"),
         recipe_global_batch_size=fields.get("recipe_global_batch_size"),
         dtype=dtype,
+        unknown_type=fields.get("unknown_type"),
         **{key: values[key] for key in NEUTRAL if "." not in key},
         experts=experts_of(values),
         latent_attention=latent_of(values),

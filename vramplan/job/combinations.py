@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.job.never_traced import never_traced
 from vramplan.replay.models import takes_packing
-from vramplan.replay.techniques.evidence import Gap, untraced
+from vramplan.replay.techniques.evidence import Gap, missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import Job
 
 PADDING = "padding: right"
+OF_THE_HEAD = ("loss", "label_smoothing", "padding")
 
 
 def composed_of(job: Job) -> tuple[str, ...]:
@@ -18,7 +20,21 @@ def composed_of(job: Job) -> tuple[str, ...]:
         sentences.append("padding right was never traced together with attention flash, which removes it")
     if job.attention == "flash" and job.packing and not takes_packing(job.model.family):
         sentences.append("packing true was never traced together with attention flash, which tells lengths")
+    sentences += [f"{key_of(gap.technique)} {gap.sentence(job)}" for gap in _untraced_code(job)]
     return (*sentences, *never_traced(job))
+
+
+def _untraced_code(job: Job) -> list[Gap]:
+    """Losses and inputs that were traced, and never with the code of the model's family, which has the same head."""
+    if job.model.engine is not None:
+        return []
+    kin = {name for name, family in FAMILY_OF.items() if family == job.model.family}
+    alone = [gap.technique for gap in missing(job) if gap.beside is None]
+    return [
+        Gap(one, None)
+        for one in alone
+        if key_of(one) in OF_THE_HEAD and rows_of(one).codes and not kin & {*rows_of(one).codes}
+    ]
 
 
 def _is_dropped(job: Job, gap: Gap) -> bool:

@@ -7,16 +7,21 @@ from collections.abc import Callable
 from vramplan.job.read import RawJob
 from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.combinations import loads_fp32
-from vramplan.replay.techniques.evidence import gptq_quantizable, quantizable
+from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
 
-def types_with(quantization: str | None) -> Callable[[], tuple[str, ...]]:
-    """What looks up the model types whose weights were traced with this quantization."""
-    return gptq_quantizable if quantization == GPTQ else quantizable
+def types_with(quantization: str | None, model: ModelShape) -> Callable[[], tuple[str, ...]]:
+    """What looks up the model types whose weights may have this quantization.
+
+    bitsandbytes replaces `nn.Linear` whatever the language model around it; the others were traced.
+    """
+    if quantization == GPTQ:
+        return gptq_quantizable
+    return adaptable if model.task == "lm" else quantizable
 
 
 def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumption]:
@@ -28,7 +33,9 @@ def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumpti
         )
     if quantization == GPTQ:
         found.append(f"groups of {GROUP_SIZE}, and gptqmodel's kernel for training (backend auto_trainable)")
-    elif model is not None and model.experts is not None:
+    elif model is not None and model.transformers_model_type not in quantizable() and model.engine is None:
+        found.append(f"composed, and never traced with {model.transformers_model_type}")
+    if quantization != GPTQ and model is not None and model.experts is not None:
         found.append("bitsandbytes leaves the experts, which are no linear layers, as they are")
     return [Assumption("quantization", quantization, "; ".join(found))] if found else []
 

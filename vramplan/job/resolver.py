@@ -92,6 +92,11 @@ class Resolver:
             self.pass_on(error, "model", self.fields.fields("model") if isinstance(given, dict) else None)
             return None
         self.assumptions += taken
+        if shape.unknown_type is not None:
+            said = (
+                f"{shape.unknown_type} is not modelled: the usual keys of its config.json are answered with the blocks"
+            )
+            self.warnings.insert(0, f"{said} of {shape.transformers_model_type}, and the range is wider for that")
         self._warn_of_aliases(taken, "model", given)
         return shape
 

@@ -14,7 +14,15 @@ from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models import may_miss_adapter
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
-from vramplan.replay.techniques.adapters import CLASSIFIERS, GPTQ, LORA_PARTS, UNQUANTIZED, is_saved_as
+from vramplan.replay.techniques.adapters import (
+    ALL_LINEAR,
+    CLASSIFIERS,
+    GPTQ,
+    LORA_PARTS,
+    UNQUANTIZED,
+    is_saved_as,
+)
+from vramplan.replay.techniques.combinations import NO_ALL_LINEAR
 from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
@@ -68,7 +76,7 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if raw.activation_checkpointing == words.OPTIMAL:
         message = f"{words.OPTIMAL} is modelled only where every weight is trained"
         fields.refuse("activation_checkpointing", message, hint="use sqrt, full or every:K")
-    if model.published_family is None and _not_traced(raw, model.transformers_model_type):
+    if model.published_family is None and _not_traced(raw, model):
         return (), None, told
     if raw.checkpoint_reentrant:
         told.append(Assumption("checkpoint_reentrant", True, beside.ASKED))
@@ -109,14 +117,14 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
     return raw.frozen
 
 
-def _not_traced(raw: RawJob, model_type: str) -> bool:
+def _not_traced(raw: RawJob, model: ModelShape) -> bool:
     """Refuse what was not compared with traces of the model type's own code."""
     given = [
         ("frozen", "frozen parts are", freezable, bool(raw.frozen)),
         ("adapter", "an adapter is", adaptable, raw.adapter is not None),
-        ("quantization", f"{raw.quantization} is", types_with(raw.quantization), raw.quantization is not None),
+        ("quantization", f"{raw.quantization} is", types_with(raw.quantization, model), raw.quantization is not None),
     ]
-    refused = False
+    refused, model_type = False, model.transformers_model_type
     for key, what, known, asked in given:
         if asked and model_type not in known():
             raw.fields.refuse(key, f"{what} not modelled for {model_type} (modelled: {', '.join(known())})")
@@ -286,6 +294,8 @@ class _Adapter:
             whose = f"PEFT's own for {model_type}"
             if self.model.published_family is not None:  # LitGPT's and torchtune's recipes name them alike
                 known, whose = (Q_AND_V, ()), "queries and values, as in the recipes of the runtime"
+            if (not known or not known[0]) and self.kind != "ia3" and model_type not in NO_ALL_LINEAR:
+                known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
             if not known or not known[0]:
                 message = f"is missing: PEFT has no targets of its own for {model_type}"
                 fields.refuse("targets", message, hint="known: " + ", ".join(self.known))

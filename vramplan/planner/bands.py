@@ -42,6 +42,10 @@ class Margin(NamedTuple):
     above: int
     outside: int = OUTSIDE
 
+    def plus(self, other: Margin) -> Margin:
+        """This margin and another whose errors have nothing to do with its own, added at each end."""
+        return self._replace(below=self.below + other.below, above=self.above + other.above)
+
     def widest(self, other: Margin) -> Margin:
         """The wider of two at each end of what the allocator has."""
         return Margin(max(self.below, other.below), max(self.above, other.above), self.outside)
@@ -71,6 +75,10 @@ DOUBTED = (3, 2)
 # The share of the context and the communicators that the lower end has where they were measured on the machine.
 OUTSIDE_CALIBRATED = 95
 READ_SINCE = (2, 0)  # the oldest release of PyTorch whose operators and autocast were read
+# Added for a model type that is not modelled: each known decoder was read as if nobody knew it, and 158 of these 168
+# peaks are within this of the peak of its own code. Those outside are of Gemma 2 and 3 and of gpt-oss, whose attention
+# has no fused kernel or whose norms are more.
+UNKNOWN_TYPE = Margin(3, 15)
 MEASURED_FAMILIES = ("llama", "phi", "neox", "bert", "bloom", "gpt2")  # of docs/measured.md
 MEASURED_SHARING = ("ddp", "fsdp")  # over several data-parallel devices alone: none of those peaks is of ZeRO
 
@@ -86,6 +94,8 @@ FITTED_FROM = (
     Fitted("MEASURED_SHARING", BAND_SIMULATED, ("*",)),
     Fitted("COMPILED", BAND_SIMULATED, ("tests/oracle/compile.json", "tests/oracle/compile_more.json")),
     Fitted("COMPILED", BAND_ESTIMATED, ("tests/oracle/compile.json", "tests/oracle/compile_more.json")),
+    Fitted("UNKNOWN_TYPE", BAND_SIMULATED, ("tests/planner/test_unknown_type.py",)),
+    Fitted("UNKNOWN_TYPE", BAND_ESTIMATED, ("tests/planner/test_unknown_type.py",)),
     Fitted("BEYOND_PLAIN[shared]", BAND_ESTIMATED, ("fsdpqlora-7b-*",)),
     Fitted("BEYOND_PLAIN[split]", BAND_ESTIMATED, ("bigscience-*",)),
     Fitted("OUTSIDE_SPLIT", BAND_ESTIMATED, ("bigscience-*",)),
@@ -95,9 +105,7 @@ FITTED_FROM = (
 
 def beside(margin: Margin, *, composed: bool) -> Margin:
     """The margin with that of what was never compared as a whole, if something was not."""
-    if not composed:
-        return margin
-    return margin._replace(below=margin.below + COMPOSED.below, above=margin.above + COMPOSED.above)
+    return margin.plus(COMPOSED) if composed else margin
 
 
 def estimated(*, compiled: bool, shared: bool, split: bool, doubted: bool = False) -> Margin:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import (
     OUTSIDE_CALIBRATED,
+    UNKNOWN_TYPE,
     admitted,
     beside,
     estimated,
@@ -82,6 +83,9 @@ class Judge:
         if self.is_calibrated:
             self.margin = self.margin._replace(outside=OUTSIDE_CALIBRATED)
             self.simulated_margin = self.simulated_margin._replace(outside=OUTSIDE_CALIBRATED)
+        if job.model.unknown_type is not None:
+            self.margin = self.margin.plus(UNKNOWN_TYPE)
+            self.simulated_margin = self.simulated_margin.plus(UNKNOWN_TYPE)
         usable, outside, margin = self.usable_bytes, self.outside_bytes, self.margin
         self.limits = Limits(
             high=max(0, (usable - outside) * 100 // (100 + margin.above)),

@@ -219,12 +219,21 @@ def _title(result: FitResult, width: int) -> list[Line]:
     count = f"{devices} × " if devices > 1 else ""
     verdict = HEADLINES.get(result.verdict, result.verdict)
     room = max(width // 2 - 8, 12)
-    parts = [f"{elide(name_of(job.get('model')), room)} on {count}{elide(name_of(job.get('gpu')), room)}"]
+    model = elide(name_of(job.get("model")), room) + _stands_in(job)
+    parts = [f"{model} on {count}{elide(name_of(job.get('gpu')), room)}"]
     parts += shared_words(job)
     parts += [str(job.get("precision"))] if job.get("precision") else []
     parts += [f"{result.weight_dtype} weights"] if result.weight_dtype else []
     parts += sample_words(job)
     return wrap([Span(verdict, result.verdict), Span("  " + ", ".join(parts), "strong")], width, rest=2)[:2]
+
+
+def _stands_in(job: Mapping[str, Any]) -> str:
+    """Of a model type that is not modelled, by which it is answered."""
+    model = job.get("model")
+    if not isinstance(model, Mapping) or not model.get("unknown_type"):
+        return ""
+    return f" (unknown type {clean(model['unknown_type'])}, answered as {model['transformers_model_type']})"
 
 
 def shared_words(job: Mapping[str, Any]) -> list[str]:

@@ -153,10 +153,12 @@ class ModelShape(NamedTuple):
     latent_attention: LatentAttention | None = None  # DeepSeek
     sliding_window_start: int | None = None  # Qwen2, Qwen3: the first block with a window
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
+    unrotated_layers: tuple[int, ...] = ()  # SmolLM3: blocks without rotary positions, from 0
     rope_scaling: str | None = None  # dynamic | longrope; the other kinds are made of the same tensors as none
     parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other
     unet: UNet | None = None  # modded-nanogpt
     published_family: str | None = None  # where a runtime's own code replaced the family: what it was
     engine: str | None = None  # whose own code that is; None: the code of Transformers
+    unknown_type: str | None = None  # `model_type` of a config.json that is not modelled, whose place this shape takes
     recipe_global_batch_size: int | None = None  # of the published training; None: unknown
     dtype: str | None = None  # element type of the published checkpoint: fp32 | fp16 | bf16; None: unknown

@@ -18,13 +18,14 @@ def _gemma3(fields: Fields, values: dict[str, Any]) -> None:
         values["logit_softcap"] = fields.number("final_logit_softcapping") is not None
     if fields.present("sliding_window") and not fields.given("sliding_window"):
         fields.refuse("sliding_window", "null is not modelled (most blocks have a window)")
-    types = fields.texts("layer_types") if fields.given("layer_types") else None
-    if types is not None:
-        _pattern(fields, values, types)
+    pattern_of(fields, values)
 
 
-def _pattern(fields: Fields, values: dict[str, Any], types: list[str]) -> None:
+def pattern_of(fields: Fields, values: dict[str, Any]) -> None:
     """The kinds of the blocks one by one: every so many see everything."""
+    types = fields.texts("layer_types") if fields.given("layer_types") else None
+    if types is None:
+        return
     every = types.index(FULL) + 1 if FULL in types else len(types) + 1
     if types != [SLIDING if (i + 1) % every else FULL for i in range(len(types))]:
         fields.refuse("layer_types", f"only every n-th block as {FULL} is modelled, the others as {SLIDING}")

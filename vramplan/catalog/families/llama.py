@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, Keys, ModelType, same_heads
@@ -49,6 +50,7 @@ DEFAULTS: dict[str, Any] = {
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 QWEN_WINDOW = 4096
+SMOLLM3_LAYERS = 36
 QWEN_KEYS: Keys = {"sliding_window": ("sliding_window", COUNT), "max_window_layers": ("sliding_window_start", COUNT)}
 
 
@@ -87,6 +89,27 @@ def _layer_types(fields: Fields, values: dict[str, Any], types: list[str]) -> No
 def _qwen3(fields: Fields, values: dict[str, Any]) -> None:
     _qwen2(fields, values)
     values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
+
+
+def _every_fourth(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    """Blocks without rotary positions where nothing says which."""
+    return tuple(range(3, fields["layers"], 4))
+
+
+def _smollm3(fields: Fields, values: dict[str, Any]) -> None:
+    values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
+    if fields.boolean("use_sliding_window"):
+        message = "true is not modelled (windows in the blocks without rotary positions)"
+        fields.refuse("use_sliding_window", message, hint="set it to false where no sequence reaches the window")
+    layers = values.get("layers") or SMOLLM3_LAYERS
+    if fields.given("no_rope_layers"):
+        turned = fields.integers("no_rope_layers") or ()
+        if len(turned) < layers:
+            fields.refuse("no_rope_layers", f"{len(turned)} entries for {layers} blocks")
+        values["unrotated_layers"] = tuple(i for i, one in enumerate(turned[:layers]) if not one)
+    elif fields.given("no_rope_layer_interval"):
+        every = fields.integer("no_rope_layer_interval", minimum=1) or 4
+        values["unrotated_layers"] = tuple(range(every - 1, layers, every))
 
 
 TYPES = {
@@ -153,6 +176,27 @@ TYPES = {
         fixed={**FIXED, "mlp_bias": False, "qk_norm": True},
         keys={**KEYS, **QWEN_KEYS, "attention_bias": ("qkv_bias", FLAG)},
         adjust=_qwen3,
+        grouped=True,
+        own_head_size=True,
+    ),
+    "smollm3": ModelType(
+        config="SmolLM3Config",
+        family="llama",
+        tasks=("lm", "cls"),
+        defaults={
+            **{key: value for key, value in DEFAULTS.items() if key != "sliding_window"},
+            "vocabulary_size": 128256,
+            "hidden_size": 2048,
+            "layers": SMOLLM3_LAYERS,
+            "attention_heads": 16,
+            "key_value_heads": 4,
+            "max_positions": 32768,
+            "tied_embeddings": True,
+            "unrotated_layers": _every_fourth,
+        },
+        fixed={**FIXED, "sliding_window": None},
+        keys={**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)},
+        adjust=_smollm3,
         grouped=True,
         own_head_size=True,
     ),

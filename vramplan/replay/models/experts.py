@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe
-from vramplan.replay.operators.basic import linear, mul, softmax
+from vramplan.replay.operators.basic import add_in_place, linear, mul, softmax
 from vramplan.replay.operators.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
 from vramplan.replay.operators.views import split, to, view
 from vramplan.replay.recorder import Tape
@@ -90,10 +90,14 @@ class GroupedExperts:
         _tokens_per_expert = tape.new("histc", (count,), INT32, False)
         offsets = tape.new("cumsum", (count,), INT32, False)
         gate_up = self.gate_up_proj if look is None else look("experts.gate_up_proj")
+        _biases = self.biases("gate_up_proj", _expert_ids_g)
         projected = grouped_product(to(selected, gate_up.dtype), gate_up, offsets)
+        projected = projected if _biases is None else add_in_place(projected, _biases)
         projected = self.gated(projected)
         down = self.down_proj if look is None else look("experts.down_proj")
+        _biases = self.biases("down_proj", _expert_ids_g)
         projected = grouped_product(to(projected, down.dtype), down, offsets)
+        projected = projected if _biases is None else add_in_place(projected, _biases)
         weighted = mul(projected, view(weights_g, (*rows, 1)))
         inverse = tape.new("empty_like", rows, INT64, batched)
         arange = tape.new("arange", rows, INT64, batched)
@@ -101,6 +105,10 @@ class GroupedExperts:
         weighted = index_rows(weighted, inverse)
         final = sum_middle(view(weighted, (tokens, active, width)))
         return to(final, hidden.dtype)
+
+    def biases(self, of: str, expert_ids: Tensor) -> Tensor | None:
+        """What is added to each row, of experts with biases."""
+        return None
 
     def gated(self, gate_up: Tensor) -> Tensor:
         """_default_apply_gate: the first half through the activation, times the second."""

@@ -1,12 +1,14 @@
-"""Llama 1-3, TinyLlama, Mistral, Qwen2/2.5 and Qwen3, as transformers 5.23 computes them
+"""Llama 1-3, TinyLlama, Mistral, Qwen2/2.5, Qwen3 and SmolLM3, as transformers 5.23 computes them
 (models/llama/modeling_llama.py; models/mistral and models/qwen2 differ in biases and defaults only, models/qwen3
-normalises queries and keys).
+normalises queries and keys, some blocks of models/smollm3 have no rotary positions).
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
 as they do there.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from vramplan.replay.models import rope
 from vramplan.replay.models.heads import causal_lm_output
@@ -38,7 +40,13 @@ Rotary = tuple[Tensor, Tensor]
 
 def rotary_embedding(hidden: Tensor, head_size: int) -> Rotary:
     """LlamaRotaryEmbedding.forward: cosines and sines [1, S, d], made without gradients."""
-    tape, length, dtype = hidden.tape, hidden.shape[1], hidden.dtype
+    cos, sin = fp32_rotary_embedding(hidden, head_size)
+    return to(cos, hidden.dtype), to(sin, hidden.dtype)
+
+
+def fp32_rotary_embedding(hidden: Tensor, head_size: int) -> Rotary:
+    """The same before they are cast to the dtype of the hidden states."""
+    tape, length = hidden.tape, hidden.shape[1]
     wide, half = (1, length, head_size), (1, length, head_size // 2)
     positions = tape.new("to", (1, length, 1), FP32, False)
     frequencies = tape.new("mul", half, FP32, False)
@@ -47,7 +55,7 @@ def rotary_embedding(hidden: Tensor, head_size: int) -> Rotary:
     cos = mul_scalar(tape.new("cos", wide, FP32, False))
     sin = mul_scalar(tape.new("sin", wide, FP32, False))
     del frequencies, angles
-    return to(cos, dtype), to(sin, dtype)
+    return cos, sin
 
 
 def rotate_half(x: Tensor) -> Tensor:
@@ -105,6 +113,8 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 class Attention:
     """LlamaAttention: grouped-query, rotary; Qwen3Attention normalises each head of queries and keys before."""
 
+    turn = staticmethod(apply_rotary)
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
@@ -114,17 +124,23 @@ class Attention:
         self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=shape.qkv_bias)
         self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=shape.qkv_bias)
         self.o_proj = Linear(tape, "o_proj", query, hidden, dtype, bias=shape.output_bias)
-        self.q_norm = RMSNorm(tape, "q_norm", shape.head_size, dtype) if shape.qk_norm else as_is
-        self.k_norm = RMSNorm(tape, "k_norm", shape.head_size, dtype) if shape.qk_norm else as_is
+        self.q_norm = self.norm(tape, "q_norm", shape.attention_heads)
+        self.k_norm = self.norm(tape, "k_norm", shape.key_value_heads)
+
+    def norm(self, tape: Tape, name: str, heads: int) -> Callable[[Tensor], Tensor]:
+        """What normalises queries or keys of so many heads; without `qk_norm`, nothing does."""
+        shape, dtype = self.recipe.shape, self.recipe.weight_dtype
+        return RMSNorm(tape, name, shape.head_size, dtype) if shape.qk_norm else as_is
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary | None
     ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
         batch, length, _ = hidden.shape
         query, key, value = self.projected(hidden)
-        query, key = apply_rotary(query, key, *rotary)
+        if rotary is not None:
+            query, key = self.turn(query, key, *rotary)
         output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
@@ -140,6 +156,12 @@ class Attention:
         key = transpose(self.k_norm(view(self.k_proj(hidden), kv_heads)), 1, 2)
         value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
         return query, key, value
+
+    def heads(self, x: Tensor) -> Tensor:
+        """A projection [B, S, a d] with its heads before its positions."""
+        batch, length, width = x.shape
+        size = self.recipe.shape.head_size
+        return transpose(view(x, (batch, length, width // size, size)), 1, 2)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
@@ -193,19 +215,23 @@ class MLP:
 class Block:
     """LlamaDecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+    def __init__(
+        self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary, block: int = 0
+    ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = (FusedAttention if recipe.fused_projection else Attention)(tape, recipe)
         self.mlp = MLP(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
+        self.turns = block not in recipe.shape.unrotated_layers
         self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
         hidden = self.input_layernorm(hidden)
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        rotary = self.rotary if self.turns else None
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, rotary)
         hidden = add(residual, hidden)
         residual = hidden
         hidden = self.post_attention_layernorm(hidden)
@@ -217,7 +243,7 @@ class Block:
 class Llama:
     """LlamaForCausalLM, with its loss."""
 
-    selective = SELECTIVE
+    selective: tuple[str, ...] = SELECTIVE
     compiled_graphs = 1
     float8 = True
     head_losses = HEAD_LOSSES
@@ -268,14 +294,15 @@ class Llama:
 
         shape = recipe.shape
 
-        def kind(i: int) -> bool:
-            return has_window(shape, i)
+        def kind(i: int) -> tuple[bool, bool]:
+            return has_window(shape, i), i in shape.unrotated_layers
 
         def block(i: int) -> Block:
-            return Block(tape, recipe, masks[kind(i)], position_ids, rotary)
+            return Block(tape, recipe, masks[has_window(shape, i)], position_ids, rotary, i)
 
-        kinds = None if equal_windows(shape) else kind
-        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kinds, alike=are_alike(recipe))
+        kinds = None if equal_windows(shape) and not shape.unrotated_layers else kind
+        alike = are_alike(recipe) and not shape.unrotated_layers
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kinds, alike=alike)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

@@ -64,11 +64,13 @@ class SparseMoeBlock:
 class Block:
     """Qwen2MoeDecoderLayer, Qwen3MoeDecoderLayer."""
 
+    attention: type[Attention] = Attention
+
     def __init__(
         self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
+        self.self_attn = self.attention(tape, recipe)
         self.mlp = GatedMLP(tape, recipe, recipe.shape.intermediate_size) if dense else SparseMoeBlock(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
@@ -98,6 +100,7 @@ class QwenMoe(Llama):
     generates = True
     takes_padding = True
     takes_packing = True
+    block: type[Block] = Block
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Qwen3MoeModel.forward; Qwen2MoeModel.forward makes a second mask, of a window that nobody uses."""
@@ -113,7 +116,7 @@ class QwenMoe(Llama):
         dense = frozenset(experts_of(recipe).dense_layers)
 
         def block(i: int) -> Block:
-            return Block(tape, recipe, i in dense, mask, position_ids, rotary)
+            return self.block(tape, recipe, i in dense, mask, position_ids, rotary)
 
         hidden = run_blocks(tape, recipe.segments, block, hidden, make_up=lambda i: i in dense)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)

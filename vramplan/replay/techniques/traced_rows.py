@@ -6,16 +6,16 @@ with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4392 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4497 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, litgpt,
-  lora_parts, losses, losses_more, master, moe, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  smoothing, suite, titan, titan_replicas, torchtune, vision, zero, zero_adapters, zero_offload | bart, bert, bloom,
-  chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llava, mistral, mixtral, mpt,
-  mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  roberta, t5, vit, xlm-roberta
+  lora_parts, losses, losses_more, master, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
+  sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero, zero_adapters, zero_offload | bart,
+  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
+  glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llava,
+  mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
 activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta
@@ -25,20 +25,20 @@ activation_checkpointing: selective-op | 403 | losses, selective, selective_more
   titan_replicas | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
   roberta, t5, vit, xlm-roberta
-adapter: dora | 124 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside, quantized,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
-  gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta,
-  t5, vit
-adapter: ia3 | 139 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside, quantized,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
-  gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta,
-  t5, vit
-adapter: lora | 1179 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, litgpt,
-  lora_parts, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more, torchtune,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt, llama under torchtune, llava, mistral,
-  mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet,
-  roberta, t5, vit, xlm-roberta
+adapter: dora | 138 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
+  quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit
+adapter: ia3 | 147 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
+  quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit
+adapter: lora | 1187 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, litgpt,
+  lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more,
+  torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, starcoder2, t5, vit, xlm-roberta
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
@@ -51,10 +51,10 @@ ema: true | 42 | galore, master, optimizers, precisions | bert, gpt2, llama, mis
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta
-frozen: parts | 529 | adapters, frozen, fully_shard_more, lora_parts, pairs, pairs_beside, quantized, zero_adapters |
-  bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
-  t5, vit, xlm-roberta
+frozen: parts | 546 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs, pairs_beside, quantized,
+  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
+  glm4, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5
 grad_scaler: true | 34 | galore, precisions | bert, gpt2, llama, mistral, qwen2
@@ -93,8 +93,8 @@ offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_
 optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
   quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
   qwen2, qwen2_moe, qwen3_moe, vit
-optimizer: adam | 72 | adapted, adapters_more, frozen, halves, master, optimizers, precisions, random, vision | bert,
-  clip, gpt2, llama, llava, mistral, qwen2, vit
+optimizer: adam | 94 | adapted, adapters_more, frozen, halves, master, more_families, optimizers, precisions, random,
+  vision | bert, clip, gpt2, gpt_oss, llama, llava, mistral, olmo2, olmo3, olmoe, qwen2, smollm3, starcoder2, vit
 optimizer: adamw-8bit | 25 | flat_parameter, optimizers, precisions | bert, gpt2, llama, mistral, opt, qwen2
 optimizer: adamw-8bit-paged | 16 | flat_parameter, optimizers | bert, gpt2, llama, mistral, qwen2
 optimizer: adamw-paged | 14 | flat_parameter, optimizers | bert, gpt2, llama, mistral, qwen2
@@ -107,19 +107,21 @@ optimizer: lion | 18 | flat_parameter, optimizers, precisions | bert, gpt2, llam
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2
 optimizer: muon | 64 | modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, qwen2
-optimizer: rmsprop | 238 | adapted, adapters_more, checkpoints, families, frozen, halves, master, moe, optimizers,
-  pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3,
-  gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe, resnet, roberta, t5, vit, xlm-roberta
-optimizer: sgd | 400 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, master, moe,
-  optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral,
-  mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, t5, vit, xlm-roberta
-optimizer: sgd-momentum | 447 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, litgpt,
-  master, moe, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, torchtune, vision | bart,
-  bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox,
-  llama, llama under litgpt, llama under torchtune, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi
-  under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, t5, vit, xlm-roberta
+optimizer: rmsprop | 247 | adapted, adapters_more, checkpoints, families, frozen, halves, master, moe, more_families,
+  optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip, deepseek_v2,
+  deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo3, olmoe,
+  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
+optimizer: sgd | 416 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, master, moe,
+  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
+  chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
+  llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
+optimizer: sgd-momentum | 461 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, litgpt,
+  master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, torchtune,
+  vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
+  gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mistral, mixtral, mpt, neox under
+  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta
 optimizer_in_backward: true | 97 | checkpoints, galore, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   qwen2
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2
@@ -150,36 +152,38 @@ parallel.sharding: zero2 | 47 | host_activations, zero, zero_adapters | bert, bl
 parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2,
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan
-precision: amp | 2802 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2845 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, litgpt, lora_parts, losses,
-  losses_more, moe, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
-  replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
-  sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under nanogpt, gpt_neox, llama, llama under litgpt,
-  llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, t5, vit, xlm-roberta
+  losses_more, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference,
+  quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
+  sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under nanogpt, gpt_neox, gpt_oss,
+  llama, llama under litgpt, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2,
+  t5, vit, xlm-roberta
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta
 precision: fsdp | 311 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom,
   gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt under
   llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta
-precision: mixed | 1391 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
-  generation, generation_more, heads, host_activations, losses, losses_more, master, moe, padding, pairs,
-  pairs_beside, preference, random, resnet, selective, selective_more, seq2seq, smoothing, suite, vision, zero,
+precision: mixed | 1431 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+  generation, generation_more, heads, host_activations, losses, losses_more, master, moe, more_families, padding,
+  pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq, smoothing, suite, vision, zero,
   zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe, resnet, roberta, t5, vit, xlm-roberta
-precision: pure | 2289 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
+precision: pure | 2329 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, litgpt, lora_parts, losses, losses_more, modded,
-  modded_compiled, moe, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt, llama under
-  torchtune, llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under
-  litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, t5, vit, xlm-roberta
+  modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
+  random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
+  sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm, clip, deepseek_v2,
+  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
+  llama under litgpt, llama under torchtune, llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt
+  under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3
 quantization: int8 | 81 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3_text,
@@ -191,21 +195,25 @@ quantization: nf4 | 172 | adapters, flat_adapters, litgpt, pairs, pairs_beside, 
 quantization: nf4-double | 103 | adapters, flat_adapters, litgpt, pairs, quantized, sharded_bits, sharded_more |
   bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt,
   mistral, mixtral, mpt, neox under litgpt, opt, phi, phi3, qwen2, qwen3, roberta, t5
-weight_dtype: 16 bits | 694 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, losses_more,
-  pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral,
-  mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, t5, vit, xlm-roberta
-activation_checkpointing: full + adapter: dora | 79 | adapted, adapters, adapters_more, fully_shard_more, pairs,
-  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, gpt2,
-  llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + adapter: ia3 | 88 | adapted, adapters, adapters_more, fully_shard_more, pairs,
-  pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  glm, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + adapter: lora | 747 | adapted, adapters, adapters_more, flat_adapters,
-  fully_shard_more, litgpt, lora_parts, pairs, pairs_beside, quantized, sharded_activations, sharded_bits,
-  sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox,
-  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, t5, vit
+weight_dtype: 16 bits | 714 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, losses_more,
+  more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart, bert, bloom, chatglm,
+  clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
+  llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet,
+  roberta, smollm3, starcoder2, t5, vit, xlm-roberta
+activation_checkpointing: full + adapter: dora | 89 | adapted, adapters, adapters_more, fully_shard_more,
+  more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
+  vit
+activation_checkpointing: full + adapter: ia3 | 95 | adapted, adapters, adapters_more, fully_shard_more,
+  more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen_moe, roberta,
+  starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 753 | adapted, adapters, adapters_more, flat_adapters,
+  fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
+  sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -218,9 +226,10 @@ activation_checkpointing: full + ema: true | 27 | galore, master, optimizers, pr
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 332 | adapters, frozen, fully_shard_more, lora_parts, pairs,
-  pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + frozen: parts | 342 | adapters, frozen, fully_shard_more, lora_parts, more_families,
+  pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
@@ -253,8 +262,8 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 93 | adapted, adapters_more, checkpoints, frozen, halves,
   moe, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral,
   qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 42 | adapted, adapters_more, halves, master, optimizers,
-  precisions, random, vision | bert, clip, gpt2, llama, llava, vit
+activation_checkpointing: full + optimizer: adam | 57 | adapted, adapters_more, halves, master, more_families,
+  optimizers, precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2, vit
 activation_checkpointing: full + optimizer: adamw-8bit | 17 | flat_parameter, optimizers, precisions | gpt2, llama
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 7 | flat_parameter, optimizers | bert, gpt2, llama
@@ -265,18 +274,19 @@ activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 119 | adapted, adapters_more, checkpoints, families, frozen,
-  halves, master, moe, optimizers, precisions, quantized, random, seq2seq, vision | bart, bert, bloom, clip, deepseek,
-  gemma, gemma2, gemma3, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + optimizer: sgd | 264 | adapted, adapters_more, attention, checkpoints, families,
-  frozen, halves, master, moe, optimizers, pairs, precisions, quantized, random, seq2seq, suite, vision | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 274 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, halves, litgpt, master, moe, optimizers, precisions, quantized, random, seq2seq, torchtune, vision
-  | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under
-  litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen_moe, roberta, t5, vit
+activation_checkpointing: full + optimizer: rmsprop | 125 | adapted, adapters_more, checkpoints, families, frozen,
+  halves, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision | bart, bert, bloom,
+  clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3,
+  qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 276 | adapted, adapters_more, attention, checkpoints, families,
+  frozen, halves, master, moe, more_families, optimizers, pairs, precisions, quantized, random, seq2seq, suite, vision
+  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava,
+  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 282 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, halves, litgpt, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq,
+  torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
@@ -305,33 +315,33 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1538 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1572 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, litgpt, lora_parts,
-  losses, losses_more, moe, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
-  replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, vision |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, llama under litgpt, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen_moe, roberta, t5, vit
+  losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
+  quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more,
+  smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llava, mixtral, mpt, mpt under llm-foundry, neox, neox
+  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
   titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under
   llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 711 | adapters, attention, checkpoints, compile, evaluation,
-  evaluation_more, families, frozen, heads, host_activations, losses, losses_more, master, moe, padding, pairs,
-  pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + precision: pure | 1258 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: mixed | 741 | adapters, attention, checkpoints, compile, evaluation,
+  evaluation_more, families, frozen, heads, host_activations, losses, losses_more, master, moe, more_families,
+  padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
+  zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1288 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, litgpt, lora_parts, losses, losses_more, moe,
-  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
-  llama under torchtune, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen_moe, roberta, t5, vit
+  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under
+  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
@@ -342,10 +352,10 @@ activation_checkpointing: full + quantization: nf4 | 119 | adapters, flat_adapte
 activation_checkpointing: full + quantization: nf4-double | 62 | adapters, flat_adapters, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox,
   opt, phi, phi3, roberta
-activation_checkpointing: full + weight_dtype: 16 bits | 431 | adapters, adapters_more, flat_adapters,
-  fully_shard_more, galore, halves, losses_more, pairs, pairs_beside, precisions, quantized, sharded_bits,
-  sharded_more | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + weight_dtype: 16 bits | 444 | adapters, adapters_more, flat_adapters,
+  fully_shard_more, galore, halves, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
+  sharded_bits, sharded_more | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
@@ -410,28 +420,29 @@ adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + label_smoothing | 3 | pairs | bert, llama
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
-adapter: dora + optimizer: adam | 1 | adapted | llava
-adapter: dora + optimizer: rmsprop | 6 | adapted, adapters_more | clip, mixtral, qwen_moe, t5, vit
-adapter: dora + optimizer: sgd | 13 | adapted, adapters_more | bart, chatglm, clip, deepseek, falcon, mixtral,
-  qwen_moe, vit
-adapter: dora + optimizer: sgd-momentum | 12 | adapters, adapters_more, quantized | clip, deepseek, gemma, gemma3,
-  gpt2, llama, phi3, vit
+adapter: dora + optimizer: adam | 2 | adapted, more_families | llava, olmoe
+adapter: dora + optimizer: rmsprop | 8 | adapted, adapters_more, more_families | clip, gpt_oss, mixtral, olmo2,
+  qwen_moe, t5, vit
+adapter: dora + optimizer: sgd | 14 | adapted, adapters_more, more_families | bart, chatglm, clip, deepseek, falcon,
+  llama, mixtral, qwen_moe, vit
+adapter: dora + optimizer: sgd-momentum | 14 | adapters, adapters_more, more_families, quantized | clip, deepseek,
+  gemma, gemma3, gpt2, llama, olmoe, phi3, vit
 adapter: dora + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: dora + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 58 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
-  quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm, gpt2, llama, llava, mixtral, neox, opt,
-  phi, phi3, qwen_moe, roberta, t5, vit
+adapter: dora + precision: amp | 62 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
+  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm, gpt2, gpt_oss, llama,
+  llava, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 46 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
-  quantized | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, gpt2, llama, mixtral, mpt, neox, phi3, qwen_moe,
-  t5, vit
+adapter: dora + precision: pure | 53 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
+  pairs_beside, quantized | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, gpt2, llama, mixtral, mpt, neox,
+  olmo2, olmoe, phi3, qwen_moe, t5, vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 5 | quantized | bloom, gemma2, gpt2, llama
 adapter: dora + quantization: nf4-double | 7 | quantized | gemma, llama, mpt
-adapter: dora + weight_dtype: 16 bits | 11 | adapters, adapters_more, pairs, quantized | deepseek, gemma2, gpt2,
-  llama, opt, phi3
+adapter: dora + weight_dtype: 16 bits | 12 | adapters, adapters_more, more_families, pairs, quantized | deepseek,
+  gemma2, gpt2, llama, olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 7 | pairs | bert, gemma2, gpt2, llama, phi3
@@ -441,27 +452,30 @@ adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
 adapter: ia3 + offload: activations | 9 | pairs | bert, gpt2, llama, opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
-adapter: ia3 + optimizer: adam | 1 | adapters_more | vit
-adapter: ia3 + optimizer: rmsprop | 6 | adapted, adapters_more | deepseek, mixtral, qwen_moe, t5, vit
-adapter: ia3 + optimizer: sgd | 11 | adapted, adapters_more | chatglm, clip, deepseek, falcon, glm, qwen_moe, vit
+adapter: ia3 + optimizer: adam | 3 | adapters_more, more_families | olmo2, starcoder2, vit
+adapter: ia3 + optimizer: rmsprop | 7 | adapted, adapters_more, more_families | deepseek, gpt_oss, mixtral, qwen_moe,
+  t5, vit
+adapter: ia3 + optimizer: sgd | 13 | adapted, adapters_more, more_families | chatglm, clip, deepseek, falcon, glm,
+  llama, olmoe, qwen_moe, vit
 adapter: ia3 + optimizer: sgd-momentum | 16 | adapted, adapters, adapters_more, quantized | bart, bert, deepseek,
   gemma, gpt2, llama, mixtral, mpt, phi, phi3, roberta, t5
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: ia3 + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 79 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
-  quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt,
-  neox, opt, phi, phi3, qwen_moe, t5, vit
+adapter: ia3 + precision: amp | 84 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
+  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gpt2, gpt_oss,
+  llama, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 1 | fully_shard_more | llama
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
-adapter: ia3 + precision: pure | 33 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside | bert,
-  chatglm, clip, deepseek, gemma, gpt2, llama, mixtral, qwen_moe, roberta, t5, vit
+adapter: ia3 + precision: pure | 36 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
+  pairs_beside | bert, chatglm, clip, deepseek, gemma, gpt2, gpt_oss, llama, mixtral, olmo2, qwen_moe, roberta,
+  starcoder2, t5, vit
 adapter: ia3 + quantization: int8 | 2 | quantized | opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
-adapter: ia3 + weight_dtype: 16 bits | 13 | adapters, pairs, quantized | bert, bloom, gemma2, gpt2, llama, mpt, phi,
-  phi3
+adapter: ia3 + weight_dtype: 16 bits | 16 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
+  llama, mpt, olmoe, phi, phi3, starcoder2
 adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_more, fully_shard_more, pairs,
   zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
   phi, phi3, qwen_moe, resnet, roberta, vit
@@ -487,15 +501,15 @@ adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adap
   t5
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 12 | adapters_more, quantized | clip, deepseek, llava, mixtral, qwen_moe
-adapter: lora + optimizer: adam | 5 | adapted, adapters_more | clip, llava
-adapter: lora + optimizer: rmsprop | 34 | adapted, adapters_more, quantized | bart, clip, deepseek, llava, mixtral,
-  qwen_moe, resnet, roberta, t5, vit
+adapter: lora + optimizer: adam | 6 | adapted, adapters_more, more_families | clip, gpt_oss, llava
+adapter: lora + optimizer: rmsprop | 36 | adapted, adapters_more, more_families, quantized | bart, clip, deepseek,
+  llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 48 | adapted, adapters_more, quantized | bart, chatglm, clip, deepseek, falcon, glm,
   glm4, llava, mixtral, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 139 | adapted, adapters, adapters_more, litgpt, quantized, torchtune |
-  bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt,
-  llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe,
-  resnet, roberta, t5
+adapter: lora + optimizer: sgd-momentum | 140 | adapted, adapters, adapters_more, litgpt, more_families, quantized,
+  torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama
+  under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen_moe, resnet, roberta, t5
 adapter: lora + padding: right | 29 | pairs | bert, gpt2, llama
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
@@ -509,19 +523,19 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shar
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
 adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 524 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, litgpt, lora_parts, pairs, pairs_beside, quantized, sharded_activations, sharded_bits | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe,
-  resnet, roberta, t5, vit
+adapter: lora + precision: amp | 529 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
+  sharded_bits | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_oss, llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi
+  under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
 adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: pure | 435 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, litgpt, lora_parts, pairs, pairs_beside, quantized, sharded_activations, sharded_bits,
-  sharded_more, torchtune | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under
-  litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, t5, vit
+adapter: lora + precision: pure | 437 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
+  sharded_bits, sharded_more, torchtune | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral,
+  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 74 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
@@ -634,29 +648,29 @@ frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + max_gradient_norm | 8 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + offload: activations | 29 | pairs | bert, bloom, gemma3, gpt2, llama, opt, phi
 frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
-frozen: parts + optimizer: adam | 3 | frozen | clip, llava
+frozen: parts + optimizer: adam | 4 | frozen, more_families | clip, llava, olmo2
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + optimizer: sgd | 32 | frozen | bart, chatglm, deepseek, glm, glm4, llava, mixtral, resnet, roberta,
-  t5, vit
-frozen: parts + optimizer: sgd-momentum | 35 | adapters, frozen, quantized | bart, bert, clip, deepseek, gemma2,
-  gemma3, llama, mixtral, qwen_moe, resnet, roberta
+frozen: parts + optimizer: sgd | 34 | frozen, more_families | bart, chatglm, deepseek, glm, glm4, gpt_oss, llava,
+  mixtral, resnet, roberta, starcoder2, t5, vit
+frozen: parts + optimizer: sgd-momentum | 39 | adapters, frozen, more_families, quantized | bart, bert, clip,
+  deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
 frozen: parts + parallel.sharding: fsdp | 24 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 128 | adapters, frozen, fully_shard_more, lora_parts, pairs, quantized | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: amp | 133 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
+  quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 126 | adapters, frozen, pairs, pairs_beside, zero_adapters | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi,
-  phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 164 | adapters, frozen, fully_shard_more, lora_parts, pairs, pairs_beside,
-  quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llava, mixtral, neox, opt, phi, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + weight_dtype: 16 bits | 5 | pairs | gpt2, llama
+frozen: parts + precision: mixed | 131 | adapters, frozen, more_families, pairs, pairs_beside, zero_adapters | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava,
+  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: pure | 170 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
+  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, gpt_oss, llama, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + weight_dtype: 16 bits | 10 | more_families, pairs | gpt2, gpt_oss, llama, olmo2, starcoder2
 generation_batch_size + precision: amp | 30 | generation, generation_more, pairs_beside | deepseek, falcon, gemma,
   glm, glm4, gpt2, llama, mixtral, neox, qwen_moe
 generation_batch_size + precision: mixed | 16 | generation, generation_more, pairs_beside | bart, gemma, gpt2, llama,
@@ -923,12 +937,13 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
   llama, mixtral, qwen_moe, vit
 optimizer: adam + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
-optimizer: adam + precision: amp | 28 | adapted, adapters_more, frozen, halves, optimizers, precisions, random,
-  vision | bert, clip, gpt2, llama, llava, vit
+optimizer: adam + precision: amp | 36 | adapted, adapters_more, frozen, halves, more_families, optimizers,
+  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2, vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 26 | adapted, adapters_more, frozen, optimizers, precisions, random | bert, clip,
-  gpt2, llama, llava
-optimizer: adam + weight_dtype: 16 bits | 5 | halves | clip, llava, vit
+optimizer: adam + precision: pure | 34 | adapted, adapters_more, frozen, more_families, optimizers, precisions,
+  random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2
+optimizer: adam + weight_dtype: 16 bits | 10 | halves, more_families | clip, llama, llava, olmo2, olmoe, starcoder2,
+  vit
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
@@ -975,55 +990,59 @@ optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | b
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 120 | adapted, adapters_more, checkpoints, families, frozen, halves, moe,
-  optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip, deepseek,
-  gemma, gemma2, gemma3, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
+optimizer: rmsprop + precision: amp | 126 | adapted, adapters_more, checkpoints, families, frozen, halves, moe,
+  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
+  deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
-optimizer: rmsprop + precision: pure | 77 | adapted, adapters_more, checkpoints, families, frozen, moe, optimizers,
-  precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3,
-  gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
+optimizer: rmsprop + precision: pure | 80 | adapted, adapters_more, checkpoints, families, frozen, moe,
+  more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
+  deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 optimizer: rmsprop + quantization: int8 | 5 | quantized | bart, llava, t5
 optimizer: rmsprop + quantization: nf4 | 4 | quantized | roberta, t5
 optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t5
-optimizer: rmsprop + weight_dtype: 16 bits | 43 | adapters_more, halves, pairs, precisions, quantized | bart, clip,
-  deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, opt, phi, qwen_moe, resnet, roberta, t5, vit
+optimizer: rmsprop + weight_dtype: 16 bits | 44 | adapters_more, halves, more_families, pairs, precisions, quantized
+  | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi, qwen_moe, resnet,
+  roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
-optimizer: sgd + precision: amp | 194 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
-  moe, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3,
-  qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd + precision: amp | 201 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
+  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 123 | adapted, adapters_more, attention, checkpoints, families, frozen, moe,
-  optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, opt, phi, phi3, qwen_moe, resnet, roberta, t5,
-  vit
+optimizer: sgd + precision: pure | 127 | adapted, adapters_more, attention, checkpoints, families, frozen, moe,
+  more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, olmoe, opt, phi, phi3,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
-optimizer: sgd + weight_dtype: 16 bits | 57 | adapters_more, halves, pairs, precisions, quantized | bart, bloom,
-  chatglm, clip, deepseek, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe,
-  resnet, roberta, t5
+optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_families, pairs, precisions, quantized |
+  bart, bloom, chatglm, clip, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt_oss, llama, mixtral, mpt, neox, olmo2,
+  opt, phi, phi3, qwen_moe, resnet, roberta, t5
 optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
 optimizer: sgd-momentum + parallel.sharding: fsdp | 29 | litgpt, torchtune | falcon under litgpt, llama under litgpt,
   llama under torchtune, neox under litgpt, phi under litgpt
-optimizer: sgd-momentum + precision: amp | 180 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  halves, litgpt, moe, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart, bert,
-  bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2, llama, llama under litgpt, llava, mixtral,
-  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd-momentum + precision: amp | 185 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  halves, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision
+  | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama under
+  litgpt, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 202 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  litgpt, moe, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune, vision | bart, bert, bloom,
-  clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, llama under
-  torchtune, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, resnet,
-  roberta, t5, vit
+optimizer: sgd-momentum + precision: pure | 209 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune, vision | bart,
+  bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
 optimizer: sgd-momentum + quantization: nf4-double | 7 | adapters, quantized | gemma3, llama, neox, phi, roberta
-optimizer: sgd-momentum + weight_dtype: 16 bits | 63 | adapters, adapters_more, halves, pairs, precisions, quantized
-  | bert, bloom, clip, deepseek, gemma, gemma3, gpt2, llama, llava, mixtral, mpt, neox, phi, phi3, qwen_moe, resnet,
-  roberta, t5, vit
+optimizer: sgd-momentum + weight_dtype: 16 bits | 66 | adapters, adapters_more, halves, more_families, pairs,
+  precisions, quantized | bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
+  phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
 optimizer_in_backward: true + precision: amp | 29 | checkpoints, galore, optimizers | bert, gpt2, llama
 optimizer_in_backward: true + precision: pure | 44 | checkpoints, galore, optimizers, precisions | bert, gpt2, llama
@@ -1123,10 +1142,10 @@ precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
 precision: amp + quantization: nf4-double | 45 | adapters, flat_adapters, pairs, quantized, sharded_bits | bloom,
   gemma, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
-precision: amp + weight_dtype: 16 bits | 647 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
-  halves, losses_more, pairs, pairs_beside, precisions, quantized, sharded_bits | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3,
-  qwen_moe, resnet, roberta, t5, vit
+precision: amp + weight_dtype: 16 bits | 667 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
+  halves, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | gemma2,

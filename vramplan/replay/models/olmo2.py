@@ -1,0 +1,146 @@
+"""OLMo 2 and OLMo 3, as transformers 5.23 computes them (models/olmo2 and olmo3, modeling_<type>.py):
+Llama with norms after attention and feed-forward layer instead of before, with normalised queries and keys, and with
+rotary positions in fp32. Three of four blocks of OLMo 3 have a window, and rotary positions of their own.
+
+Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
+as they do there.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.gpt2 import mask_of
+from vramplan.replay.models.llama import MLP, Llama, Rotary, fp32_rotary_embedding, rotate_half
+from vramplan.replay.models.llama import Attention as LlamaAttention
+from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, run_blocks
+from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
+from vramplan.replay.models.windows import are_alike, has_window, window_mask
+from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.views import to
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.values.model import ModelShape
+
+
+class RMSNorm(LlamaRMSNorm):
+    """Olmo2RMSNorm: it multiplies by its weight in fp32, and casts then."""
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        dtype = hidden.dtype
+        hidden = to(hidden, FP32)
+        variance = mean_last(pow_scalar(hidden))
+        hidden = mul(hidden, rsqrt(add_scalar(variance)))
+        return to(mul(self.weight, hidden), dtype)
+
+
+def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
+    """apply_rotary_pos_emb: in fp32, as cosines and sines are."""
+    shape = (cos.shape[0], 1, *cos.shape[1:])
+    cos, sin = cos.alias(shape, None, None), sin.alias(shape, None, None)
+    query_embed = add(mul(query, cos), mul(rotate_half(query), sin))
+    key_embed = add(mul(key, cos), mul(rotate_half(key), sin))
+    return to(query_embed, query.dtype), to(key_embed, key.dtype)
+
+
+class WholeNorms(LlamaAttention):
+    """Attention whose queries are normalised over all heads together, and its keys too."""
+
+    whole_norm: type[LlamaRMSNorm] = LlamaRMSNorm
+
+    def norm(self, tape: Tape, name: str, heads: int) -> LlamaRMSNorm:
+        """The norm of queries or keys."""
+        return self.whole_norm(tape, name, heads * self.recipe.shape.head_size, self.recipe.weight_dtype)
+
+    def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each with its heads before its positions."""
+        query = self.q_norm(self.q_proj(hidden))
+        key = self.k_norm(self.k_proj(hidden))
+        value = self.v_proj(hidden)
+        query, key, value = (self.heads(one) for one in (query, key, value))
+        return query, key, value
+
+
+class Attention(WholeNorms):
+    """Olmo2Attention, Olmo3Attention."""
+
+    whole_norm = RMSNorm
+    turn = staticmethod(apply_rotary)
+
+
+class Block:
+    """Olmo2DecoderLayer, Olmo3DecoderLayer."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+        width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.self_attn = Attention(tape, recipe)
+        self.mlp = MLP(tape, recipe)
+        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
+        self.mask, self.rotary = mask, rotary
+        self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        residual = hidden
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = self.post_attention_layernorm(hidden)
+        hidden = add(residual, hidden)
+        residual = hidden
+        hidden = self.mlp(hidden)
+        hidden = self.post_feedforward_layernorm(hidden)
+        hidden = add(residual, hidden)
+        return hidden
+
+
+class Olmo2(Llama):
+    """Olmo2ForCausalLM, Olmo3ForCausalLM, with their loss."""
+
+    evaluates = True
+    generates = True
+    smooths = True
+    takes_padding = True
+    head_losses = HEAD_LOSSES
+
+    @staticmethod
+    def block_kind(shape: ModelShape, block: int) -> bool:
+        """Whether a block has a window, as most of OLMo 3 do; each kind has its mask and its rotary positions."""
+        return has_window(shape, block)
+
+    def kinds(self) -> set[bool]:
+        """Whether there are blocks with a window, and blocks without."""
+        shape = self.recipe.shape
+        return {self.block_kind(shape, i) for i in range(shape.layers)}
+
+    def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The masks of blocks without and with a window; Olmo3Model.forward makes both whichever blocks there are."""
+        recipe = self.recipe
+        full = mask_of(hidden, recipe)
+        if recipe.shape.sliding_window is None:
+            return full, None
+        if recipe.attention == "eager":
+            return full, mask_of(hidden, recipe)
+        return full, None if are_alike(recipe) else window_mask(hidden)
+
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers: per kind the inverse frequencies, kept twice, in fp32."""
+        return super().buffers() * len(self.kinds())
+
+    def model(self, input_ids: Tensor) -> Tensor:
+        """Olmo2Model.forward, Olmo3Model.forward."""
+        tape, recipe = self.tape, self.recipe
+        _embeds = embedding(input_ids, self.embed_tokens)
+        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        masks = self.masks(_embeds)
+        hidden = _embeds
+        rotary = {kind: fp32_rotary_embedding(hidden, recipe.shape.head_size) for kind in self.kinds()}
+
+        def kind(i: int) -> bool:
+            return self.block_kind(recipe.shape, i)
+
+        def block(i: int) -> Block:
+            return Block(tape, recipe, masks[kind(i)], position_ids, rotary[kind(i)])
+
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kind, alike=are_alike(recipe))
+        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        return hidden
+
+
+FORWARD = Olmo2

@@ -1,0 +1,30 @@
+"""OLMoE, as transformers 5.23 computes it (models/olmoe/modeling_olmoe.py): the blocks of Qwen3-MoE, with queries and
+keys that are normalised over all heads together.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF
+from vramplan.replay.models.olmo2 import WholeNorms
+from vramplan.replay.models.qwen_moe import Block as QwenBlock
+from vramplan.replay.models.qwen_moe import QwenMoe
+
+
+class Block(QwenBlock):
+    """OlmoeDecoderLayer."""
+
+    attention = WholeNorms
+
+
+class Olmoe(QwenMoe):
+    """OlmoeForCausalLM, with its loss."""
+
+    evaluates = True
+    generates = True
+    smooths = True
+    takes_padding = True
+    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    block = Block
+
+
+FORWARD = Olmoe
