@@ -178,3 +178,21 @@ def test_packed_sequences_of_a_family_without_rows_have_their_mask_beside() -> N
     bare, packed = (answered(model="opt-125m", packing=one, attention="efficient") for one in (False, True))
     assert component(packed, "buffers") - component(bare, "buffers") == pytest.approx(512 * 512, rel=0.01)
     assert any("packing true was never traced with opt" in one for one in packed.warnings)
+
+
+def test_flash_with_bounded_scores_stores_none_of_them() -> None:
+    eager, flash = (answered(model="gemma-2-2b", sequence_length=2048, attention=one) for one in ("eager", "flash"))
+    shape = {"heads": 8, "blocks": 26, "length": 2048}
+    scores = shape["heads"] * shape["blocks"] * shape["length"] ** 2 * 2  # one tensor of them in bf16 for each block
+    assert eager.peak.saved_bytes - flash.peak.saved_bytes > scores
+    assert any("attention flash was never traced with gemma2" in one for one in flash.warnings)
+
+
+def test_experts_keep_their_element_type_beside_quantized_layers() -> None:
+    keys = {"model": "mixtral-8x7b", "gpu": "h200", "precision": "pure-bf16"}
+    every = {"kind": "lora", "rank": 8, "targets": "all-linear"}
+    some = {**every, "targets": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    over, beside = (answered(**keys, adapter=one, quantization="nf4") for one in (every, some))
+    assert over.trainable_parameters > 8 * beside.trainable_parameters
+    assert any("nf4 was never traced together with an adapter over experts" in one for one in over.warnings)
+    assert not any("adapter over experts" in one for one in beside.warnings)
