@@ -196,3 +196,10 @@ def test_experts_keep_their_element_type_beside_quantized_layers() -> None:
     assert over.trainable_parameters > 8 * beside.trainable_parameters
     assert any("nf4 was never traced together with an adapter over experts" in one for one in over.warnings)
     assert not any("adapter over experts" in one for one in beside.warnings)
+
+
+def test_muon_under_fsdp_shares_its_momenta_and_gathers_one_matrix() -> None:
+    keys = {"optimizer": "muon", "precision": "amp-bf16", "weight_dtype": "fp32"}
+    alone, shared = (answered(**keys, parallel=one) for one in ({}, {"data": 4, "sharding": "fsdp"}))
+    assert component(shared, "optimizer") == pytest.approx(component(alone, "optimizer") / 4, rel=0.01)
+    assert any("optimizer muon was never traced together with parallel.sharding fsdp" in one for one in shared.warnings)
