@@ -218,7 +218,6 @@ def test_packed_sequences_need_a_mask_too() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"model": "deepseek-v2-lite"}, "packing: true is not modelled for deepseek"),
         ({"model": "opt-1.3b"}, "packing: true says nothing to opt, whose code makes no mask of position ids"),
         ({"model": "bert-base-uncased"}, "packing: true means nothing to the task mlm"),
         ({"loss": "classification"}, "packing: true means nothing to the task cls"),

@@ -152,10 +152,54 @@ def test_preference_training_under_torchtune_keeps_log_probabilities_of_all_word
 
 @pytest.mark.parametrize(
     ("model", "masks"),
-    [("opt-125m", 1), ("t5-small", 2 * 4 * 8)],  # of bool, bf16 and fp32 for 8 heads
+    [("mpt-7b", 2), ("opt-125m", 1), ("t5-small", 2 * 4 * 8)],  # of bf16, bool, and fp32 for 8 heads of two stacks
 )
 def test_a_padding_mask_that_was_never_traced_is_counted_beside(model: str, masks: int) -> None:
     bare, padded = (answered(model=model, gpu="h200", padding=one) for one in ("none", "right"))
     beside = component(padded, "buffers") - component(bare, "buffers")
     assert beside == pytest.approx(masks * 512 * 512, rel=0.01)
     assert any("padding right was never traced with" in one for one in padded.warnings)
+
+
+def test_parameters_alone_on_the_host_leave_the_rest_of_stage_3_on_the_device() -> None:
+    keys = {"parallel": {"data": 8, "sharding": "zero3"}, "precision": "mixed-bf16"}
+    bare, hosted = (answered(**keys, offload=one) for one in ([], ["parameters"]))
+    for name in ("master", "optimizer"):
+        assert component(hosted, name) == component(bare, name) > 0
+    # small parameters are whole on each device
+    assert component(hosted, "weights") < component(bare, "weights") / 100
+    assert 8 * hosted.host.states_bytes == pytest.approx(
+        2 * bare.trainable_parameters, rel=0.01
+    )  # of all eight devices
+    assert any("offload parameters was never traced" in one for one in hosted.warnings)
+
+
+def test_packed_sequences_of_a_family_without_rows_have_their_mask_beside() -> None:
+    bare, packed = (answered(model="opt-125m", packing=one, attention="efficient") for one in (False, True))
+    assert component(packed, "buffers") - component(bare, "buffers") == pytest.approx(512 * 512, rel=0.01)
+    assert any("packing true was never traced with opt" in one for one in packed.warnings)
+
+
+def test_flash_with_bounded_scores_stores_none_of_them() -> None:
+    eager, flash = (answered(model="gemma-2-2b", sequence_length=2048, attention=one) for one in ("eager", "flash"))
+    shape = {"heads": 8, "blocks": 26, "length": 2048}
+    scores = shape["heads"] * shape["blocks"] * shape["length"] ** 2 * 2  # one tensor of them in bf16 for each block
+    assert eager.peak.saved_bytes - flash.peak.saved_bytes > scores
+    assert any("attention flash was never traced with gemma2" in one for one in flash.warnings)
+
+
+def test_experts_keep_their_element_type_beside_quantized_layers() -> None:
+    keys = {"model": "mixtral-8x7b", "gpu": "h200", "precision": "pure-bf16"}
+    every = {"kind": "lora", "rank": 8, "targets": "all-linear"}
+    some = {**every, "targets": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    over, beside = (answered(**keys, adapter=one, quantization="nf4") for one in (every, some))
+    assert over.trainable_parameters > 8 * beside.trainable_parameters
+    assert any("nf4 was never traced together with an adapter over experts" in one for one in over.warnings)
+    assert not any("adapter over experts" in one for one in beside.warnings)
+
+
+def test_muon_under_fsdp_shares_its_momenta_and_gathers_one_matrix() -> None:
+    keys = {"optimizer": "muon", "precision": "amp-bf16", "weight_dtype": "fp32"}
+    alone, shared = (answered(**keys, parallel=one) for one in ({}, {"data": 4, "sharding": "fsdp"}))
+    assert component(shared, "optimizer") == pytest.approx(component(alone, "optimizer") / 4, rel=0.01)
+    assert any("optimizer muon was never traced together with parallel.sharding fsdp" in one for one in shared.warnings)

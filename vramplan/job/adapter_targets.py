@@ -8,7 +8,7 @@ from vramplan.catalog.fields import Fields, shown
 from vramplan.replay.models import not_adapted
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.replay.techniques.combinations import NO_ALL_LINEAR, ONLY_LORA
-from vramplan.replay.techniques.expert_adapters import former_names, is_over_experts
+from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -88,11 +88,6 @@ def check_targets(
     if ALL_LINEAR in targets and quantization == GPTQ:
         message = f"PEFT's {ALL_LINEAR} does not see {GPTQ} layers, which are none of PyTorch's linear ones"
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
-        return
-    if quantization is not None and is_over_experts(kind, model_type, targets):
-        message = f"an adapter over experts is not modelled beside {quantization} weights"
-        hint = "name layers: " + ", ".join(layers_of(model, names))
-        fields.refuse("targets", message, hint=hint)
         return
     if ALL_LINEAR in targets and model_type in NO_ALL_LINEAR:
         message = f"{ALL_LINEAR} is not modelled for {model_type}, {NO_ALL_LINEAR[model_type]}"

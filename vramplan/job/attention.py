@@ -31,6 +31,10 @@ WINDOWED = (
     "{} tokens of the sliding window are an argument of the flash-attn package's kernels, which need no mask for them; "
     "composed, and never traced"
 )
+SOFTCAPPED = (
+    "the flash-attn package bounds scores itself since 2.6 (softcap), and takes windows as an argument; composed, and "
+    "never traced"
+)
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
@@ -42,6 +46,10 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
             resolver.fields.refuse("attention", f"{given} means nothing to {model.name}, which has none")
         return "eager"
     obstacle = None if model is None else no_fused_attention(model.family)
+    bounded = model is not None and given == "flash" and model.attention_softcap
+    if bounded and _flash_obstacle(model, gpu, precision) is None:
+        resolver.assume("attention", "flash", SOFTCAPPED)
+        return "flash"
     if model is not None and obstacle is not None and given != "eager":
         if given in {None, "sdpa"}:
             resolver.assume("attention", "eager", f"no fused attention for {model.code}: {obstacle}")
@@ -103,6 +111,8 @@ def within_window(
     """
     window = None if model is None else model.sliding_window
     if model is None or window is None or sequence_length < window or attention != "flash":
+        return model, attention
+    if model.attention_softcap:
         return model, attention
     if resolver.raw.attention == "flash" and on_demand.windowed_blocks(model) == model.layers:
         resolver.assume("attention", "flash", WINDOWED.format(window))

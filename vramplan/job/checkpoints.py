@@ -33,10 +33,9 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None) -> 
     if strategy in ("selective", "selective-op"):
         message = f"true contradicts {strategy}: a reentrant checkpoint keeps nothing but its input"
         fields.refuse(key, message, hint="leave one of the two out")
-    elif not is_reentered(model.family):
-        fields.refuse(key, f"true is not modelled for {model.code}", hint="leave it out")
-    elif holds_outputs(model.family):
-        message = f"true is not modelled for {model.code}, whose blocks return their attention weights too"
+    elif holds_outputs(model.family) or (model.positions == "relative" and not is_reentered(model.family)):
+        what = "attention weights" if holds_outputs(model.family) else "position bias"
+        message = f"true is not modelled for {model.code}, whose blocks return their {what} too"
         fields.refuse(key, message, hint="leave it out")
 
 

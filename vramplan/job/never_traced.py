@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.job.cells import FSDP_FP8
-from vramplan.replay.models import compiled_graphs, compiles_blocks, is_float8, looks_up_4bit, masks_padding
+from vramplan.replay.models import (
+    compiled_graphs,
+    compiles_blocks,
+    is_float8,
+    is_reentered,
+    looks_up_4bit,
+    masks_padding,
+    takes_packing,
+)
 from vramplan.replay.techniques.evidence import COMPILE, rows_of
+from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.vocabulary import traced_code
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
@@ -21,6 +30,14 @@ def never_traced(job: Job) -> Iterator[str]:
     if job.padding == "right" and job.attention != "flash" and not masks_padding(job.model, job.sequence_length):
         why = ": the mask is counted beside what is traced without padding"
         yield f"padding right was never traced with {traced_code(job.model)} at {job.sequence_length} tokens{why}"
+    if job.packing and job.attention != "flash" and not takes_packing(job.model.family):
+        yield f"packing true was never traced with {traced_code(job.model)}: the mask is counted beside"
+    if job.attention == "flash" and job.model.attention_softcap:
+        yield f"attention flash was never traced with {traced_code(job.model)}, whose scores are bounded"
+    if job.checkpoint_reentrant and not is_reentered(job.model.family):
+        yield f"checkpoint_reentrant true was never traced with {traced_code(job.model)}"
+    if job.adapter is not None and job.quantization is not None and _is_over_experts(job):
+        yield f"quantization {job.quantization} was never traced together with an adapter over experts"
     if job.model.engine is not None:
         yield from _own_code(job)
     if job.precision in FLOAT8 and job.model.engine is None:
@@ -54,6 +71,12 @@ def _own_code(job: Job) -> Iterator[str]:
         yield f"quantization {job.quantization} was never traced with {job.model.code} that is not compiled"
     if job.loss == "dpo":
         yield f"loss dpo was never traced with {job.model.code}"
+
+
+def _is_over_experts(job: Job) -> bool:
+    model, adapter = job.model, job.adapter
+    assert adapter is not None
+    return model.experts is not None and is_over_experts(adapter.kind, model.transformers_model_type, adapter.targets)
 
 
 def _float8(job: Job) -> Iterator[str]:

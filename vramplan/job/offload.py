@@ -41,12 +41,18 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
             _check_flat_parameters(resolver, sharding)
     if sharding is None or sharding.zero is None:
         return
+    if "optimizer" not in words and words == ("parameters",) and not _on_drive(sharding):
+        return  # stage3.py, _configure_offloading: the one does not need the other
     if "optimizer" not in words:
         message = f"{' and '.join(words)} on the host are modelled with the optimizer that steps them there"
         resolver.fields.refuse("offload", message, hint=f"offload: [{', '.join(('optimizer', *words))}]")
     elif "gradients" not in words:
         why = "the host steps the optimizer, so gradients go there"
         resolver.assume("offload", ", ".join((*words, "gradients")), why)
+
+
+def _on_drive(sharding: Sharded) -> bool:
+    return sharding.zero is not None and sharding.zero.parameter_drive is not None
 
 
 def _check_flat_parameters(resolver: Resolver, sharding: Sharded) -> None:

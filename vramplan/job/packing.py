@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.replay.models import takes_packing
-
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.model import ModelShape
@@ -23,8 +21,6 @@ def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -
         fields.refuse(KEY, f"true means nothing to the task {model.task}", hint=HINT)
     elif model.family in WITHOUT_POSITIONS:
         fields.refuse(KEY, f"true says nothing to {model.code}, whose code makes no mask of position ids", hint=HINT)
-    elif not takes_packing(model.family):
-        fields.refuse(KEY, f"true is not modelled for {model.code}", hint=HINT)
     elif sequence_length == 1:
         fields.refuse(KEY, "true packs nothing into sequences of 1 token", hint=HINT)
     elif model.rope_scaling is not None:

@@ -406,6 +406,8 @@ def _is_special(job: Job) -> bool:
         or bool(job.frozen)
         or job.adapter is not None
         or job.sharding is not None
+        or job.model.attention_softcap
+        or job.checkpoint_reentrant
     )
 
 

@@ -86,6 +86,10 @@ QUANTIZATIONS = {
     "8-bit": Meaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
     **_all("int8", "llm.int8", "llm-int8", "bnb-8bit", "load-in-8bit"),
     **_all("gptq-int4", "gptq", "gptq-4bit"),
+    **dict.fromkeys(
+        ("awq-int4", "awq", "awq-4bit"),
+        Meaning("gptq-int4", note="weights of AWQ are packed as those of GPTQ; its kernels were never traced"),
+    ),
 }
 
 ADAPTERS = {

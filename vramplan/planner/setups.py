@@ -33,8 +33,8 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
         padded=_is_padded(job) and masks_padding(job.model, job.sequence_length),
-        masked_apart=_is_padded(job) and not masks_padding(job.model, job.sequence_length),
-        packed=job.packing and (job.attention != "flash" or takes_packing(job.model.family)),
+        masked_apart=_is_masked_apart(job),
+        packed=job.packing and takes_packing(job.model.family),
         hold_outputs=job.hold_outputs,
         outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
         dropout=job.dropout,
@@ -70,6 +70,12 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
 def _is_padded(job: Job) -> bool:
     """Whether a mask says what is padding: flash takes none."""
     return job.padding == "right" and job.attention != "flash"
+
+
+def _is_masked_apart(job: Job) -> bool:
+    """Whether a mask of padded or packed sequences is one that the replay of the family's code does not make."""
+    packed = job.packing and job.attention != "flash" and not takes_packing(job.model.family)
+    return packed or (_is_padded(job) and not masks_padding(job.model, job.sequence_length))
 
 
 def _of_part(job: Job, strategy: str, accumulates: bool) -> Setup:

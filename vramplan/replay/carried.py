@@ -66,7 +66,7 @@ class Carried:
 
     def _take(self, found: Any) -> None:
         if isinstance(found, Tensor):
-            if found.storage is not None:
+            if found.storage is not None and found.storage.index >= 0:  # else a compiler never stores it
                 self._kept.append(found.storage)
         elif isinstance(found, tuple | list):
             for one in found:

@@ -28,6 +28,7 @@ from math import prod
 from typing import Any
 from weakref import ref
 
+from vramplan.replay.carried import NAME as OF_THE_ITERATION_BEFORE
 from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
 from vramplan.replay.models import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
 from vramplan.replay.recorder import Backward, Frame, Path, Saved, Tape
@@ -39,6 +40,7 @@ UNFUSED = frozenset(
         *("mm", "addmm", "bmm", "baddbmm", "embedding"),
         *("flash_attention", "flash_attention_backward", "efficient_attention", "efficient_attention_backward"),
         *("flex_attention", "flex_attention_backward"),
+        OF_THE_ITERATION_BEFORE,
     )
 )
 """Operators that are kernels of their own: what they read and give is stored."""

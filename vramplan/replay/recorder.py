@@ -238,6 +238,7 @@ class Sharding(Observer):
     weights_are_views = False  # of one tensor for several of them, so that they are no leaves of a graph
     buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
     thin: Callable[[Tensor, Parameter], Tensor] | None = None  # what runs the thin layers of an adapter
+    rows_among = 1  # devices that have rows of each matrix when it is stepped
     walks_others = True  # whether another model than the one that trains can go through the same walk
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:

@@ -11,6 +11,7 @@ from vramplan.engines.deepspeed.worst_device import Policy
 from vramplan.engines.deepspeed.zero import Zero
 from vramplan.engines.deepspeed.zero3_drive import Swapped3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
+from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
@@ -40,6 +41,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             if drive is not None:
                 accumulating = setup.accumulating
                 return Swapped3(tape, of_stage_3, order, setup.offload, drive, accumulating=accumulating)
+            if "optimizer" not in setup.offload:
+                return HostedParameters3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
             return Offloaded3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
         return zero3.Zero3(tape, of_stage_3, order)
     order = order_of(recipe, tape.trained, key)

@@ -41,7 +41,6 @@ def untraced_with_zero(job: Job) -> dict[str, str]:
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
         "grad_scaler": "true" if job.grad_scaler else "",
         "gradient_dtype": "fp32" if job.fp32_gradients else "",
-        "offload": _untraced_offload(job),
     }
 
 
@@ -59,6 +58,7 @@ def composed_with_zero(job: Job) -> dict[str, str]:
         "label_smoothing": smoothing_of_the_trainer(job),
         "eval_batch_size": "" if job.eval_batch_size is None else str(job.eval_batch_size),
         "generation_batch_size": "" if job.generation_batch_size is None else str(job.generation_batch_size),
+        "offload": _of_offload(job),
         "overlap_comm": _of_overlap(job),
         "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
     }
@@ -104,9 +104,11 @@ def _is_traced(job: Job, stage3: bool) -> bool:
     return job.model.family in FAMILIES and not (stage3 and job.model.experts is not None)
 
 
-def _untraced_offload(job: Job) -> str:
-    """The optimizer of a mixture of experts."""
-    return "the optimizer of a mixture of experts" if job.offload and job.model.experts is not None else ""
+def _of_offload(job: Job) -> str:
+    """Parameters without the optimizer, and states of experts."""
+    if not job.offload or (job.model.experts is None and job.offload != ("parameters",)):
+        return ""
+    return ", ".join(job.offload)
 
 
 def _stays_whole(job: Job) -> bool:

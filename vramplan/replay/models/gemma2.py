@@ -19,6 +19,7 @@ from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import masks_of_kinds
+from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, dropout, matmul, mul_scalar, softmax, tanh
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -76,8 +77,11 @@ class Attention:
         output = self.o_proj(output)
         return output, weights
 
-    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """eager_attention_forward, as the job's recipe has it."""
+    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """eager_attention_forward, as the job's recipe has it, or the kernel of the flash-attn package."""
+        if self.recipe.attention == "flash":
+            found = scaled_dot_product(query, key, value, "flash", self.recipe.attention_dropout, None)
+            return transpose(found, 1, 2), None
         return eager_attention(query, key, value, mask, self.recipe)
 
 
@@ -149,7 +153,7 @@ class Gemma2(Positions):
         tape, recipe = self.tape, self.recipe
         _embeds = scaled_embedding(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
-        masks = masks_of_kinds(_embeds, recipe)
+        masks = (None, None) if recipe.attention == "flash" else masks_of_kinds(_embeds, recipe)
         hidden = _embeds
         rotary = self.cosines_and_sines(hidden, recipe.shape.head_size)
         hidden = run_blocks(

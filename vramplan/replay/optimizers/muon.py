@@ -45,12 +45,17 @@ def managed_bytes(parameter: Parameter, optimizer: str, wide_embeddings: bool) -
 def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementation: str) -> None:
     """Matrix by matrix: the update in the weight's dtype, then Newton-Schulz in bf16; AdamW for the others afterwards.
 
-    The update of one matrix lives until that of the next is made.
-    Source: torch/optim/_muon.py, `_single_tensor_muon`.
+    The update of one matrix lives until that of the next is made. Where rows are shared, the whole update is gathered
+    in bf16 first: a shard has no singular vectors of the matrix.
+    Source: torch/optim/_muon.py, `_single_tensor_muon`; microsoft/dion, dion/muon.py, muon_update_batch_async.
     """
+    among = 1 if tape.sharding is None else tape.sharding.rows_among
     update: Tensor | None = None
     for parameter in one_by_one(tape, [one for one in parameters if is_hidden_matrix(one)]):
         update = tape.new("lerp", parameter.shape, parameter.dtype, False)
+        if among > 1:
+            rows, columns = parameter.shape
+            update = tape.new("all_gather_into_tensor", (rows * among, columns), BF16, False)
         update = newton_schulz(tape, update)
     del update
     rest = [one for one in parameters if not is_hidden_matrix(one)]

@@ -109,6 +109,7 @@ class FullyShard(Shards):
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         self.tape, self.policy = tape, policy
+        self.rows_among = policy.shards
         self.root = Unit(())
         self.root_weights = tuple(root)  # some of which are made when they are used
         self.order: list[Unit] = []  # in which forward left the units

@@ -16,6 +16,7 @@ from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
+BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon.py; muon_fsdp2.py)
 
 SHARDED_LOSSES = ("standard", "fp32-logits", "fused", "vocab-parallel")
 OF_BITSANDBYTES = FLAT_OPTIMIZERS  # which step no DTensors
@@ -35,7 +36,7 @@ WITHOUT_BIASES = (
 
 def steps_shards(version: int) -> tuple[str, ...]:
     """Optimizers that step what a version of FSDP gives them."""
-    return (*ELEMENTWISE, *OF_BITSANDBYTES) if version == 1 else ELEMENTWISE
+    return (*ELEMENTWISE, *OF_BITSANDBYTES) if version == 1 else (*ELEMENTWISE, *BY_MATRIX)
 
 
 def untraced_with_shards(job: Job) -> dict[str, str]:
@@ -75,6 +76,7 @@ def composed_with_shards(job: Job) -> dict[str, str]:
     found = {
         "model": "" if shards_by_blocks(job.model.family) else job.model.code,
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
+        "optimizer": job.optimizer if job.optimizer in BY_MATRIX else "",
         "loss": "" if is_known else job.loss,
         "label_smoothing": smoothing_of_the_trainer(job),
         "weight_dtype": "16 bits" if job.half_weights and job.adapter is None else "",

@@ -52,7 +52,7 @@ def index_tensors(tape: Tape, batch: int, length: int, *, heads: bool = False) -
 
 
 class MaskedApart(Technique):
-    """The mask of padded sequences beside a replay without padding, as long as the iteration lasts.
+    """The mask of padded or packed sequences beside a replay without one, as long as the iteration lasts.
 
     It is one for each sequence, and one more where some blocks have a window. Relative positions are added to it, head
     by head and stack by stack (modeling_t5.py, T5Attention).
