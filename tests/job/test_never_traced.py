@@ -152,7 +152,7 @@ def test_preference_training_under_torchtune_keeps_log_probabilities_of_all_word
 
 @pytest.mark.parametrize(
     ("model", "masks"),
-    [("mpt-7b", 2), ("opt-125m", 1), ("t5-small", 2 * 4 * 8)],  # of bf16, bool, and fp32 for 8 heads of two stacks
+    [("mpt-7b", 2), ("t5-small", 2 * 4 * 8)],  # of bf16, and fp32 for 8 heads of two stacks
 )
 def test_a_padding_mask_that_was_never_traced_is_counted_beside(model: str, masks: int) -> None:
     bare, padded = (answered(model=model, gpu="h200", padding=one) for one in ("none", "right"))
@@ -175,9 +175,9 @@ def test_parameters_alone_on_the_host_leave_the_rest_of_stage_3_on_the_device() 
 
 
 def test_packed_sequences_of_a_family_without_rows_have_their_mask_beside() -> None:
-    bare, packed = (answered(model="opt-125m", packing=one, attention="efficient") for one in (False, True))
+    bare, packed = (answered(model="olmo-2-1b", packing=one, attention="efficient") for one in (False, True))
     assert component(packed, "buffers") - component(bare, "buffers") == pytest.approx(512 * 512, rel=0.01)
-    assert any("packing true was never traced with opt" in one for one in packed.warnings)
+    assert any("packing true was never traced with olmo2" in one for one in packed.warnings)
 
 
 def test_flash_with_bounded_scores_stores_none_of_them() -> None:
