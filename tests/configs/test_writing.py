@@ -93,11 +93,12 @@ def test_json_has_its_launch_command_on_standard_error() -> None:
         ("trl", ("--label-smoothing", "0.1"), "label_smoothing=0.1"),
         ("llama-factory", ("--hold-outputs",), "--no-hold-outputs"),
         ("trl", ("--runtime", "pytorch"), "runtime=pytorch"),
-        ("torchtitan", ("--runtime", "torchtitan", "--gpus", "8"), "nearest: "),
+        ("torchtune", ("--model", "pythia-410m"), "model=pythia-410m"),
     ],
 )
 def test_what_a_program_cannot_say_names_the_nearest(name: str, words: tuple[str, ...], said: str) -> None:
-    ran = run("fit", "-m", "gpt2" if name != "torchtitan" else "llama-3.2-1b", *LLAMA[2:], *words, "--emit", name)
+    model = () if "--model" in words else ("--model", "gpt2")
+    ran = run("fit", *model, *LLAMA[2:], *words, "--emit", name)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: --emit: ")
     assert said in ran.err

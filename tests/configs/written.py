@@ -51,7 +51,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("-m", "gpt2-xl", "-g", "8xh100", *LLAMA[4:], "--pipeline", "2", "--checkpointing", "selective"),
     ),
 }
-SOME = [(name, jobs[number]) for name, jobs in JOBS.items() for number in sorted({0, len(jobs) - 1})]
-"""The first and the last of each, for the suite; all of them are for the programs' own parsers."""
+SOME = [(name, jobs[-1]) for name, jobs in JOBS.items()] + [("trl", JOBS["trl"][2]), ("axolotl", JOBS["axolotl"][0])]
+"""The last of each, ZeRO and FSDP, for the suite; all of them are for the programs' own parsers."""
 
 IDS = [f"{name}-{number}" for number, (name, _) in enumerate(SOME)]

@@ -66,3 +66,18 @@ def test_the_first_simulated_iteration_finds_nothing() -> None:
     record = replay(one._replace(outlives=True), unrolled=True)
     peak = record.peak_bytes(16)
     assert peak <= found.later_allocated_bytes <= 1.05 * peak  # with what is not split off blocks
+
+
+@pytest.mark.parametrize(("quantization", "loads"), [("nf4", True), ("gptq-int4", False)])
+def test_what_a_weight_is_quantized_from_stays_reserved(quantization: str, loads: bool) -> None:
+    """Of a run without a step: the layers in 16 bits are gone, and their segments are not."""
+    shape = model("llama", layers=2, hidden_size=2048, attention_heads=16, key_value_heads=16, intermediate_size=8192)
+    one = setup(shape, adapter=LORA, quantization=quantization, precision="pure-bf16", sequence_length=3)
+    records = [replay(one, batch=1, unrolled=True) for _ in range(2)]
+    assert (2048 * 8192 * 2 in records[0].load_bytes) == loads
+    records[1].load_bytes = ()
+    for record in records:
+        record.__dict__["requests"] = []
+    found, without = (reserve(record, 1) for record in records)
+    assert (found.reserved_bytes > without.reserved_bytes) == loads
+    assert found.allocated_bytes == without.allocated_bytes

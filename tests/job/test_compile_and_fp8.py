@@ -10,7 +10,7 @@ from vramplan.answers.explanation import explain
 from vramplan.answers.placement import placements_of
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
-from vramplan.planner.bands import COMPILED, PLAIN
+from vramplan.planner.bands import BEYOND_PLAIN, COMPILED, PLAIN
 from vramplan.planner.decision import decide
 from vramplan.planner.judge import Judge
 from vramplan.replay.precision import PRECISIONS
@@ -86,7 +86,7 @@ def test_the_basis_is_stated_and_the_band_is_wider() -> None:
     assert [one.value for one in job.assumptions if one.key == "compile"] == [True]
     peak = decide(job).choice.rung.peak
     context = Judge(job).context_bytes
-    assert peak.high == -(-peak.allocated * (100 + PLAIN.above + COMPILED.above) // 100) + context
+    assert peak.high == -(-peak.allocated * (100 + PLAIN.above + BEYOND_PLAIN["compiled"]) // 100) + context
     assert peak.low == -(-peak.allocated * (100 - COMPILED.below) // 100) + -(-context // 2)
     plain = decide(build_job(keys)).choice.rung.peak
     assert plain.low == plain.allocated + -(-context // 2)

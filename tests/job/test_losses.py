@@ -73,10 +73,18 @@ def test_smoothed_labels_are_those_of_the_runtime() -> None:
     assert job(model="bert-base-uncased", loss="classification", label_smoothing=0.1).label_smoothing == 0.1
 
 
+@pytest.mark.parametrize("loss", ["fused", "chunked:4"])
+def test_the_trainer_smooths_whole_logits_and_a_loop_what_its_loss_has(loss: str) -> None:
+    one = job(loss=loss, label_smoothing=0.1)
+    assert (one.loss, loss_of(one)) == ("standard", "label-smoother")
+    assert "smooths over whole logits" in next(taken.why for taken in one.assumptions if taken.key == "loss")
+    own = job(loss=loss, label_smoothing=0.1, runtime="pytorch")
+    assert (own.loss, loss_of(own)) == (loss, "fused" if loss == "fused" else "smoothed-chunked:4")
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"loss": "fused"}, "label_smoothing: smoothed labels are modelled with the standard loss, not with fused"),
         ({"loss": "fp32-logits"}, "label_smoothing: smoothed labels are modelled with the standard loss"),
         ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
         ({"activation_checkpointing": "optimal"}, "optimal is not modelled with the Trainer's smoothed labels"),
@@ -210,8 +218,9 @@ def test_packed_sequences_need_a_mask_too() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"model": "bert-base-uncased"}, "packing: true is not modelled for the task mlm"),
-        ({"loss": "classification"}, "packing: true is not modelled for the task cls"),
+        ({"model": "opt-1.3b"}, "packing: true says nothing to opt, whose code makes no mask of position ids"),
+        ({"model": "bert-base-uncased"}, "packing: true means nothing to the task mlm"),
+        ({"loss": "classification"}, "packing: true means nothing to the task cls"),
         ({"sequence_length": 1}, "packing: true packs nothing into sequences of 1 token"),
     ],
 )
@@ -238,7 +247,7 @@ def test_a_classification_makes_a_classifier_of_a_causal_model(model: str) -> No
     assert (one.model.task, one.model.classes, one.loss) == ("cls", 2, "standard")
     assert told(one)["pad_token_id"] == "set"
     assert told(one)["model.task"] == "cls"
-    assert "frozen: a classification head over" in refused(model=model, loss="classification", frozen=["norms"])
+    assert job(model=model, loss="classification", frozen=["norms"]).frozen == ("norms",)
 
 
 def test_what_has_no_classification_head() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tests.traces.rigs import RIGS, check, set_up, trace_rows
+
 
 def main(arguments: list[str]) -> int:
     """The exit code of a command."""
@@ -14,9 +16,29 @@ def main(arguments: list[str]) -> int:
     compose.add_argument("--seed", type=int, default=0)
     compose.add_argument("--jobs", type=int, default=100, help="how many jobs to draw")
     compose.add_argument("--output", help="a file of JSON for what was found")
+    for name, help_of in (
+        ("setup", "make the environment of a rig"),
+        ("check", "trace rows of a rig again, in its environment"),
+        ("rows", "the same, in the environment that runs this"),
+    ):
+        one = commands.add_parser(name, help=help_of)
+        one.add_argument("rig", choices=list(RIGS))
+        one.add_argument("--rows", type=int, default=10, help="how many of each file (default 10)")
+        one.add_argument("--seed", type=int, default=0, help="which ones")
+        one.add_argument("--files", nargs="*", default=(), help="of these files alone")
+    commands.add_parser("page", help="write the page of the composed jobs that are kept")
     given = parser.parse_args(arguments)
+    if given.command == "setup":
+        return set_up(RIGS[given.rig])
+    if given.command == "check":
+        return check(RIGS[given.rig], given.rows, given.seed)
+    if given.command == "rows":
+        return trace_rows(RIGS[given.rig], given.rows, given.seed, given.files)
     from tests.traces import composed
 
+    if given.command == "page":
+        composed.PAGE.write_text(composed.page(), "utf-8")
+        return 0
     return composed.run(given.seed, given.jobs, given.output)
 
 

@@ -57,6 +57,11 @@ class Result(NamedTuple):
         return abs(max(self.predicted.values()) - traced) / traced
 
 
+def is_open(said: str) -> bool:
+    """Whether a refusal is of what libraries run: a loss of causal models no library puts over another task."""
+    return any(word in said for word in OPEN) and "not for the task" not in said
+
+
 @contextlib.contextmanager
 def past_refusals() -> Iterator[list[str]]:
     """Build a job as if nothing were refused; the messages are noted."""
@@ -92,6 +97,17 @@ def predicted(one: Job) -> dict[str, int]:
     return dict(record.peaks(one.micro_batch_size))
 
 
+def without_folder(keys: Keys) -> Keys:
+    """A job that was not answered, with the name of its `config.json` alone."""
+    model = keys["model"]
+    return {**keys, "model": Path(model).name} if isinstance(model, str) else keys
+
+
+def thin(keys: Keys) -> Keys:
+    """What is kept of a job, without what it does not say."""
+    return {key: one for key, one in keys.items() if one is not None or key == "max_gradient_norm"}
+
+
 def traced(one: Job) -> dict[str, int]:
     """Peaks of the phases of one step of the real libraries."""
     from vramplan.measure import steps
@@ -107,7 +123,7 @@ def compared(number: int, keys: Keys) -> Result:
         one = build_job(keys)
     except InputError as error:
         refused = [f"{problem.key}: {problem.message}" for problem in error.problems]
-        if not all(any(word in said for word in OPEN) for said in refused):
+        if not all(is_open(said) for said in refused):
             return Result(number, keys, (), "no-run", refused[0])
         try:
             with past_refusals():
@@ -130,7 +146,7 @@ def compared(number: int, keys: Keys) -> Result:
         return Result(number, keys, names, "refused", f"{(refused or [''])[0]} ({type(error).__name__})", None, found)
     if refused:
         return Result(number, keys, names, "refused", refused[0], answer, found)
-    return Result(number, job_to_dict(one), names, "exact" if answer == found else "off", "", answer, found)
+    return Result(number, thin(job_to_dict(one)), names, "exact" if answer == found else "off", "", answer, found)
 
 
 def run(seed: int, jobs: int, output: str | None) -> int:
@@ -140,7 +156,7 @@ def run(seed: int, jobs: int, output: str | None) -> int:
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         for number in range(jobs):
             result = compared(number, job(random, Path(folder)))
-            results.append(result)
+            results.append(result._replace(keys=without_folder(result.keys)))
             if result.status in ("off", "refused", "untraced"):
                 right = result.predicted is not None and result.predicted == result.traced
                 shown = f"{result.said}{' (the replay is exact)' * right}" or f"{result.predicted} {result.traced}"
@@ -154,7 +170,9 @@ def run(seed: int, jobs: int, output: str | None) -> int:
         "results": [one._asdict() | ({"error": one.error} if one.status == "off" else {}) for one in results],
     }
     if output is not None:
-        Path(output).write_text(json.dumps(document, separators=(",", ":")), "utf-8")
+        lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in document.pop("results"))
+        Path(output).write_text(f'{json.dumps(document)[:-1]}, "results": [\n{lines}\n]}}\n', "utf-8")
+        document = json.loads(Path(output).read_text("utf-8"))
     sys.stdout.write("\n".join(summary(document)) + "\n")
     return any(one.status == "off" for one in results)
 
@@ -193,3 +211,52 @@ def by_pair(document: dict[str, Any]) -> list[tuple[str, str, int, int, int, flo
         exact = sum(one["status"] == "exact" for one in answered)
         rows.append((first, second, len(jobs), len(answered), exact, max([one.get("error", 0.0) for one in jobs])))
     return rows
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy-composed.md"
+KEPT = Path(__file__).with_name("composed.json")
+
+HEAD = """\
+# Composed jobs
+
+For people whose job has several techniques at once, which no traced row has together.
+
+Small jobs on one device under Transformers and PyTorch, drawn out of the table of options: each technique on its own
+with a small probability, so that two to five meet.
+Each was answered, and traced on the libraries' own code; a job that is refused was traced past its refusal.
+"""
+
+TABLE = """\
+## By pair of techniques
+
+Of the jobs in which two keys met and that the libraries run: how many are answered, how many of these are exact to the
+byte in all three phases, and the worst error of the peak.
+
+| Keys | Jobs | Answered | Exact | Worst error |
+|---|---:|---:|---:|---:|
+"""
+
+
+def page() -> str:
+    """The page of the results that are kept."""
+    document = json.loads(KEPT.read_text("utf-8"))
+    versions = ", ".join(f"{name} {number}" for name, number in document["versions"].items())
+    said = "".join(f"- {line[0].upper()}{line[1:]}.\n" for line in summary(document))
+    how = f"The command is `{document['command']}`, with {versions}; [traces](traces.md) says how to run it.\n"
+    rows = "".join(
+        f"| {first}, {second} | {jobs} | {answered} | {exact} | {worst:.3%} |\n"
+        for first, second, jobs, answered, exact, worst in by_pair(document)
+    )
+    return f"{HEAD}\n{said}\n{how}{_rest(document)}\n{TABLE}{rows}"
+
+
+def _rest(document: dict[str, Any]) -> str:
+    """What was refused or off, job by job."""
+    found = [one for one in document["results"] if one["status"] in ("refused", "off")]
+    if not found:
+        return ""
+    lines = ["\n## Refused, or off\n\n| Techniques | What |\n|---|---|\n"]
+    for one in found:
+        what = one["said"] if one["status"] == "refused" else f"off by {one['error']:.3%} of the peak"
+        lines.append(f"| {', '.join(one['techniques']) or 'none'} | {what} |\n")
+    return "".join(lines)

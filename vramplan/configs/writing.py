@@ -7,7 +7,7 @@ otherwise is an error that names what the files can say instead. So a writer and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,10 +39,12 @@ LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
 """Keys of a model that change nothing about a run whose other keys are all given."""
 
 
-def refused(writer: str, key: str, value: Any, nearest: str) -> InputError:
-    """The error of a value that a program has no setting for, where its reader would take what is no setting."""
-    message = f"{writer} has no setting for {key}={_word(value)}"
-    return InputError([Problem(message, "--emit", f"nearest: {nearest}")])
+def refused(writer: str, model: Any, known: Iterable[str]) -> InputError:
+    """The error of a model that a program has no name for, where its reader would take any name."""
+    import difflib  # only a model that is not known pays for it
+
+    nearest = difflib.get_close_matches(str(model), list(known), n=3, cutoff=0)
+    return InputError([Problem(f"{writer} has no setting for model={model}", hint=f"nearest: {', '.join(nearest)}")])
 
 
 class Files(NamedTuple):
@@ -118,12 +120,14 @@ class Asked:
 
     def torchrun(self) -> str:
         """The launcher with the number of GPUs."""
-        several = f"--nnodes {self.nodes} " if self.nodes > 1 else ""
+        meeting = "--rdzv_backend c10d --rdzv_endpoint HOST:29500"
+        several = f"--nnodes {self.nodes} {meeting} " if self.nodes > 1 else ""
         return f"torchrun {several}--nproc_per_node {self.per_node}"
 
     def accelerate(self) -> str:
         """The launcher with the number of GPUs."""
-        several = f" --num_machines {self.nodes}" if self.nodes > 1 else ""
+        meeting = "--machine_rank RANK --main_process_ip HOST --main_process_port 29500"
+        several = f" --num_machines {self.nodes} {meeting}" if self.nodes > 1 else ""
         return f"accelerate launch --num_processes {self.devices}{several}"
 
 
@@ -214,8 +218,11 @@ def made(
     `header`: more comments behind those that say how to start and to read the files. `comment`: of a setting. `option`:
     who named the program. `judged`: whether the GPU is that of the run.
     """
+    if asked["sequence_length"] is None:
+        message = f"{writer.name} has no setting for model={asked.shape.get('name')}"
+        raise InputError([Problem(message, option, "nearest: a model of text, as each file has its length")])
     least: list[Problem] | None = None
-    for files in writer.write(asked):
+    for files in _ways(asked, writer, option):
         beside, told = _beside(asked, files, folders)
         given = options({**beside, "gpu": beside["gpu"] if judged else "GPU"}, told, asked)
         again = " ".join(["vramplan fit", *(page.name for page in files.pages), *given])
@@ -223,13 +230,21 @@ def made(
         if len(files.pages) > 1:
             shown.append(f"of {len(files.pages)} files: {', '.join(page.name for page in files.pages)} ({ALL_FILES})")
         texts = {page.name: page.text(shown, comment) for page in files.pages}
-        problems = _problems(asked, writer, texts, beside, folders)
+        problems = _problems(asked, writer, files, texts, beside, folders)
         if not problems:
             return Made(texts, files.launch, again)
         if least is None or len(problems) < len(least):
             least = problems
     lacking = least or [Problem(f"{writer.name} has no file for this job")]
     raise InputError([one._replace(key=option) for one in lacking])
+
+
+def _ways(asked: Asked, writer: Writer, option: str) -> Iterator[Files]:
+    """The files of a writer; what it refuses itself is said of the option that named it."""
+    try:
+        yield from writer.write(asked)
+    except InputError as error:
+        raise InputError([one._replace(key=option) for one in error.problems]) from None
 
 
 def _plain(line: Line) -> str:
@@ -285,10 +300,19 @@ def _read(texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence
 
 
 def _problems(
-    asked: Asked, writer: Writer, texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence[Path]
+    asked: Asked,
+    writer: Writer,
+    files: Files,
+    texts: Mapping[str, str],
+    beside: Mapping[str, Any],
+    folders: Sequence[Path],
 ) -> list[Problem]:
     """What of the job the files do not mean."""
-    read = _read(texts, beside, folders)
+    try:
+        read = _read(texts, beside, folders)
+    except InputError as error:  # a value that the setting does not take
+        lines = {key: line for page in files.pages for key, line in page.lines.items()}
+        return [_untaken(asked, writer, one, lines.get(one.key or "")) for one in error.problems]
     told = flat(read.job)
     if told.get("runtime") != asked["runtime"]:
         return [_problem(writer, "runtime", asked["runtime"], told.get("runtime"))]
@@ -299,6 +323,13 @@ def _problems(
         if not differing:
             return [one._replace(message=f"{writer.name} cannot say this job: {one.message}") for one in error.problems]
     return [_problem(writer, key, asked[key], value) for key, value in differing.items()]
+
+
+def _untaken(asked: Asked, writer: Writer, problem: Problem, line: Line | None) -> Problem:
+    if line is None or not line.of:
+        return problem._replace(message=f"{writer.name} cannot say this job: {problem.message}")
+    message = f"{writer.name} has no setting for {line.of[0]}={_word(asked[line.of[0]])}"
+    return Problem(message, "--emit", f"nearest: what {line.key} takes, as {problem.message}")
 
 
 def _differing(asked: Asked, keys: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:

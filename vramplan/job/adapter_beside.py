@@ -42,10 +42,3 @@ def dtype_of_trl(fields: Fields, precision: str, told: list[Assumption]) -> str:
         fields.refuse("dtype", message, hint="use a bf16 precision")
     told.append(Assumption("adapter.dtype", "bf16", "TRL's for an adapter over quantized weights"))
     return "bf16"
-
-
-def check_offload(fields: Fields, kind: str) -> None:
-    """Refuse what PEFT makes and drops for DoRA on the host, where it would be for a moment."""
-    if kind == DORA:
-        message = "dora is not modelled with activations on the host"
-        fields.refuse("kind", message, hint="use lora, or leave offload out")

@@ -30,6 +30,7 @@ DPO = "dpo"
 RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 GENERATING_TASKS = ("lm", "seq2seq")
+SMOOTHED_HEADS = ("chunked:N", "fused")  # words of losses whose parts can be smoothed
 PADDED_TASKS = ("lm", "mlm", "cls", "seq2seq")
 SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 
@@ -200,14 +201,23 @@ def check_padding(resolver: Resolver, model: ModelShape, sequence_length: int) -
         fields.refuse("padding", "right leaves nothing of sequences of 1 token", hint="none")
 
 
-def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:
-    """Refuse smoothed labels where they are not modelled: with another loss than the standard one of a head."""
+def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
+    """The loss beside smoothed labels; refused where the two do not go together.
+
+    The Trainer takes the labels from the model and smooths over the logits that come back, whatever head the model has.
+    In a loop of PyTorch each chunk is smoothed, and Liger's kernel smooths in place.
+    """
     fields = resolver.fields
-    if under(resolver.runtime).smooths_outside:
+    outside = under(resolver.runtime).smooths_outside
+    word = words.pattern_word(loss)
+    if outside:
         _check_outside(resolver, "the Trainer's smoothed labels")
         if resolver.raw.sequence_length == 1 and model.task == "lm":
             fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
-    if loss != "standard" or resolver.raw.loss == "fp32-logits":
+        if word in SMOOTHED_HEADS:
+            resolver.assume("loss", "standard", f"the Trainer smooths over whole logits, and {loss} is not run")
+            return "standard"
+    if word not in ("standard", *SMOOTHED_HEADS) or resolver.raw.loss == "fp32-logits":
         loss = resolver.raw.loss or loss
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
         fields.refuse("label_smoothing", message, hint="leave one of the two out")
@@ -216,6 +226,7 @@ def check_smoothing(resolver: Resolver, loss: str, model: ModelShape) -> None:
     elif model.task not in SMOOTHED_TASKS:
         message = f"smoothed labels are not modelled for the task {model.task}"
         fields.refuse("label_smoothing", message, hint="0 for none")
+    return loss
 
 
 def _check_fused(resolver: Resolver, gpu: Gpu) -> None:

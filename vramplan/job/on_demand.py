@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from vramplan.job.losses import check_beside as check_beside
     from vramplan.job.losses import check_chunks as check_chunks
     from vramplan.job.losses import check_padding as check_padding
-    from vramplan.job.losses import check_smoothing as check_smoothing
     from vramplan.job.losses import loss_of as loss_of
     from vramplan.job.losses import reference_of as reference_of
+    from vramplan.job.losses import smoothed as smoothed
     from vramplan.job.master import no_master_copy as no_master_copy
     from vramplan.job.matrix import MOST_JOBS as MOST_JOBS
     from vramplan.job.matrix import expanded as expanded
@@ -92,9 +92,9 @@ MODULES = {
         "check_beside",
         "check_chunks",
         "check_padding",
-        "check_smoothing",
         "loss_of",
         "reference_of",
+        "smoothed",
     ),
     "vramplan.job.offload": ("check_offload_of_states",),
     "vramplan.job.packing": ("check_packing",),

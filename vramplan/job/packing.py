@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from vramplan.values.model import ModelShape
 
 KEY, HINT = "packing", "leave it out"
+WITHOUT_POSITIONS = ("bloom", "mpt", "opt")  # no mask is made of them
 
 
 def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -> None:
@@ -17,7 +18,9 @@ def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -
     if resolver.raw.attention == "flash" and model.task == "lm" and sequence_length > 1:
         return  # by lengths, without a mask
     if model.task != "lm":
-        fields.refuse(KEY, f"true is not modelled for the task {model.task}", hint=HINT)
+        fields.refuse(KEY, f"true means nothing to the task {model.task}", hint=HINT)
+    elif model.family in WITHOUT_POSITIONS:
+        fields.refuse(KEY, f"true says nothing to {model.code}, whose code makes no mask of position ids", hint=HINT)
     elif sequence_length == 1:
         fields.refuse(KEY, "true packs nothing into sequences of 1 token", hint=HINT)
     elif model.rope_scaling is not None:

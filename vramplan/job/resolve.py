@@ -276,7 +276,7 @@ class _ReplayResolver(Resolver):
         if loss.startswith("chunked:"):
             loss = on_demand.check_chunks(self, loss, sequence_length)
         if raw.label_smoothing and model is not None:
-            on_demand.check_smoothing(self, loss, model)
+            loss = on_demand.smoothed(self, loss, model)
         reference = None
         if loss == "dpo" or raw.dpo_reference is not None:
             reference = on_demand.reference_of(self, loss)

@@ -256,8 +256,6 @@ class _Adapter:
         if quantization is not None and ia3 and self.precision.startswith("pure-"):
             message = f"ia3 over {quantization} weights gives fp32, which {self.precision} cannot go on with"
             fields.refuse("kind", message, hint="use autocast: amp-bf16 with weight_dtype")
-        if self.raw.offload_activations:
-            beside.check_offload(fields, self.kind)
         targets, feedforward = self.targets()
         for key in ("rank", "alpha", "dropout") if ia3 else ("feedforward_targets",):
             if fields.given(key):

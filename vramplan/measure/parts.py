@@ -35,12 +35,16 @@ def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
     known = names_of(shape).paths
     stacks = dict.fromkeys(one[: one.index(LAYERS)] for one in known if LAYERS in one)
     lists = dict(zip(dict.fromkeys(block_lists(shape)), stacks, strict=False))
-    for name, weight in model.named_parameters():
-        yield _path(name, known, lists), weight
+    found: dict[int, tuple[int, Path, Any]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):  # a weight that is tied has several
+        agrees, path = _path(name, known, lists)
+        if id(weight) not in found or agrees > found[id(weight)][0]:
+            found[id(weight)] = agrees, path, weight
+    yield from ((path, weight) for _, path, weight in found.values())
 
 
-def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path]) -> Path:
-    """The known path that has most in common with a name, among those of the same block, if it is in one."""
+def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path]) -> tuple[int, Path]:
+    """The known path that has most in common with a name, among those of the same block; and how much that is."""
     parts = name.split(".")
     inner = parts[:-1] if parts[-1] in ("weight", "bias") else parts
     block = _block(name, lists)
@@ -48,7 +52,7 @@ def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path]) -> Path:
     best = max(same, key=lambda one: (_common(one, inner), len({*one} & {*inner}), -len(one)), default=())
     if not {*best} & {*inner}:
         raise UsageError(f"no part of the model is called {name}", key="frozen", hint="name other parts")
-    return best
+    return _common(best, inner), best
 
 
 def _block(name: str, lists: Mapping[str, Path]) -> Path | None:

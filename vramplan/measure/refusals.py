@@ -34,6 +34,7 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
     switches = {
         "compile": job.compile,
         "packing": job.packing and job.attention == "flash",
+        "padding": job.padding != "none" and job.attention == "flash",
         "eval_batch_size": job.eval_batch_size is not None,
         "generation_batch_size": job.generation_batch_size is not None,
         "quantization": job.quantization is not None,

@@ -108,6 +108,7 @@ class _Kernel:
 def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
     """The libraries of the job, without the kernels of their own, and with masks of what the job says of its tokens."""
     import torch
+    from torch.nn.utils import clip_grad
     from transformers import masking_utils
 
     def untrue(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,6 +131,8 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         for name, given in looks.items():
             if given:  # not every token is one of one sequence
                 stack.enter_context(patch.object(masking_utils, name, untrue(getattr(masking_utils, name))))
+        # one norm of all gradients: on CUDA a tensor is of a type that it is made for
+        stack.enter_context(patch.object(clip_grad, "_has_foreach_support", lambda *_: True))
         stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
         if not job.packing:  # it looks for packed sequences in the data
             stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))

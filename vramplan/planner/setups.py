@@ -8,7 +8,7 @@ from vramplan.engines import imported
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import compiles_blocks, masks_padding, no_checkpointing, own_loss, takes_packing
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, SMOOTHED
 from vramplan.replay.setup import Setup
 from vramplan.values.job import NEXT_FORWARD, Job, shares_weights, trains_all
 from vramplan.values.parallel import is_fsdp
@@ -126,7 +126,9 @@ def keeps_zeroed_gradients(job: Job) -> bool:
 
 def loss_of(job: Job) -> str:
     """The loss that the job's iteration computes."""
-    if job.label_smoothing:
+    if job.label_smoothing and job.loss.startswith("chunked:"):
+        return f"{SMOOTHED}-{job.loss}"
+    if job.label_smoothing and job.loss != "fused":  # whose kernel smooths in place
         return planning_of(job).smoothed_loss
     if job.loss == "dpo":
         return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"

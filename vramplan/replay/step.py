@@ -22,9 +22,13 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import objective_of, shards_of, techniques_of
 from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.values.parallel import DDP
 
 if TYPE_CHECKING:
     from vramplan.replay.carried import Carried
+
+
+HALF_BYTES = 2  # weights are brought to 16 bits before they are quantized
 
 
 def replay(
@@ -92,7 +96,7 @@ class Iteration:
         """The loss that backward begins with."""
         tape, setup = self.tape, self.setup
         tape.phase("forward")
-        if setup.outlives:
+        if setup.outlives and not setup.compile:  # whose graphs say nothing of what hangs on them
             self.carried = tape.carried = imported("vramplan.replay.carried:Carried")(tape)
         self.shards.before_forward()
         for one in self.techniques:
@@ -182,6 +186,7 @@ class Iteration:
             record.carried = (self.carried.index, frozenset(self.carried.left))
         if tape.unrolled:
             record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
+            record.load_bytes = tuple(self._loaded(one) for one in owned for _ in range(one.copies))
             record.state_bytes = pieces
         for one in self.techniques:
             one.annotate(record)
@@ -191,6 +196,16 @@ class Iteration:
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
         tape.parameters.clear()
         return record
+
+    def _loaded(self, weight: Parameter) -> int:
+        """Bytes of what a weight is quantized from on the device, which goes when that is done; 0: it comes as it is.
+
+        Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit._quantize and Int8Params._quantize.
+        """
+        setup = self.setup
+        whole = setup.sharding is None or setup.sharding.kind == DDP
+        here = setup.quantization is not None and not setup.quantization.startswith("gptq") and whole
+        return rounded(weight.elements * HALF_BYTES) if here and len(weight.quantized) > 1 else 0
 
     def _pieces(self) -> tuple[tuple[int, ...], ...]:
         """The optimizer's states tensor by tensor, which only the simulated allocator asks for."""

@@ -30,7 +30,8 @@ MODULES = {
 @cache
 def writer_of(name: str, option: str = "--emit") -> Writer:
     """The writer of a name. Raises UsageError, with near matches."""
-    known = OTHER_NAMES.get(name.lower(), name.lower())
+    plain = name.lower().replace("_", "-")
+    known = OTHER_NAMES.get(name.lower(), OTHER_NAMES.get(plain, plain))
     if known not in MODULES:
         hint = near_matches(known, [*MODULES, *OTHER_NAMES]) or ", ".join(MODULES)
         raise UsageError(f"{name!r} is no program whose files are written", key=option, hint=hint)

@@ -41,6 +41,9 @@ def _files(asked: Asked, *, in_file: bool) -> Files:
     page.put("num_machines", asked.nodes)
     page.put("num_processes", asked.devices, "parallel.data")
     page.put("machine_rank", 0)
+    if asked.nodes > 1:
+        page.yours("main_process_ip", "HOST")
+        page.yours("main_process_port", 29500)
     page.put("main_training_function", "main")
     if row == "fsdp":
         _fsdp(page, asked)
@@ -55,7 +58,10 @@ def _files(asked: Asked, *, in_file: bool) -> Files:
     if word == "fp8":
         del arguments.lines["bf16"]
     pages.append(arguments)
-    launch = f"accelerate launch --config_file {page.name} -m trl.scripts.{task_of(asked)} --config {arguments.name}"
+    rank = "--machine_rank RANK " * (asked.nodes > 1)
+    launch = (
+        f"accelerate launch {rank}--config_file {page.name} -m trl.scripts.{task_of(asked)} --config {arguments.name}"
+    )
     return Files(tuple(pages), (launch,))
 
 

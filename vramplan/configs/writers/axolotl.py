@@ -57,7 +57,9 @@ def write(asked: Asked) -> Iterator[Files]:
 def _precision(page: Page, asked: Asked) -> None:
     word, half = str(asked["precision"]), asked.half
     page.put("bf16", half == "bf16", "precision", "weight_dtype")
-    if half == "fp16":
+    if word == "pure-fp16":
+        page.put("float16", True, "precision", "weight_dtype")
+    elif half == "fp16":
         page.put("fp16", True, "precision", "weight_dtype")
     if word.endswith("fp8"):
         page.put("fp8", True, "precision")

@@ -18,6 +18,7 @@ AC = "activation_checkpoint"
 MODELS: dict[str, tuple[str, str]] = {
     **{f"qwen3-{size.lower()}": ("qwen3", size) for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B")},
     **words.turned(torchtitan.FLAVORS),
+    **{str(shape["name"]): names for names, shape in torchtitan.SHAPES.items()},
 }
 """Of the names of the catalogue, the name and the flavor."""
 FLOAT8 = "quantize.linear.float8"
@@ -28,7 +29,7 @@ def write(asked: Asked) -> Iterator[Files]:
     page = Page("torchtitan.toml", TOML)
     found = MODELS.get(str(asked.shape.get("name")))
     if found is None:
-        raise refused("torchtitan", "model", asked.shape.get("name"), ", ".join(sorted(MODELS)))
+        raise refused("torchtitan", asked.shape.get("name"), MODELS)
     name, flavor = found
     page.yours("job.dump_folder", "./outputs")
     page.put("model.name", name, "model")

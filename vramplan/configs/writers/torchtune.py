@@ -28,7 +28,10 @@ BUILDERS = {
     "qwen2": "qwen2_0_5b qwen2_1_5b qwen2_7b",
     "qwen2_5": "qwen2_5_0_5b qwen2_5_1_5b_base qwen2_5_3b qwen2_5_7b_base qwen2_5_14b_base qwen2_5_32b_base "
     "qwen2_5_72b_base",
+    "qwen3": "qwen3_0_6b_base qwen3_1_7b_base qwen3_4b_base qwen3_8b_base qwen3_14b_base qwen3_32b",
 }
+"""By module. qwen3 is of the branch main (2026-04-23), the others of 0.6.1 too."""
+
 TOKENIZERS = {
     "llama3_1": "llama3.llama3_tokenizer",
     "llama3_2": "llama3.llama3_tokenizer",
@@ -39,7 +42,7 @@ TOKENIZERS = {
 }
 """Of modules whose tokenizer is not called after them."""
 
-NO_QLORA = ("qwen2", "qwen2_5")
+NO_QLORA = ("qwen2", "qwen2_5", "qwen3")
 """Modules without builders of their own for quantized weights: those for LoRA take `quantize_base`."""
 
 MODELS = {
@@ -57,7 +60,7 @@ def write(asked: Asked) -> Iterator[Files]:
     page = Page("torchtune.yaml")
     found = MODELS.get(str(asked.shape.get("name")))
     if found is None:
-        raise refused("torchtune", "model", asked.shape.get("name"), ", ".join(sorted(MODELS)))
+        raise refused("torchtune", asked.shape.get("name"), MODELS)
     module, builder = found
     lora = bool(asked["adapter.kind"])
     quantized = asked["quantization"] == "nf4"

@@ -7,6 +7,7 @@ than the first. A micro-step that accumulates finds the gradients where the firs
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import NamedTuple
 
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, OutOfMemory
@@ -127,10 +128,17 @@ class _Run:
         )
 
     def _start(self) -> None:
-        """Weights one by one where they are known, the rest of them as one block, and what lives beside them."""
+        """Weights one by one where they are known, the rest of them as one block, and what lives beside them.
+
+        A weight that is quantized on the device is there in 16 bits first. The segments of that stay, and are reserved
+        from then on (`reset_peak_memory_stats` sets the peak to what is reserved); what was allocated is not counted.
+        """
         allocator, record = self.allocator, self.record
-        for size in record.weight_bytes:
+        for size, source in zip_longest(record.weight_bytes, record.load_bytes, fillvalue=0):
+            loaded = allocator.malloc(source) if source else None
             allocator.malloc(size)
+            if loaded is not None:
+                allocator.free(loaded)
         weights = sum(state.at(self.micro) for state in record.states if state.category == "weights")
         if record.weight_bytes and weights > sum(record.weight_bytes):  # of a flat buffer only a part is stepped
             allocator.malloc(weights - sum(record.weight_bytes))
@@ -150,6 +158,7 @@ class _Run:
         others = whole - sum(sum(sizes) for sizes in record.state_bytes)
         if record.state_bytes and others > 0:  # what all parameters share
             allocator.malloc(others)
+        allocator.peak_allocated_bytes = allocator.allocated_bytes
 
     def _iterate(self) -> None:
         record, first = self.record, self.first

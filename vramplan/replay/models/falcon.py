@@ -16,7 +16,7 @@ from vramplan.replay.models import rope
 from vramplan.replay.models.bloom import alibi_slopes, dropout_add
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
-from vramplan.replay.models.llama import Rotary, apply_rotary, rotary_embedding
+from vramplan.replay.models.llama import Rotary, apply_rotary
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     ALL_SCORES,
@@ -31,6 +31,7 @@ from vramplan.replay.models.modules import (
     run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.positions import Positions
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, add_in_place, dropout, embedding, softmax
 from vramplan.replay.operators.indexing import index_one, scale_in_place
@@ -175,7 +176,7 @@ class Block:
         return result, weights
 
 
-class Falcon:
+class Falcon(Positions):
     """FalconForCausalLM, with its loss."""
 
     block_lists = ("h",)
@@ -185,6 +186,7 @@ class Falcon:
     evaluates = True
     generates = True
     takes_padding = True
+    takes_packing = True
     holds_outputs = True  # the loop holds a block's weights until the next one returns
     no_float8 = "whose code writes over what Float8Linear gives (autograd forbids it)"
 
@@ -216,7 +218,8 @@ class Falcon:
         """Bytes that scaled rotary positions keep from one step to the next."""
         return rope.kept(self.recipe, self.recipe.shape.head_size)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        self.take(given)
         hidden = self.transformer(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.word_embeddings)
         return causal_lm_output(hidden, weight, labels, self.recipe)
@@ -230,14 +233,14 @@ class Falcon:
             if not recipe.padded and recipe.loss not in (SCORES, ALL_SCORES):  # which come with a mask of ones
                 _ones = tape.new("ones", input_ids.shape, INT64, True)
             alibi = alibi_of(_embeds, recipe.shape.attention_heads)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         mask = mask_of(_embeds, recipe)
         if mask is None:
             mask = boolean_mask(_embeds)
         if alibi is not None:
             mask = alibi_mask(alibi, mask)
         hidden = _embeds
-        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        rotary = self.cosines_and_sines(hidden, recipe.shape.head_size)
         _outputs: list[Any] = []  # a block's attention weights live until the next block has returned
 
         def block(_: int) -> Block:

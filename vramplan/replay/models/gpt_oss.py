@@ -175,7 +175,6 @@ class GptOss(Llama):
     """GptOssForCausalLM, with its loss."""
 
     no_fused_attention = "each head has a sink among its scores, which scaled_dot_product_attention has no place for"
-    selective = ()
     evaluates = True
     generates = True
     smooths = True

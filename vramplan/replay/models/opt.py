@@ -8,7 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.cores import attend
-from vramplan.replay.models.gpt2 import causal_mask
+from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
@@ -105,6 +105,7 @@ class OPT:
     compiled_graphs = 1
     gives_views = True
     head_losses = HEAD_LOSSES_WITHOUT_MASK
+    takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -126,22 +127,22 @@ class OPT:
         """Bytes of the buffers of the module."""
         return []
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
-        hidden = self.decoder(input_ids)
+    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
+        hidden = self.decoder(input_ids, given)
         head = self.embed_tokens
         if not self.recipe.shape.tied_embeddings and self.recipe.shape.task == "lm":
             with self.tape.building(HEAD):
                 head = self.tape.parameter("lm_head.weight", head.shape, head.dtype)
         return causal_lm_output(hidden, head, labels, self.recipe)
 
-    def decoder(self, input_ids: Tensor) -> Tensor:
+    def decoder(self, input_ids: Tensor, given: Tensor | None = None) -> Tensor:
         """OPTDecoder.forward."""
         tape, recipe = self.tape, self.recipe
         embeds = embedding(input_ids, self.embed_tokens)
-        _ones = tape.new("ones", input_ids.shape, FP32, True)
-        position_ids = tape.new("cumsum", input_ids.shape, FP32, True)
+        _ones = given if recipe.padded and given is not None else tape.new("ones", input_ids.shape, FP32, True)
+        position_ids = tape.new("cumsum", input_ids.shape, _ones.dtype, True)
         position_ids = to(add_scalar(mul(position_ids, _ones)), INT64)
-        mask = causal_mask(embeds) if recipe.attention == "eager" else None
+        mask = mask_of(embeds, recipe)
         _positions = embedding(add_scalar(position_ids), self.embed_positions)
         embeds = self.project_in(embeds)
         hidden = add(embeds, _positions)

@@ -21,13 +21,19 @@ class Positions:
         self.packed = given if self.recipe.packed else None
 
     def position_ids(self, input_ids: Tensor) -> Tensor:
-        """Those that are given, or 0 to the length, made anew."""
+        """Those that are given, or 0 to the length, made anew.
+
+        Source: transformers/models/gpt_neox/modeling_gpt_neox.py, GPTNeoXModel.forward, and those like it.
+        """
         if self.packed is not None:
             return self.packed
         return self.tape.new("arange", (1, input_ids.shape[1]), INT64, False)
 
     def cosines_and_sines(self, hidden: Tensor, size: int) -> Rotary:
-        """Those of all positions, one list for all sequences or one for each."""
+        """Those of all positions, one list for all sequences or one for each.
+
+        Source: transformers/models/gpt_neox/modeling_gpt_neox.py, GPTNeoXRotaryEmbedding.forward.
+        """
         if self.packed is not None:
             return packed_rotary(self.packed, size, hidden)
         return rotary_embedding(hidden, size)

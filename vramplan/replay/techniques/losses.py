@@ -5,6 +5,8 @@ Names that start with an underscore are locals of the original which outlive the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.models.modules import (
     ALL_SCORES,
     CAUSAL_LM,
@@ -23,7 +25,7 @@ from vramplan.replay.operators.basic import add_in_place, add_scalar, cross_entr
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
 from vramplan.replay.operators.views import after, contiguous, narrow, split, to, view
 from vramplan.replay.techniques.preference import fused_lm_head
-from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
+from vramplan.replay.techniques.smoothing import smoothed_cross_entropy, smoothed_sum
 from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
 from vramplan.values.machine import Gpu
 
@@ -90,9 +92,10 @@ def chunked_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labe
 
     `x.chunk(n)` is a split into parts of the rounded-up length, and so into fewer than n where that does not divide.
     """
-    size = -(-hidden.shape[1] // int(recipe.loss.removeprefix(CHUNKED)))
+    size = -(-hidden.shape[1] // int(recipe.loss.rpartition(":")[2]))
+    entropy = smoothed_sum if recipe.loss.startswith(SMOOTHED) else cross_entropy
     logits = [project(chunk, weight, bias, recipe) for chunk in split(hidden, size, 1)]
-    return Output(chunked_cross_entropy(logits, contiguous(next_tokens(labels)), size), logits)
+    return Output(chunked_cross_entropy(logits, contiguous(next_tokens(labels)), size, entropy), logits)
 
 
 def fused_loss(hidden: Tensor, weight: Parameter, labels: Tensor, *, accumulates: bool) -> Output:
@@ -107,7 +110,9 @@ def fused_loss(hidden: Tensor, weight: Parameter, labels: Tensor, *, accumulates
     return Output(fused_linear_cross_entropy(hidden, weight, accumulates=accumulates), None)
 
 
-def chunked_cross_entropy(logits: list[Tensor], labels: Tensor, size: int) -> Tensor:
+def chunked_cross_entropy(
+    logits: list[Tensor], labels: Tensor, size: int, entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+) -> Tensor:
     """torchtune 0.6.1's CEWithChunkedOutputLoss (torchtune/modules/loss/ce_chunked_output_loss.py), not compiled.
 
     The logits of all chunks are alive together, in their own dtype; only one chunk at a time is cast to fp32, and what
@@ -121,7 +126,7 @@ def chunked_cross_entropy(logits: list[Tensor], labels: Tensor, size: int) -> Te
     rows = [view(chunk, (chunk.shape[0] * chunk.shape[1], chunk.shape[2])) for chunk in logits]
     total: Tensor | None = None
     for chunk, target in zip(rows, targets, strict=True):
-        total = _added(total, cross_entropy(to(chunk, FP32), target))
+        total = _added(total, entropy(to(chunk, FP32), target))
     assert total is not None
     return div_by(total, total_elements)
 

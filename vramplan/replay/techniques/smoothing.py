@@ -47,6 +47,18 @@ def _active(tape: Tape, padding_mask: Tensor) -> Tensor:
     return active
 
 
+def smoothed_sum(logits: Tensor, target: Tensor) -> Tensor:
+    """The same with `reduction="sum"`, which counts no labels."""
+    tape = logits.tape
+    probabilities = log_softmax(logits)
+    nll = nll_loss(probabilities, target)
+    smooth = neg(sum_last(probabilities))
+    ignored = tape.new("eq", logits.shape[:-1], BOOL, True)
+    smooth = masked_fill_in_place(smooth, ignored)
+    whole = sum_all(smooth)
+    return add(mul_scalar(nll), mul_scalar(whole))
+
+
 def smoothed_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """`F.cross_entropy(logits, target, label_smoothing=...)` of torch/nn/functional.py.
 

@@ -1,0 +1,144 @@
+"""The rigs: which programs' rows each makes again, what it needs, and its commands."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+
+
+class Rig(NamedTuple):
+    """An environment in which rows are traced again."""
+
+    name: str
+    files: tuple[str, ...]  # of rows
+    covers: str
+
+    @property
+    def requirements(self) -> Path:
+        """What is installed in it, versions pinned."""
+        return HERE / "requirements" / f"{self.name}.txt"
+
+
+TRANSFORMERS = Rig(
+    "transformers",
+    (
+        *("suite", "random", "families", "attention", "seq2seq", "moe", "vision", "resnet", "halves", "optimizers"),
+        *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
+        *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
+        *("quantized", "returned", "master"),
+    ),
+    "Transformers, PEFT, plain PyTorch, optimizers of bitsandbytes, galore-torch and lomo-optim, Liger's loss",
+)
+RIGS = {TRANSFORMERS.name: TRANSFORMERS}
+
+WITHOUT = {
+    "quantized weights (bitsandbytes, GPTQ)": "quantized.json, parts of adapters.json and pairs.json",
+    "OLMo, SmolLM3, StarCoder2, gpt-oss": "more_families.json",
+    "TRL": "preference.json, parts of pairs.json",
+    "fp32 and 16-bit logits of models that cast them": "half_logits.json, parts of losses.json",
+    "torchao's Float8Linear": "fp8.json, fp8_more.json",
+    "torch.compile": "compile.json, compile_more.json",
+    "evaluation and generation": "evaluation.json, generation.json, pairs_beside.json and their second files",
+    "PyTorch's DDP": "replicated.json",
+    "FSDP1": "flat_parameter.json, flat_host.json, flat_adapters.json",
+    "FSDP2": "fully_shard.json, fully_shard_more.json, sharded_more.json, sharded_bits.json, replicas.json",
+    "activations on the host under DDP and FSDP": "sharded_activations.json",
+    "DeepSpeed's ZeRO": "zero.json, zero_offload.json, zero_adapters.json, host_activations.json",
+    "torchtitan": "titan.json, titan_replicas.json",
+    "torchtune": "torchtune.json",
+    "LitGPT": "litgpt.json",
+    "llm-foundry": "foundry.json",
+    "nanoGPT": "nanogpt.json",
+    "modded-nanogpt": "modded.json",
+    "Megatron-core": "the rows of tests/engines/megatron",
+}
+"""What no rig makes again yet, and where its rows are."""
+
+
+def folder_of(rig: Rig) -> Path:
+    """Where the environment of a rig lies: below VRAMPLAN_RIGS, or in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramplan" / "rigs"
+    return Path(os.environ.get("VRAMPLAN_RIGS") or cache) / rig.name
+
+
+def python_of(rig: Rig) -> Path | None:
+    """Its interpreter; None where it is not set up."""
+    python = folder_of(rig) / "bin" / "python"
+    return python if python.exists() else None
+
+
+def set_up(rig: Rig) -> int:
+    """Make the environment: the pinned versions, and this checkout beside them."""
+    folder = folder_of(rig)
+    words: list[list[Any]] = [
+        [sys.executable, "-m", "venv", folder],
+        [folder / "bin" / "python", "-m", "pip", "install", "-r", rig.requirements],
+        [folder / "bin" / "python", "-m", "pip", "install", "-e", HERE.parents[1]],
+    ]
+    for one in words:
+        done = subprocess.run([str(word) for word in one], check=False).returncode
+        if done:
+            return done
+    print(f"rig {rig.name} is in {folder}")
+    return 0
+
+
+def check(rig: Rig, rows: int, seed: int) -> int:
+    """Trace rows of each file again in the environment; the exit code is 1 if one comes out otherwise, 2 without it."""
+    python = python_of(rig)
+    if python is None:
+        print(f"rig {rig.name} is not set up: python -m tests.traces setup {rig.name}")
+        return 2
+    words = [
+        str(python),
+        "-W",
+        "ignore",
+        "-m",
+        "tests.traces",
+        "rows",
+        rig.name,
+        "--rows",
+        str(rows),
+        "--seed",
+        str(seed),
+    ]
+    return subprocess.run(words, check=False, cwd=HERE.parents[1]).returncode
+
+
+def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int:
+    """The same inside of the environment. What it has no loop for is counted, and is no failure."""
+    from tests.oracle.compare import jobs
+    from tests.traces.composed import begin, traced
+    from vramplan.errors import InputError
+    from vramplan.measure import refusals
+    from vramplan.results.measure import TRACE
+
+    kept, wrong = begin(), 0
+    for file in files or rig.files:
+        every = jobs(file)
+        chosen = every if rows >= len(every) else random.Random(seed).sample(every, rows)
+        began, counts = time.monotonic(), {"exact": 0, "off": 0, "not run": 0}
+        for job in chosen:
+            try:
+                refusals.check(job, TRACE)
+                found = traced(job)
+            except InputError:
+                counts["not run"] += 1
+                continue
+            recorded = job.case["trace"]["phase_peaks"]
+            counts["exact" if found == recorded else "off"] += 1
+            if found != recorded:
+                print(f"  {job.name}: recorded {recorded}, traced {found}")
+        wrong += counts["off"]
+        said = ", ".join(f"{number} {word}" for word, number in counts.items())
+        print(f"{file}: {len(chosen)} of {len(every)} rows, {said} ({time.monotonic() - began:.0f} s)", flush=True)
+    del kept
+    return int(wrong > 0)

@@ -1,0 +1,94 @@
+"""The rigs and the composed jobs: what holds without a rig, and a few rows where one is set up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.oracle.compare import FILES
+from tests.traces import composed
+from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
+from tests.traces.rigs import RIGS, WITHOUT, python_of
+from vramplan.errors import InputError
+from vramplan.job import build_job
+from vramplan.options import table
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = json.loads(composed.KEPT.read_text("utf-8"))
+ANSWERED = [one for one in DOCUMENT["results"] if one["status"] in ("exact", "off")]
+
+
+@pytest.mark.contract
+def test_every_file_of_rows_has_a_rig_or_is_named_as_without() -> None:
+    named = {file for rig in RIGS.values() for file in rig.files}
+    without = " ".join(WITHOUT.values())
+    assert not [file for file in FILES if file not in named and f"{file}.json" not in without]
+    page = (ROOT / "docs" / "traces.md").read_text("utf-8")
+    for what, where in WITHOUT.items():
+        assert f"| {what} | {where} |" in page
+    for rig in RIGS.values():
+        pinned = [line for line in rig.requirements.read_text("utf-8").splitlines() if line[:1].isalpha()]
+        assert all("==" in line for line in pinned), rig.name
+        assert f"tests/traces/requirements/{rig.name}.txt" in page
+
+
+@pytest.mark.contract
+def test_every_option_is_drawn_or_named_as_not() -> None:
+    drawn = {one.key for one in OPTIONS}
+    assert drawn >= {"padding", "packing", "loss", "frozen", "adapter", "offload", "ema", "grad_scaler"}
+    left = {one.key for one in table.TABLE if not one.only and one.group not in ("parallel", "adapter")} - drawn
+    assert left <= NOT_DRAWN
+    assert {one.key for one in table.TABLE} >= NOT_DRAWN
+
+
+@pytest.mark.contract
+def test_a_seed_draws_the_same_jobs(tmp_path: Path) -> None:
+    first, second = (tmp_path / name for name in ("a", "b"))
+    first.mkdir()
+    second.mkdir()
+    drawn = [[job(random, folder) for _ in range(20)] for folder in (first, second) for random in [Random(5)]]
+    for one, other in zip(*drawn, strict=True):
+        assert Path(one.pop("model")).name == Path(other.pop("model")).name
+        assert one == other
+    assert len({key for one in drawn[0] for key in one}) > 20
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("one", ANSWERED[::5], ids=lambda one: str(one["number"]))
+def test_composed_jobs_are_answered_as_they_were_traced(one: dict[str, object]) -> None:
+    keys = one["keys"]
+    assert isinstance(keys, dict)
+    found = composed.predicted(build_job(composed.thin(keys)))
+    assert (found == one["traced"]) == (one["status"] == "exact")
+
+
+@pytest.mark.contract
+def test_the_page_of_composed_jobs_is_current() -> None:
+    assert composed.PAGE.read_text("utf-8") == composed.page(), "stale: run python -m tests.traces page"
+
+
+@pytest.mark.contract
+def test_a_refusal_is_passed_and_noted() -> None:
+    keys = {"model": "bloom-560m", "gpu": "v100", "packing": True}
+    with pytest.raises(InputError):
+        build_job(keys)
+    with composed.past_refusals() as said:
+        assert build_job(keys).packing
+    assert any(one.startswith("packing: ") for one in said)
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("rig", RIGS.values(), ids=lambda rig: rig.name)
+def test_rows_of_a_rig_are_made_again(rig: object) -> None:
+    assert rig in RIGS.values()
+    one = next(found for found in RIGS.values() if found is rig)
+    python = python_of(one)
+    if python is None:
+        pytest.skip(f"rig {one.name} is not set up: python -m tests.traces setup {one.name}")
+    words = [str(python), "-W", "ignore", "-m", "tests.traces", "rows", one.name, "--rows", "1", "--files", "suite"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
