@@ -63,7 +63,8 @@ def test_without_fused_attention_the_default_is_eager_and_kernels_are_refused(mo
     (told,) = (one for one in built.assumptions if one.key == "attention")
     assert "no fused attention" in told.why
     assert job(small(model_type), attention="sdpa").attention == "eager"
-    for kernel in ("flash", "efficient"):
+    # the flash-attn package has a kernel for scores that are bounded
+    for kernel in ("efficient",) if model_type == "gemma2" else ("flash", "efficient"):
         message = refused(small(model_type), attention=kernel)
         assert message.startswith(f"attention: {kernel} cannot run")
         assert message.endswith("(use eager)")
