@@ -73,7 +73,7 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
             setup = setup._replace(loss="chunked:3")
         return setup._replace(frozen=frozen)
     in_bits = setup.model.task != "cls" and not setup.precision.startswith("mixed-") and not setup.ema
-    known = [one for one in find("quantization").words if in_bits and model_type in types_with(one)()]
+    known = [one for one in find("quantization").words if in_bits and model_type in types_with(one, setup.model)()]
     if setup.precision == "fp32":
         known = [one for one in known if one != GPTQ]
     quantization = draw(st.sampled_from([None, *known]))
