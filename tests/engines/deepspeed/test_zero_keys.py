@@ -68,7 +68,7 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
             "ia3 with factors above stage3_param_persistence_threshold",
         ),
         (f"{DRIVE} --adapter lora", "adapter", "parameters on NVMe"),
-        ("--sharding zero3 --gpus 4 --offload parameters", "offload", "[optimizer, parameters]"),
+        ("--sharding zero3 --gpus 4 --offload gradients", "offload", "[optimizer, gradients]"),
         ("--sharding zero3 --gpus 4 --offload-optimizer-device nvme", "offload_optimizer_device", "means nothing"),
         ("--sharding zero3 --offload optimizer --offload-optimizer-buffer-count 4", "buffer_count", "on NVMe"),
         ("--sharding zero3 --offload optimizer --offload-optimizer-device disk", "device", "'disk'"),
