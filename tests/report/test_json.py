@@ -147,6 +147,7 @@ SEARCH = Search(
     candidates=3,
     refused=1,
     too_large=1,
+    fits=1,
     complete=True,
     plans=(Plan(COMPARISON.cells[0]._replace(options={}), 1, "--loss fused"),),
     fastest=0,
