@@ -122,7 +122,7 @@ def test_only_a_real_run_has_the_allocator_of_its_job(monkeypatch: pytest.Monkey
         raise InterruptedError
 
     monkeypatch.setattr(apart.subprocess, "run", process)
-    monkeypatch.setattr(apart, "_used_bytes", lambda: None)
+    monkeypatch.setattr(apart, "used_bytes", lambda: None)
     for how in ("gpu", "trace"):
         with pytest.raises(InterruptedError):
             apart.run_apart(apart.Request({"allocator": EXPANDABLE}, how, 1))

@@ -41,7 +41,7 @@ def test_a_reply_becomes_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_device_figure_is_without_what_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "_used_bytes", lambda: 100)
+    monkeypatch.setattr(apart, "used_bytes", lambda: 100)
     ends(monkeypatch, 0, reply={"figures": {"outcome": "fits", "used_bytes": 350}, "environment": {}})
     assert run_apart(REQUEST._replace(how="gpu")).figures.device_bytes == 250
 
