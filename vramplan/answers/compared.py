@@ -149,6 +149,7 @@ def cell_of(options: Mapping[str, str], found: Brief, prices: Prices) -> Cell:
         wall_seconds=None if run is None else run.wall_seconds.likely,
         cost_usd=None if run is None or run.cost_usd is None else run.cost_usd.likely,
         keeps_limits=None if run is None else not run.broken_limits,
+        is_composed=bool(job.composed),
     )
 
 

@@ -20,6 +20,7 @@ from vramplan.version import __version__
 
 SHOWN = 8
 LEGEND = "F the fastest, S the simple one, * on the front: no other plan needs less memory and is as fast"
+COMPOSED = ", ~ has techniques that were never traced together"
 COLUMNS = (
     Column(""),
     Column("GiB", right=True),
@@ -47,8 +48,10 @@ def text(answer: Search, *, width: int) -> list[Line]:
     for words in summary(answer):
         lines += wrap([Span(words)], width, first=0, rest=2)
     if answer.plans:
-        lines += [(), *wrap([Span(LEGEND, "muted")], width, first=0, rest=2)]
-        lines += [*table(COLUMNS, [_row(answer, place) for place in _places(answer)], width, indent=0)]
+        places = _places(answer)
+        legend = LEGEND + (COMPOSED if any(answer.plans[place].cell.is_composed for place in places) else "")
+        lines += [(), *wrap([Span(legend, "muted")], width, first=0, rest=2)]
+        lines += [*table(COLUMNS, [_row(answer, place) for place in places], width, indent=0)]
     if len(answer.ladder) > 1:
         lines += [(), (Span("What each choice of the fastest plan bought", "heading"),)]
         rows = [_step(step.option, step.verdict, step.device_bytes, step.gain) for step in answer.ladder]
@@ -116,6 +119,7 @@ def _row(answer: Search, place: int) -> list[str]:
             ("F", place == answer.fastest),
             ("S", place == answer.simplest),
             ("*", place in answer.front),
+            ("~", bool(cell.is_composed)),
         )
         if holds
     )

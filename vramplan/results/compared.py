@@ -30,6 +30,7 @@ class Cell(NamedTuple):
     wall_seconds: float | None  # of the whole run, where the job says how long it is
     cost_usd: float | None
     keeps_limits: bool | None  # deadline and budget
+    is_composed: bool | None = None  # of techniques that were never traced together, so that less is known of it
     efficiency: float | None = None  # rate of a device over that of the smallest run that fits; `scale` alone
 
     @property
