@@ -128,7 +128,7 @@ def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:
         "version: 1\n"
         "jobs:\n"
         "  - {name: a, model: gpt2, sequence_length: 256, matrix: {gpu: [t4, v100], micro_batch_size: [1, 2]}}\n"
-        "  - {name: b, model: gpt2, gpu: t4, compile: true, loss: fused}\n"
+        "  - {name: b, model: gpt2, gpu: t5}\n"
     )
     document = run("compare", "--job", str(file), "--format", "json").document
     names = [cell["options"]["job"] for cell in document["cells"]]

@@ -18,7 +18,7 @@ from tests.report.roofline_answer import small_roofline
 from tests.report.textbook_answers import WALK
 from tests.timeline.examples import small
 from vramplan.errors import Problem, UsageError
-from vramplan.report import compared, measure, plans, reading, runtimes
+from vramplan.report import calibrated, compared, measure, plans, reading, runtimes
 from vramplan.report.checkpoints import document as checkpoints_document
 from vramplan.report.explain import document as explain_document
 from vramplan.report.json import (
@@ -41,7 +41,7 @@ from vramplan.report.walkthrough import document as walkthrough_document
 from vramplan.results import FitResult
 from vramplan.results.compared import Cell, Comparison
 from vramplan.results.listings import RuntimeRow
-from vramplan.results.measure import Figures, MeasuredRow, Measurement, Predicted
+from vramplan.results.measure import Calibration, Figures, MeasuredRow, Measurement, Predicted
 from vramplan.results.plans import Bought, Plan, Search
 from vramplan.results.reading import ReadJob, ReadValue, Source
 
@@ -175,6 +175,23 @@ READ = ReadJob(
     notes=("a note",),
     points_to={},
 )
+CALIBRATION = Calibration(
+    gpu="NVIDIA A100-SXM4-80GB",
+    architecture="ampere",
+    torch="2.13.0",
+    cuda="13.0",
+    date="2026-11-23",
+    context_bytes=500 << 20,
+    first_context_bytes=400 << 20,
+    workspace_bytes=8 << 20,
+    process_group_bytes=None,
+    used_by_others_bytes=0,
+    reserved_bytes=100 << 20,
+    simulated_bytes=100 << 20,
+    allocator_agrees=True,
+    file=None,
+    text="kind: stack",
+)
 
 
 @pytest.fixture
@@ -198,6 +215,7 @@ def documents(
         "runtimes": runtimes.document([RUNTIME]),
         "walkthrough": walkthrough_document(WALK),
         "measure": measure.document(MEASUREMENT),
+        "calibrate": calibrated.document(CALIBRATION),
         "compare": compared.document(COMPARISON),
         "plan": plans.document(SEARCH),
         "read": reading.document(READ),
