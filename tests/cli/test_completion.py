@@ -87,7 +87,7 @@ def test_the_words_of_an_option_are_offered(option: str, known: tuple[str, ...])
 )
 def test_a_word_that_is_offered_is_not_refused_as_unknown(option: str, word: str) -> None:
     ending = {"every:": "2", "layers:": "[[0,3]]", "hsdp:": "2"}.get(word, "")
-    model, gpu = ("llama-3.2-1b", "h100") if word == "fp8" else ("gpt2", "a100-80gb")
+    model, gpu = ("llama-3.2-1b", "h100") if word in ("fp8", "fsdp-fp8") else ("gpt2", "a100-80gb")
     model = "modded-nanogpt-2024-12-17" if word == "modded-nanogpt" else model  # whose only models are its own
     more = ("--runtime", "megatron", "--gpus", "2") if word == "distributed-optimizer" else ()
     ran = run("fit", "--model", model, "--gpu", gpu, option, word + ending, *more)

@@ -10,7 +10,7 @@ from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import Job
 
 PADDING = "padding: right"
-OF_THE_HEAD = ("loss", "label_smoothing", "padding")
+OF_THE_HEAD = ("loss", "label_smoothing", "padding", "eval_batch_size", "generation_batch_size")
 
 
 def composed_of(job: Job) -> tuple[str, ...]:

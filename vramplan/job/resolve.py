@@ -398,7 +398,7 @@ class _ReplayResolver(Resolver):
 
 def _is_special(job: Job) -> bool:
     """Whether a job has a technique that does not go with all the others (vramplan/replay/techniques/evidence.py)."""
-    one = job.compile or job.precision.endswith("fp8") or job.loss == "dpo" or job.padding != "none" or job.packing
+    one = job.compile or job.precision.endswith("fp8") or job.padding != "none" or job.packing
     return (
         one
         or job.half_weights
@@ -408,6 +408,8 @@ def _is_special(job: Job) -> bool:
         or job.sharding is not None
         or job.model.attention_softcap
         or job.checkpoint_reentrant
+        or bool(job.eval_batch_size or job.generation_batch_size or job.label_smoothing)
+        or job.loss not in ("standard", "fp32-logits")
     )
 
 

@@ -125,7 +125,6 @@ OPEN = {
     "paged-lion-32bit": "lion, which has its states in fp32; paged Lion is not modelled",
     "fp4": "nf4, which takes the same memory",
     "int4": "nf4 of bitsandbytes or gptq-int4",
-    "awq": "training over AWQ checkpoints is not modelled; nf4 of bitsandbytes or gptq-int4",
     "offload": "--offload parameters,optimizer",
 }
 """Spellings that need one more word, and what is to be written."""

@@ -131,7 +131,6 @@ def test_runs_in_fp8_that_were_published_fit(row: dict[str, Any], most: int) -> 
         ({"gpu": "h100", "parallel": {"data": 8, "sharding": "ddp"}}, "modelled under FSDP"),
         ({**SHARDED, "sequence_length": 100}, "no multiple of 8"),
         ({**SHARDED, "model": "llama-2-7b"}, "no code of llama is known that has products in fp8"),
-        ({**SHARDED, "model": "llama-2-7b", "runtime": "transformers", "precision": "fsdp-fp8"}, "no code of llama"),
     ],
     ids=lambda value: str(value)[:60],
 )

@@ -153,7 +153,8 @@ class Gemma2(Positions):
         tape, recipe = self.tape, self.recipe
         _embeds = scaled_embedding(input_ids, self.embed_tokens)
         position_ids = self.position_ids(input_ids)
-        masks = (None, None) if recipe.attention == "flash" else masks_of_kinds(_embeds, recipe)
+        scored = recipe._replace(attention="eager")  # its code has no fused attention but flash
+        masks = (None, None) if recipe.attention == "flash" else masks_of_kinds(_embeds, scored)
         hidden = _embeds
         rotary = self.cosines_and_sines(hidden, recipe.shape.head_size)
         hidden = run_blocks(

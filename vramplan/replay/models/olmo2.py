@@ -124,7 +124,10 @@ class Olmo2(Llama):
         return super().buffers() * len(self.kinds())
 
     def model(self, input_ids: Tensor) -> Tensor:
-        """Olmo2Model.forward, Olmo3Model.forward."""
+        """Olmo2Model.forward, Olmo3Model.forward.
+
+        Source: transformers/models/olmo2/modeling_olmo2.py and olmo3/modeling_olmo3.py.
+        """
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
         position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
