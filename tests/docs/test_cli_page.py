@@ -15,11 +15,12 @@ import pytest
 
 from tests.cli.running import Ran, run
 from tests.docs.cli import DOCS, JOB, PAGE, ROOT, as_shell, commands, page
+from tests.measure.readings import readings
 from tests.measure.runners import Runner
 from vramplan.catalog import smi
 from vramplan.catalog.smi import LocalGpu
 from vramplan.cli.commands import COMMANDS, build
-from vramplan.measure import apart
+from vramplan.measure import apart, calibration
 
 EXAMPLES = [(name, line) for line, name in {line: one.name for one in commands() for line in one.examples}.items()]
 BLOCK = re.compile(r"^```(?:yaml|bash)\n(# ([\w.-]+\.(?:ya?ml|sh))\n.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -88,6 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(smi, "ask", lambda: [card_here])
     monkeypatch.setattr(apart, "run_apart", Runner())
     monkeypatch.setattr(apart, "check_installed", lambda: None)
+    monkeypatch.setattr(calibration, "probe", readings)
     return tmp_path
 
 

@@ -8,36 +8,18 @@ from typing import Any
 import pytest
 
 from tests.cli.running import run, valid
+from tests.measure.readings import MIB, readings
 from vramplan.answers.fit import describe
 from vramplan.catalog.stacks import load_stack_profile
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.measure import calibration
-from vramplan.measure.calibration import calibrate, shipped, simulated
+from vramplan.measure.calibration import calibrate, shipped
 from vramplan.planner.decision import decide
 from vramplan.results import FitResult
 
 pytestmark = pytest.mark.contract
-MIB = 2**20
 JOB = {"model": "gpt2", "micro_batch_size": 4, "global_batch_size": 4, "gradient_accumulation_steps": 1}
-
-
-def readings(**other: Any) -> dict[str, Any]:
-    """An A100 on which 100 MiB are another's."""
-    found = {
-        "first": 520 * MIB,
-        "steps": 612 * MIB,
-        "forward_workspace": 8320 * 1024,
-        "backward_workspace": 8320 * 1024,
-        "sequence": simulated(),
-        "process_group": None,
-        "gpu": "NVIDIA A100-SXM4-80GB",
-        "compute_capability": "8.0",
-        "torch": "2.9.1",
-        "cuda": "12.8",
-        "used_before": 100 * MIB,
-    }
-    return found | other
 
 
 def written(folder: Path, **other: Any) -> Path:
