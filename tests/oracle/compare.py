@@ -26,7 +26,7 @@ ROWS = {
     "suite": 192,
     "random": 330,
     "families": 252,
-    "more_families": 145,
+    "more_families": 180,
     "optimizers": 200,
     "selective": 220,
     "losses": 174,
