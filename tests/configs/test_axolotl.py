@@ -130,6 +130,9 @@ def test_preferences_compare_pairs() -> None:
         padding="right",
     )
     holds(job(FULL + "rl: dpo\n", "a.yml"), dpo_reference="model")
+    holds(job(FULL + "rl: kto\n", "a.yml"), loss="kto", dpo_reference="model", padding="right")
+    holds(job(FULL + "rl: simpo\n", "a.yml"), loss="simpo", padding="right")
+    holds(job(FULL + "reward_model: true\n", "a.yml"), loss="reward", padding="right")
 
 
 def test_what_has_no_word_is_told() -> None:

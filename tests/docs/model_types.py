@@ -38,7 +38,7 @@ IN_WORDS = {
     "_width": "the last of widths",
     "query_size": "plain_size + rotary_size",
     "all_shared": "shared x intermediate_size",
-    "expert_size": "experts.intermediate_size",
+    "expert_size": "as experts.intermediate_size",
 }
 
 

@@ -108,6 +108,17 @@ def test_preference_training() -> None:
     assert loss_of(scored) == "dpo-precomputed"
 
 
+def test_a_preference_without_a_reference_or_of_single_sequences() -> None:
+    pair = job(loss="orpo")
+    assert (pair.dpo_reference, pair.dropout, loss_of(pair)) == (None, 0.0, "orpo")
+    single = job(loss="kto", dpo_reference="precomputed")
+    assert loss_of(single) == "kto-precomputed"
+    assert any("loss kto was never traced" in said for said in single.composed)
+    reward = job(loss="reward")
+    assert (reward.model.task, reward.model.classes) == ("cls", 1)
+    assert "loss: reward needs a model with a classification head" in refused(loss="reward", model="chatglm3-6b")
+
+
 def test_the_reference_of_an_adapter_is_the_model_without_it() -> None:
     one = job(loss="dpo", adapter={"kind": "lora", "dropout": 0.1})
     assert (one.dpo_reference, loss_of(one)) == ("adapter-off", "dpo-adapter-off")
@@ -152,7 +163,7 @@ def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> 
         ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
         ({"activation_checkpointing": "optimal"}, "activation_checkpointing: optimal is not modelled with dpo"),
         ({"eval_batch_size": 8}, "eval_batch_size: an evaluation with the loss dpo is not modelled"),
-        ({"loss": "standard", "dpo_reference": "model"}, "dpo_reference: model belongs to the loss dpo"),
+        ({"loss": "standard", "dpo_reference": "model"}, "dpo_reference: model belongs to the losses dpo and kto"),
     ],
 )
 def test_refused_preference_training(keys: dict[str, Any], message: str) -> None:

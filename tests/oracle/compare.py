@@ -40,7 +40,7 @@ ROWS = {
     "attention": 246,
     "heads": 140,
     "smoothing": 77,
-    "preference": 80,
+    "preference": 94,
     "padding": 61,
     "checkpoints": 200,
     "fp8": 65,

@@ -38,6 +38,8 @@ def never_traced(job: Job) -> Iterator[str]:
         yield f"checkpoint_reentrant true was never traced with {traced_code(job.model)}"
     if job.adapter is not None and job.quantization is not None and _is_over_experts(job):
         yield f"quantization {job.quantization} was never traced together with an adapter over experts"
+    if job.loss == "kto":
+        yield "loss kto was never traced: it is composed of what loss dpo was traced with, over single sequences"
     if job.model.engine is not None:
         yield from _own_code(job)
     if job.precision in FLOAT8 and job.model.engine is None:

@@ -278,7 +278,7 @@ class _ReplayResolver(Resolver):
         if raw.label_smoothing and model is not None:
             loss = on_demand.smoothed(self, loss, model)
         reference = None
-        if loss == "dpo" or raw.dpo_reference is not None:
+        if loss in words.REFERENCED_LOSSES or raw.dpo_reference is not None:
             reference = on_demand.reference_of(self, loss)
         if raw.eval_batch_size or raw.generation_batch_size or raw.generation_length:
             on_demand.check_beside(self, loss, model)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
 from vramplan.job.adapter_targets import check_saved, check_targets, fused_targets, is_known, known_targets
-from vramplan.job.losses import DPO
 from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, told_of, types_with
 from vramplan.job.read import RawJob
@@ -366,7 +365,7 @@ class _Adapter:
             own = precision.rpartition("-")[2]  # autocast over a model in 16 bits
         known = (own,) if mixed or own == "fp32" else ("fp32", own)
         given = self.raw.adapter_dtype
-        if self.raw.loss == DPO and self.raw.quantization is not None:
+        if self.raw.loss in words.PREFERENCE_LOSSES and self.raw.quantization is not None:
             if given is None:
                 return beside.dtype_of_trl(fields, precision, self.told)
             known = tuple(dict.fromkeys((*known, "bf16"))) if own != "fp16" else known

@@ -462,9 +462,9 @@ TABLE = (
     Option(
         "dpo_reference",
         WORD,
-        "Where the loss dpo has the reference model's log-probabilities from.",
+        "Where the losses dpo and kto have the reference model's log-probabilities from.",
         words=("model", "precomputed", "adapter-off"),
-        usual="with the loss `dpo` `model`, with an adapter `adapter-off`",
+        usual="with the losses `dpo` and `kto` `model`, with an adapter `adapter-off`",
         note="[How](losses.md#preference-training).",
         section=FORWARD,
     ),
@@ -651,7 +651,7 @@ TABLE = (
         "Warn where an evaluation of N sequences exceeds training.",
         maximum=MAX_COUNT,
         usual="`null`, not looked at",
-        note="[Modelled](losses.md#evaluation), not with the losses `fused` and `dpo`.",
+        note="[Modelled](losses.md#evaluation), not with the loss `fused` and those of preferences.",
         section=BETWEEN,
     ),
     Option(

@@ -57,8 +57,12 @@ CHECKPOINTINGS = (
 )
 
 HALF_LOGITS = "half-logits"
-LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", "dpo")  # over a causal language model's head
-LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", "vocab-parallel")
+REFERENCED_LOSSES = ("dpo", "kto")  # which compare with a reference model
+PAIR_LOSSES = ("orpo", "cpo", "simpo")  # over the logits of pairs
+REWARD = "reward"
+PREFERENCE_LOSSES = (*REFERENCED_LOSSES, *PAIR_LOSSES, REWARD)  # TRL's, of preferences
+LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", *REFERENCED_LOSSES, *PAIR_LOSSES)  # over a causal model's head
+LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", REWARD, "vocab-parallel")
 """The last is what Megatron does anyway, and torchtitan by default."""
 
 RUNTIMES = (*FOLDERS, TEXTBOOK)

@@ -254,8 +254,8 @@ SHARDINGS = {
 
 FUSED_LOSSES = ("liger_fused_linear_cross_entropy", "cut_cross_entropy")
 CCE_PLUGIN = "CutCrossEntropyPlugin"
-LM_LOSSES = {"dpo": "dpo", "ipo": "dpo"}
-PREFERENCES = ("orpo", "simpo", "kto", "grpo", "gdpo", "ebft")
+LM_LOSSES = {"dpo": "dpo", "ipo": "dpo", "kto": "kto"}
+PREFERENCES = ("grpo", "gdpo", "ebft")
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
@@ -291,9 +291,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("compile", True, "torch_compile")
     if sheet.flag("reinit_weights"):
         meaning.say("from_scratch", True, "reinit_weights")
-    for key in ("reward_model", "process_reward_model"):
-        if sheet.flag(key):
-            meaning.note(f"{key}: a job has no word for reward models; the loss over a vocabulary is counted")
+    if sheet.flag("reward_model"):
+        meaning.say("loss", "reward", "reward_model")
+        meaning.say("padding", "right", "reward_model")
+    if sheet.flag("process_reward_model"):
+        why = "a job has no word for rewards of steps; the loss over a vocabulary is counted"
+        meaning.note(f"process_reward_model: {why}")
     sheet.flag("tf32") if sheet.text("tf32") != "auto" else None
     _devices(sheet, meaning)
 

@@ -450,8 +450,10 @@ def _stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         return
     if stage in ("kto", "rm"):
         meaning.say("padding", "right", "stage")
-        what = "KTO, which runs three forward passes" if stage == "kto" else "reward models"
-        meaning.note(f"stage: a job has no word for {what}")
+        meaning.say("loss", "kto" if stage == "kto" else "reward", "stage")
+        if stage == "kto":
+            adapter = kind == "lora" and not sheet.text("ref_model")
+            meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
     elif stage == "ppo":
         meaning.say("loss", "ppo", "stage")
         meaning.say("padding", "right", "stage")

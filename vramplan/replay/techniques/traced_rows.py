@@ -6,7 +6,7 @@ with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4521 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4531 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, litgpt,
   lora_parts, losses, losses_more, master, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
@@ -66,6 +66,7 @@ loss: chunked | 530 | heads, litgpt, losses, losses_more, sharded_more, torchtun
   falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt, llama
   under torchtune, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
   qwen3, qwen3_moe
+loss: cpo | 1 | preference | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe
 loss: fp32-logits | 49 | losses, returned, titan, titan_replicas | bert, llama, llama under torchtitan
@@ -74,6 +75,9 @@ loss: fused | 213 | fully_shard_more, heads, losses, losses_more, quantized | bl
   qwen2_moe, qwen3, qwen3_moe
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3
+loss: orpo | 1 | preference | llama
+loss: reward | 8 | preference | llama
+loss: simpo | 4 | preference | llama
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan
 max_gradient_norm | 228 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, master, optimizers,
   precisions, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, gemma, gemma2, gpt2, gpt_neox, llama,
@@ -154,7 +158,7 @@ parallel.sharding: zero2 | 47 | host_activations, zero, zero_adapters | bert, bl
 parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2,
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan
-precision: amp | 2855 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2865 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, litgpt, lora_parts, losses,
   losses_more, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference,
@@ -176,7 +180,7 @@ precision: mixed | 1441 | adapters, attention, checkpoints, compile, evaluation,
   zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3,
   olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
-precision: pure | 2339 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2341 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, litgpt, lora_parts, losses, losses_more, modded,
   modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
@@ -240,6 +244,7 @@ activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_
 activation_checkpointing: full + loss: chunked | 292 | heads, litgpt, losses, losses_more, sharded_more, torchtune |
   bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
   llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 26 | losses, returned, titan | bert, llama, llama under
@@ -248,6 +253,9 @@ activation_checkpointing: full + loss: fused | 123 | heads, losses, losses_more,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mpt, neox, opt, phi, phi3
+activation_checkpointing: full + loss: orpo | 1 | preference | llama
+activation_checkpointing: full + loss: reward | 5 | preference | llama
+activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: full + max_gradient_norm | 129 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas | bert,
@@ -318,7 +326,7 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1580 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1588 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, litgpt, lora_parts,
   losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
@@ -337,7 +345,7 @@ activation_checkpointing: full + precision: mixed | 748 | adapters, attention, c
   padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
   zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1294 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1295 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, litgpt, lora_parts, losses, losses_more, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
@@ -736,6 +744,7 @@ loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama und
   under litgpt
 loss: chunked + quantization: nf4-double | 10 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt
 loss: chunked + weight_dtype: 16 bits | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: cpo + precision: amp | 1 | preference | llama
 loss: dpo + padding: right | 14 | pairs, preference | gpt2, llama
 loss: dpo + precision: amp | 102 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
@@ -775,6 +784,10 @@ loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, ge
   neox, opt, phi, phi3
 loss: half-logits + precision: pure | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
+loss: orpo + precision: amp | 1 | preference | llama
+loss: reward + precision: amp | 4 | preference | llama
+loss: reward + precision: pure | 2 | preference | llama
+loss: simpo + precision: amp | 4 | preference | llama
 loss: vocab-parallel + max_gradient_norm | 19 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.replicas | 11 | titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.sharding: fsdp | 30 | titan, titan_replicas | llama under torchtitan
