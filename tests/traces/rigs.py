@@ -35,7 +35,8 @@ TRANSFORMERS = Rig(
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
         *("quantized", "returned", "master"),
     ),
-    "Transformers, PEFT, plain PyTorch, optimizers of bitsandbytes, galore-torch and lomo-optim, Liger's loss",
+    "Transformers, PEFT, plain PyTorch, Liger's loss, optimizers of bitsandbytes, galore-torch, apollo-torch, "
+    "adam-mini and lomo-optim",
 )
 RIGS = {TRANSFORMERS.name: TRANSFORMERS}
 

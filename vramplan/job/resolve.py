@@ -211,7 +211,7 @@ class _ReplayResolver(Resolver):
         raw.max_gradient_norm = raw.max_gradient_norm or None  # 0 turns it off
         if raw.max_gradient_norm is not None:
             check_clipping(self, in_backward)
-        if words.pattern_word(optimizer) == words.GALORE:
+        if words.pattern_word(optimizer) in words.LOW_RANK_OPTIMIZERS:
             self.assumptions += on_demand.check_galore(self.fields, optimizer, model, runtime)
         if raw.grad_scaler:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)

@@ -38,7 +38,13 @@ FLAT_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion")
 """Of them those that step element by element or block by block, and so a flat part of a model as well."""
 TORCH_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon")
 GALORE = "galore-adamw:RANK"
-OPTIMIZERS = (*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", GALORE)
+LOW_RANK_OPTIMIZERS = (
+    GALORE,
+    "galore-adamw-8bit:RANK",
+    "apollo-adamw:RANK",
+)  # which project gradients of linear layers
+ADAM_MINI = "adam-mini"
+OPTIMIZERS = (*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", *LOW_RANK_OPTIMIZERS, ADAM_MINI)
 BACKWARD, NEXT_FORWARD = HELD_UNTIL = ("backward", "next-forward")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them

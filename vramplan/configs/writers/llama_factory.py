@@ -120,11 +120,14 @@ def _precision(page: Page, asked: Asked) -> None:
 
 def _optimizer(page: Page, asked: Asked) -> None:
     word, _, rank = str(asked["optimizer"]).partition(":")
-    if word == "galore-adamw":
-        page.put("use_galore", True, "optimizer")
-        page.put("galore_rank", int(rank or 16), "optimizer")
+    if word in ("galore-adamw", "apollo-adamw"):
+        name = word.partition("-")[0]
+        page.put(f"use_{name}", True, "optimizer")
+        page.put(f"{name}_rank", int(rank or 16), "optimizer")
         if asked["optimizer_in_backward"]:
-            page.put("galore_layerwise", True, "optimizer_in_backward")
+            page.put(f"{name}_layerwise", True, "optimizer_in_backward")
+    elif word == "adam-mini":
+        page.put("use_adam_mini", True, "optimizer")
     elif word == "muon":
         page.put("use_muon", True, "optimizer")
     else:
