@@ -81,7 +81,7 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
         told.append(Assumption("checkpoint_reentrant", True, beside.ASKED))
     names = names_of(model)
     if raw.adapter is None:
-        raw.frozen = resolve_parts(raw.frozen, model, names, told)
+        raw.frozen = resolve_parts(raw.frozen, model, names, told, raw.fields)
         _frozen(raw, model, names, loss)
         return raw.frozen, None, told
     if raw.quantization == GPTQ:

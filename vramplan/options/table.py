@@ -641,7 +641,7 @@ TABLE = (
         examples=("embeddings", "layers.0-11", "norms", "head", "attention", "mlp"),
         default=(),
         absent=(),
-        note="Or a module such as `q_proj`; beside LoRA `lora_A` or `lora_B`.",
+        note="Or a module such as `q_proj`; beside LoRA `lora_A` or `lora_B`; `all-but:REGEX` says what is trained.",
         also=("--freeze",),
         section=TRAINED,
     ),
