@@ -93,7 +93,7 @@ def test_json_has_its_launch_command_on_standard_error() -> None:
         ("trl", ("--label-smoothing", "0.1"), "label_smoothing=0.1"),
         ("llama-factory", ("--hold-outputs",), "--no-hold-outputs"),
         ("trl", ("--runtime", "pytorch"), "runtime=pytorch"),
-        ("torchtune", ("--model", "pythia-410m"), "model=pythia-410m"),
+        ("torchtune", ("--model", "smollm2-360m"), "model=smollm2-360m"),
     ],
 )
 def test_what_a_program_cannot_say_names_the_nearest(name: str, words: tuple[str, ...], said: str) -> None:

@@ -29,6 +29,9 @@ WITHIN = 0.10  # of the rate of the fastest plan, in which the simple one lies
 REFUSED, TOO_LARGE = "refused", "too large"
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
 MOST_PLANS = 200  # of those that fit, in the answer
+SETTLED = (
+    8  # of the fastest whose allocator is simulated, where the program's is; beside them the simple one and the front
+)
 
 COMPLEXITY = {
     "sharding": {
@@ -104,7 +107,12 @@ def searched(
                     too_large += 1
         except KeyboardInterrupt:
             complete = False
-        found.sort(key=lambda plan: (-(plan.cell.samples_per_second or 0), plan.complexity, plan.flags))
+        found.sort(key=_rank)
+        if complete:
+            try:
+                too_large += _settle(found, asked)
+            except KeyboardInterrupt:
+                complete = False
         ladder = _ladder(found[0], asked) if found else ()
     front = _front(found)
     kept = {*range(MOST_PLANS), *front, *(() if not found else (_simplest(found),))}
@@ -143,6 +151,7 @@ class Asked:
         self.session, self.prices, self.catalog = Session(), Prices(profiles), Catalog(profiles)
         self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
         self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
+        self.simulated: dict[tuple[str, ...], Job] = {}  # by all choices: whose allocator was estimated up to now
 
     def cell(self, one: Mapping[str, str]) -> Cell | str:
         """The run of a combination, or a word: it is refused, or certainly too large."""
@@ -164,7 +173,21 @@ class Asked:
             if floor.states_bytes > floor.usable_bytes:
                 self.too_large.add(states)
             return TOO_LARGE
-        return self._answered(one, job) or REFUSED
+        if job.allocator is not None:  # a simulation takes as long as a hundred estimates
+            self.simulated[tuple(one.values())] = job
+        return self._answered(one, job._replace(allocator=None)) or REFUSED
+
+    def is_estimated(self, cell: Cell) -> bool:
+        """Whether the allocator of a run was estimated, although the program's is simulated."""
+        return tuple(cell.options.values()) in self.simulated
+
+    def settled(self, cell: Cell) -> Cell | None:
+        """The same with its allocator simulated: at the batch that the estimate chose, else at the best of its own."""
+        job = self.simulated.pop(tuple(cell.options.values()))
+        steps = cell.gradient_accumulation_steps
+        pinned = job._replace(micro_batch_size=cell.micro_batch_size, gradient_accumulation_steps=steps)
+        near = self._answered(cell.options, pinned)
+        return near if near is not None and near.is_possible else self._answered(cell.options, job)
 
     def rung(self, one: Mapping[str, str]) -> Cell | None:
         """The same of some of the choices, with the others as they are without an option."""
@@ -225,6 +248,32 @@ def _is_layout(one: Mapping[str, str], devices: int) -> bool:
     if devices % replica or devices // replica % int(one.get(EXPERT, PLAIN).replace(PLAIN, "1")):
         return False
     return "sharding" not in one or (one["sharding"] != PLAIN) is (replica < devices)
+
+
+def _rank(plan: Plan) -> tuple[float, int, str]:
+    return -(plan.cell.samples_per_second or 0), plan.complexity, plan.flags
+
+
+def _settle(found: list[Plan], asked: Asked) -> int:
+    """Simulate the allocator of what a person looks at, and put it where it belongs then.
+
+    Those further down keep their estimates, and say so. The result is how many do not fit after all.
+    """
+    too_large = 0
+    found[:] = [plan._replace(is_estimated=asked.is_estimated(plan.cell)) for plan in found]
+    while found:
+        places = (*range(min(SETTLED, len(found))), _simplest(found), *_front(found)[-SETTLED:])
+        place = next((place for place in places if found[place].is_estimated), None)
+        if place is None:
+            break
+        plan = found.pop(place)
+        cell = asked.settled(plan.cell)
+        if cell is not None and cell.is_possible and cell.samples_per_second is not None:
+            found.append(plan._replace(cell=cell, is_estimated=False))
+            found.sort(key=_rank)
+        else:
+            too_large += 1
+    return too_large
 
 
 def _simplest(plans: Sequence[Plan]) -> int:

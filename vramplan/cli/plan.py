@@ -67,7 +67,7 @@ def plan(
       vramplan plan -m llama-2-70b -g a100 --gpus 64 --runtime megatron
       vramplan plan -m llama-3.1-8b -g 8xh100 --sharding fsdp --emit axolotl
       vramplan plan -m llama-3.1-8b -g 8xa100 --exclude compile=true --exclude sharding=ddp
-      vramplan plan -m qwen3-8b -g 8xh100 --runtime all --optimizer adamw,adamw-8bit
+      vramplan plan -m gpt2-xl -g rtx-4090 --runtime all --optimizer adamw,adamw-8bit
 
     \b
     Exit codes: 0 a plan fits, 2 bad input, 3 none fits, 130 interrupted (with the best so far).

@@ -305,14 +305,17 @@ class CompiledTape(Tape):
         return self.fixed[i] + self.per_sample[i] * self.batch
 
     def _origins(self, storage: Deferred) -> tuple[ref[Deferred], ...]:
-        """All deferred tensors that it was computed from, and itself; those that are gone are of no interest."""
+        """All deferred tensors that it was computed from, and itself, but for those that are closed or gone.
+
+        What a product has read closes all that is behind it, so that a deep model is not walked through again.
+        """
         found = {id(storage): ref(storage)}
         stack = [storage]
         while stack:
             one = stack.pop()
             older = [*one.parents, *(origin() for origin in one.origins)]
             for other in older:
-                if type(other) is Deferred and id(other) not in found:
+                if type(other) is Deferred and not other.closed and id(other) not in found:
                     found[id(other)] = ref(other)
                     stack.append(other)
         return tuple(found.values())
@@ -335,10 +338,12 @@ class CompiledTape(Tape):
             if type(tensor) is not Tensor or type(tensor.storage) is not Deferred:
                 continue
             self.store(tensor)
+            if tensor.storage.closed:
+                continue
             for one in self._origins(tensor.storage):
                 found = one()
                 if found is not None:
-                    found.read = True
+                    found.read = found.closed = True
 
     def _hold(self, storage: Storage | None) -> None:
         """What a block computes again is followed by as much of the next one, which takes the same buffers.

@@ -16,6 +16,7 @@ class Deferred(Storage):
         "batched",
         "birth",
         "casts",
+        "closed",
         "entered",
         "gradient",
         "home",
@@ -35,8 +36,9 @@ class Deferred(Storage):
         self.home = 0  # the checkpoint that made it, in forward or again
         self.entered = False  # whether another checkpoint begins with it
         self.read = False  # whether an operator that is not fused has read it, or what was computed from it
+        self.closed = False  # whether that is so of all that it was computed from, too
         self.casts: dict[DType, ref[Deferred]] = {}
-        self.origins: tuple[ref[Deferred], ...] = ()  # what it was computed from, once it is stored
+        self.origins: tuple[ref[Deferred], ...] = ()  # what it was computed from, once it is stored, unless closed
 
     def __del__(self) -> None:
         if self.index >= 0:

@@ -14,12 +14,14 @@ class Plan(NamedTuple):
     cell: Cell
     complexity: int  # of what it asks for beside a plain script; 0 is the plain script
     flags: str  # the choices as options
+    is_estimated: bool = False  # what the allocator reserves, although it is simulated in this program
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON documents have it."""
         return {
             "complexity": self.complexity,
             "flags": self.flags,
+            "is_estimated": self.is_estimated,
             **self.cell._asdict(),
             "options": dict(self.cell.options),
         }
