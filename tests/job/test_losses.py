@@ -11,7 +11,8 @@ from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.planner.setups import loss_of
+from vramplan.planner.setups import loss_of, setup_of
+from vramplan.replay.step import replay
 from vramplan.values.job import Job
 
 QLORA: dict[str, Any] = {"adapter": {"kind": "lora"}, "quantization": "nf4", "precision": "pure-bf16"}
@@ -330,3 +331,16 @@ def test_ligers_loss_under_torchtune_is_refused_with_an_adapter() -> None:
     assert "loss: fused is modelled under torchtune for recipes that train every weight" in refused(
         **TUNED, adapter={"kind": "lora"}
     )
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize("loss", ["dpo", "kto", "orpo", "reward"])
+def test_preferences_beside_an_adapter_are_replayed_under_zero3(loss: str) -> None:
+    """The reference, the model without its adapter, has weights that nobody gathered before."""
+    small = {"name": "small", "family": "llama", "layers": 2, "hidden_size": 64, "attention_heads": 4}
+    small |= {"intermediate_size": 96, "vocabulary_size": 99, "max_positions": 64}
+    parallel = {"sharding": "zero3", "data": 4}
+    keys = {"loss": loss, "model": small, "sequence_length": 16, "precision": "mixed-bf16", "parallel": parallel}
+    one = job(**keys, adapter={"kind": "lora"}, micro_batch_size=1, activation_checkpointing="full")
+    peaks = replay(setup_of(one, "full", False), batch=1).peaks(1)
+    assert 0 < peaks["step"] < max(peaks.values())

@@ -111,8 +111,10 @@ def forward_and_preferences(
         frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
         trained = len(tape.parameters)
         before = tape.trained, tape.asks_inputs, tape.reentrant, tape.sharding, tape.observers
-        if not shares and tape.sharding is not None and not tape.sharding.walks_others:
-            tape.sharding, tape.observers = None, ()  # an engine of its own shares the reference, block by block
+        if tape.sharding is not None and not tape.sharding.walks_others:
+            # an engine of its own shares the reference, block by block; and where the reference is the model itself,
+            # what is gathered for it is what the end of the pass before has had
+            tape.sharding, tape.observers = None, ()
         tape.trained, tape.asks_inputs, tape.reentrant = _switched_off(tape) if shares else None, False, False
         other = family(setup.model.family)(tape, frozen)
         tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
