@@ -21,6 +21,7 @@ from vramplan.values.job import Job
 from vramplan.values.parallel import Split
 
 FLOAT8 = ("fp8", FSDP_FP8)
+WITHOUT_ROWS = ("galore-adamw-8bit", "apollo-adamw", "adam-mini")
 
 
 def never_traced(job: Job) -> Iterator[str]:
@@ -38,6 +39,11 @@ def never_traced(job: Job) -> Iterator[str]:
         yield f"checkpoint_reentrant true was never traced with {traced_code(job.model)}"
     if job.adapter is not None and job.quantization is not None and _is_over_experts(job):
         yield f"quantization {job.quantization} was never traced together with an adapter over experts"
+    word = job.optimizer.partition(":")[0]
+    if word in WITHOUT_ROWS:
+        yield f"optimizer {word} was never traced in a whole run: states and step are those of its library's code"
+    if job.loss == "kto":
+        yield "loss kto was never traced: it is composed of what loss dpo was traced with, over single sequences"
     if job.model.engine is not None:
         yield from _own_code(job)
     if job.precision in FLOAT8 and job.model.engine is None:

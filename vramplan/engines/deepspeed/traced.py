@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.options.words import FLAT_OPTIMIZERS
+from vramplan.options.words import FLAT_OPTIMIZERS, PREFERENCE_LOSSES
 from vramplan.replay.sharding.traced import SHARDED_BITS, smoothing_of_the_trainer
 from vramplan.values.job import Job, trains_all
 from vramplan.values.parallel import ZERO3
@@ -54,7 +54,7 @@ def composed_with_zero(job: Job) -> dict[str, str]:
         "quantization": _of_quantization(job, stage3),
         "ema": "true" if job.ema else "",
         "compile": "true" if job.compile else "",
-        "loss": job.loss if job.loss == "dpo" or (stage3 and job.loss != "standard") else "",
+        "loss": job.loss if job.loss in PREFERENCE_LOSSES or (stage3 and job.loss != "standard") else "",
         "label_smoothing": smoothing_of_the_trainer(job),
         "eval_batch_size": "" if job.eval_batch_size is None else str(job.eval_batch_size),
         "generation_batch_size": "" if job.generation_batch_size is None else str(job.generation_batch_size),
