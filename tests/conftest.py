@@ -59,15 +59,20 @@ def pytest_collection_finish() -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """The tests of a file run in one process, so that what they share is made once.
 
-    Of those that look at traced rows, the ones that look at the same file of rows do, so that no process has them all.
-    Node ids say so, and no mark: what xdist_group adds to them is lost under pytest 9.2.
+    Of those that look at traced rows, the ones that look at the same file of rows do, and those that look at all files;
+    so do those that compute the published runs. Node ids say so, and no mark: what xdist_group adds to them is lost
+    under pytest 9.2.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path, _, test = nodeid.partition("::")
+            if path.startswith("tests/measured/") or test.endswith("_of_published_runs_are_current"):
+                return "published runs"
+            if not path.startswith("tests/oracle/"):
+                return path
             rows = test.partition("[")[2]
-            return f"rows of {rows}" if rows and path.startswith("tests/oracle/") else path
+            return f"rows of {rows}" if rows else "rows of all files"
 
     return Scheduling(config, log)
