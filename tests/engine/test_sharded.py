@@ -12,12 +12,11 @@ from tests.engine.draws import setups
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from tests.engine.unrolled import same_requests
-from vramplan.replay.models import shards_by_blocks
+from vramplan.replay.models import has_no_biases, shards_by_blocks
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.fully_shard import shard_shape
 from vramplan.replay.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
-from vramplan.replay.sharding.traced import WITHOUT_BIASES
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import adaptable
 from vramplan.replay.techniques.trained import names_of
@@ -106,7 +105,7 @@ def with_leaves(draw: st.DrawFn) -> Setup:
     adapter = draw(adapters(setup.model, names_of(setup.model), setup.precision, ["lora"]))
     offload = draw(st.sampled_from([(), ("parameters", "gradients", "optimizer")]))
     half = setup.precision == "fsdp-bf16" and draw(st.booleans())
-    may_pack = half and setup.model.transformers_model_type in WITHOUT_BIASES
+    may_pack = half and has_no_biases(setup.model)
     return setup._replace(
         sharding=setup.sharding._replace(version=1, no_sync=setup.sharding.no_sync or bool(offload)),
         adapter=adapter._replace(modules_to_save=(), dtype="fp32"),

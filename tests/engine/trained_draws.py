@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from tests.engine.draws import setups
 from vramplan.job.adapter_targets import known_targets
-from vramplan.job.quantized import types_with
+from vramplan.job.quantized import loads_fp16, types_with
 from vramplan.job.trained import feeds_head
 from vramplan.options.table import find
+from vramplan.replay.models import keeps_fp32, takes_only_lora
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
-from vramplan.replay.techniques.combinations import ONLY_LORA, loads_fp32
 from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.expert_adapters import former_names, tensors_of
 from vramplan.replay.techniques.frozen import matches
@@ -37,10 +37,10 @@ def frozen_words(draw: st.DrawFn, model: ModelShape, names: Names) -> tuple[str,
 @st.composite
 def adapters(draw: st.DrawFn, model: ModelShape, names: Names, precision: str, kinds: list[str]) -> Adapter:
     """An adapter over some of the model's layers."""
-    kind = draw(st.sampled_from(["lora"] if model.transformers_model_type in ONLY_LORA else kinds))
+    kind = draw(st.sampled_from(["lora"] if takes_only_lora(model.family) else kinds))
     known = [name for name in known_targets(model, names, kind) if name not in CLASSIFIERS]
     targets = tuple(draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)))
-    of_experts = tensors_of(targets, former_names(kind, model.transformers_model_type), ALL_LINEAR)
+    of_experts = tensors_of(targets, former_names(kind, model), ALL_LINEAR)
     if of_experts and names.stacked:  # of them PEFT has nothing but plain LoRA
         kind = "lora"
     own = "fp32" if precision == "fp32" or precision.startswith("amp-") else precision.rpartition("-")[2]
@@ -84,6 +84,6 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
     may_miss = setup.model.family == "llava" or setup.model.experts is not None
     assume(not may_miss or is_adapter_reached(setup.model, adapter))
     half = setup.precision.startswith("amp-") and (quantization == GPTQ or draw(st.booleans()))
-    if quantization is not None and loads_fp32(model_type, setup.precision, half_weights=half):
+    if quantization is not None and keeps_fp32(setup.model.family) and loads_fp16(setup.precision, half_weights=half):
         quantization = None
     return setup._replace(adapter=adapter, quantization=quantization, half_weights=half)

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import models
-from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.job.trained import IA3_TARGETS, LORA_TARGETS
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import Job
@@ -60,11 +59,11 @@ def test_the_head_of_a_classification_is_trained_in_full() -> None:
     assert assumed(found)["adapter.modules_to_save"] == ["classifier"]
 
 
-@pytest.mark.parametrize("model_type", sorted({*LORA_TARGETS, *IA3_TARGETS}))
+@pytest.mark.parametrize("model_type", [name for name, one in MODEL_TYPES.items() if one.peft != Peft()])
 def test_every_default_target_is_a_layer_of_its_model(model_type: str) -> None:
-    assert model_type in MODEL_TYPES
-    for kind, known in (("lora", LORA_TARGETS), ("ia3", IA3_TARGETS)):
-        if model_type in known:
+    peft = MODEL_TYPES[model_type].peft
+    for kind, known in (("lora", peft.lora), ("ia3", peft.ia3)):
+        if known:
             assert job(model={"transformers_model_type": model_type}, adapter={"kind": kind}).adapter is not None
 
 

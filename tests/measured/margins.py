@@ -22,7 +22,8 @@ from functools import cache
 from typing import NamedTuple
 
 from tests.measured.compare import all_rows, unseen_rows
-from vramplan.planner.bands import COMPILED, DOUBTED, MEASURED_FAMILIES, MEASURED_SHARING, OUTSIDE, READ_SINCE, Margin
+from vramplan.planner.bands import COMPILED, DOUBTED, MEASURED_SHARING, OUTSIDE, READ_SINCE, Margin
+from vramplan.replay.models import peaks_published
 from vramplan.results.listings import ErrorStats, ValidateRow
 
 COVERED = 0.9
@@ -127,7 +128,7 @@ def _is_doubted(job: dict[str, object], sharing: str) -> bool:
     assert isinstance(model, dict)
     old = release is not None and tuple(map(int, str(release).split("."))) < READ_SINCE
     known = sharing == "none" or sharing.startswith(MEASURED_SHARING)
-    return old or not known or model["family"] not in MEASURED_FAMILIES or job["loss"] == "half-logits"
+    return old or not known or not peaks_published(model["family"]) or job["loss"] == "half-logits"
 
 
 def most_of_ladder(ladder: str) -> int:

@@ -8,9 +8,8 @@ import pytest
 
 from tests.oracle.compare import FILES, OFFLOADED, ROWS, jobs, rows, rows_of_every_block, setup_of
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES, OF_RUNTIMES
-from vramplan.replay.models import head_losses, is_float8, no_checkpointing
+from vramplan.replay.models import head_losses, is_float8, no_all_linear, no_checkpointing, takes_only_lora
 from vramplan.replay.step import replay
-from vramplan.replay.techniques.combinations import NO_ALL_LINEAR, ONLY_LORA
 from vramplan.values.job import Job
 
 pytestmark = pytest.mark.truth
@@ -140,9 +139,9 @@ def test_the_rows_of_adapters_cover_what_is_modelled() -> None:
         of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
         adapters = [job.adapter for job in of_type if job.adapter is not None]
         assert len(adapters) == len(of_type) >= 20, model_type
-        kinds = {"lora"} if model_type in ONLY_LORA else {"lora", "dora", "ia3"}
+        kinds = {"lora"} if takes_only_lora(FAMILY_OF[model_type]) else {"lora", "dora", "ia3"}
         assert {adapter.kind for adapter in adapters} == kinds, model_type
-        whole = {False} if model_type in NO_ALL_LINEAR else {True, False}
+        whole = {False} if no_all_linear(FAMILY_OF[model_type]) else {True, False}
         assert {adapter.targets == ("all-linear",) for adapter in adapters} == whole, model_type
         assert {job.precision.partition("-")[0] for job in of_type} == {"fp32", "amp", "pure"}, model_type
         if no_checkpointing(of_type[0].model.family) is None:

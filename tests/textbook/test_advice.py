@@ -15,7 +15,7 @@ from vramplan.textbook.advice import advise
 
 def advice(**keys: Any) -> Advice:
     usual: dict[str, Any] = {"base_batch_size": 256, "base_learning_rate": 0.1, "optimizer": "adamw"}
-    usual |= {"micro": 16, "steps": 4, "data": 8, "family": "gpt2", "task": "lm"}
+    usual |= {"micro": 16, "steps": 4, "data": 8, "batch_normalised": False, "task": "lm"}
     return advise(**{**usual, **keys})
 
 
@@ -39,9 +39,9 @@ def test_one_device_has_nothing_to_synchronise() -> None:
 
 def test_batch_normalisation_is_warned_of_where_there_is_any() -> None:
     assert advice(micro=1).batch_normalisation is None
-    assert "micro-batch of 7" in (advice(family="resnet", task="image", micro=7).batch_normalisation or "")
-    assert advice(family="resnet", task="image", micro=8).batch_normalisation is None
-    assert advice(family="resnet", micro=256).layerwise_optimizer == "lars"
+    assert "micro-batch of 7" in (advice(batch_normalised=True, task="image", micro=7).batch_normalisation or "")
+    assert advice(batch_normalised=True, task="image", micro=8).batch_normalisation is None
+    assert advice(batch_normalised=True, micro=256).layerwise_optimizer == "lars"
 
 
 @given(st.integers(1, 10**6), st.integers(1, 100), st.integers(1, 100), st.integers(1, 64), st.floats(1e-6, 10))

@@ -22,6 +22,7 @@ from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.planner.timed import host_held, step_time
+from vramplan.replay.models import is_batch_normalised
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record
 from vramplan.results import (
@@ -295,7 +296,7 @@ def _advice(job: AnyJob, schedule: Schedule, model: ModelShape | None) -> Advice
         micro=schedule.micro_batch_size,
         steps=schedule.gradient_accumulation_steps,
         data=job.data_parallel_size,
-        family=job.model.family,
+        batch_normalised=model is not None and is_batch_normalised(model.family),
         task=None if model is None else model.task,
     )
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 TEXT, COUNT, COUNTS, RATIO, SHARE, FLAG, BLOCKS = "text", "count", "counts", "ratio", "share", "flag", "blocks"
 """Kinds of values: a count is a whole number and counts are a list of them, ratios are at least 0 and below 1, shares
@@ -127,6 +129,29 @@ Keys = Mapping[str, tuple[str, str]]
 """Key of a `config.json` -> field and kind."""
 
 
+BOUND = 30.0  # of logits and scores, where a `config.json` is written: whether there is one matters, not which
+
+
+def tower(model_type: str, shape: ModelShape, keys: Keys) -> dict[str, Any]:
+    """A configuration inside of one, as `config.json` writes it."""
+    values = {key: getattr(shape, field) for key, (field, _) in keys.items()}
+    return {"model_type": model_type, **{key: value for key, value in values.items() if value is not None}}
+
+
+class Peft(NamedTuple):
+    """What adapters sit on where nobody says it, and what a type calls its fused projection.
+
+    Source: peft 0.21.2, utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and
+    TRANSFORMERS_MODELS_TO_IA3_TARGET_MODULES_MAPPING.
+    """
+
+    lora: tuple[str, ...] = ()
+    ia3: tuple[str, ...] = ()
+    ia3_feedforward: tuple[str, ...] = ()  # those of ia3 that are feedforward
+    fused: str | None = None  # the projection that is queries, keys and values
+    made_fused: bool = False  # whether other code of the same model has the three in one
+
+
 class ModelType(NamedTuple):
     """One Transformers model type: its configuration class, its defaults and what cannot be chosen."""
 
@@ -142,6 +167,11 @@ class ModelType(NamedTuple):
     own_head_size: bool = False  # may have heads of another size than hidden_size / attention_heads
     classes: int = 2  # where nothing says how many: PreTrainedConfig.num_labels, or those of the data that all train on
     contradictions: Callable[[Mapping[str, Any]], list[tuple[str, str]]] | None = None  # fields, and what is wrong
+    peft: Peft = Peft()
+    scalings: Mapping[str, str] = MappingProxyType({})  # kinds of rotary scaling that its class reads as another
+    remote: bool = False  # its code is in the repository of its weights, not in Transformers
+    ties_head: bool = False  # Transformers 5 ties the head even where the configuration says not to
+    written: Callable[[ModelShape], dict[str, Any]] | None = None  # keys of `config.json` that `keys` does not say
 
     def fixed_fields(self) -> dict[str, Any]:
         """What cannot be chosen, the neutral fields included."""

@@ -191,8 +191,7 @@ def _rope_scaling(fields: Fields, model_type: str) -> str | None:
             continue
         named = "rope_type" if inside.given("rope_type") else "type"
         kind = inside.text(named) if inside.given(named) else None
-        if model_type == "phi3" and kind in {"su", "yarn"}:
-            return "longrope"  # Phi3Config reads both as that
+        kind = MODEL_TYPES[model_type].scalings.get(kind or "", kind)
         if kind in ROPE_SCALINGS:
             return kind
     return None

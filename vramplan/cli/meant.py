@@ -8,18 +8,18 @@ SERVING = (
     "vramplan plans training only; for serving try gguf-parser, `accelerate estimate-memory`, or vLLM itself, "
     "which prints the memory that it profiles at start"
 )
-SPEED = "it does not change memory, and vramplan computes no time"
-FILES = "vramplan reads job files of its own; see `vramplan check --help`"
+SCHEDULE = "it changes neither memory nor the time of a step; the length of a run is --tokens, --samples or --epochs"
+FILES = "give the file itself, as in `vramplan fit axolotl.yaml --gpu rtx-4090`; a job of a job file is --job FILE#NAME"
 
 OPTIONS = {
     SERVING: (
         *("inference", "infer", "serve", "serving", "generate", "kv-cache", "kv-cache-dtype", "kvcache", "kv"),
         *("max-model-len", "gpu-memory-utilization", "max-num-seqs", "gguf", "llama-cpp", "ollama", "vllm", "chat"),
     ),
-    SPEED: ("lr", "learning-rate", "epochs", "num-epochs", "num-train-epochs", "max-steps", "warmup-steps"),
-    "for a model that is trained from scratch give --weight-dtype fp32": ("scratch",),
+    SCHEDULE: ("lr", "learning-rate", "max-steps", "warmup-steps", "warmup-ratio", "weight-decay", "lr-scheduler-type"),
+    "--from-scratch": ("scratch",),
     FILES: ("config", "config-file", "job-file", "file", "yaml-file"),
-    "vramplan reads no DeepSpeed file; give --zero 3, and --offload optimizer or --offload parameters,optimizer": (
+    "give the file itself, as in `vramplan fit ds_config.json --model M`; or --zero 3 and --offload optimizer": (
         *("deepspeed", "ds-config", "deepspeed-config"),
     ),
     "--offload optimizer,gradients or --offload parameters,gradients,optimizer": (

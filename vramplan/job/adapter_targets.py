@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.catalog.fields import Fields, shown
-from vramplan.replay.models import not_adapted
+from vramplan.replay.models import no_all_linear, not_adapted, takes_only_lora
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
-from vramplan.replay.techniques.combinations import NO_ALL_LINEAR, ONLY_LORA
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.job import Assumption
@@ -15,13 +15,6 @@ from vramplan.values.model import ModelShape
 
 FUSED = "qkv_proj"
 THREE = ("q_proj", "k_proj", "v_proj")
-MADE_FUSED = ("llama", "mistral", "qwen2")  # model types of which other code has the three in one
-FUSED_NAMES = {
-    **dict.fromkeys(("bloom", "gpt_neox", "falcon", "chatglm"), "query_key_value"),
-    "gpt2": "c_attn",
-    "mpt": "Wqkv",
-}
-"""What model types call the projection that is fused in their own code."""
 
 BASIS = (
     "queries, keys and values are one projection, as in the code of the first Qwen; the rest is that of Transformers"
@@ -32,7 +25,7 @@ def fused_targets(
     fields: Fields, model: ModelShape, kind: str, targets: Sequence[str], told: list[Assumption]
 ) -> tuple[str, ...]:
     """The targets with `qkv_proj` as the model has it: its own fused projection, or its three as one."""
-    name = FUSED_NAMES.get(model.transformers_model_type)
+    name = peft_of(model).fused
     if FUSED not in targets:
         return tuple(targets)
     if model.published_family is not None:  # LitGPT and torchtune know the three by their own names
@@ -53,28 +46,39 @@ def fused_targets(
     return tuple(targets)
 
 
+def peft_of(model: ModelShape) -> Peft:
+    """What adapters are put on in models of this type."""
+    name = model.transformers_model_type
+    return MODEL_TYPES[name].peft if name in MODEL_TYPES else Peft()
+
+
 def is_made_fused(model: ModelShape) -> bool:
     """Whether the three projections of a model can be one."""
-    return model.transformers_model_type in MADE_FUSED and model.published_family is None and not model.qk_norm
+    return peft_of(model).made_fused and model.published_family is None and not model.qk_norm
+
+
+def code_of(model: ModelShape) -> str:
+    """The family whose code Transformers has of a model, whatever program's own code is replayed."""
+    return model.published_family or model.family
 
 
 def known_targets(model: ModelShape, names: Names, kind: str) -> tuple[str, ...]:
     """The words that may be targets: those of a model with experts count their tensors among the layers."""
-    former = former_names(kind, model.transformers_model_type) if names.stacked else {}
-    whole = () if model.transformers_model_type in NO_ALL_LINEAR else (ALL_LINEAR,)
+    former = former_names(kind, model) if names.stacked else {}
+    whole = () if no_all_linear(code_of(model)) else (ALL_LINEAR,)
     return tuple(dict.fromkeys((*whole, *layers_of(model, names), *former)))
 
 
 def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
     """The layers that may be targets: the head of ResNet is none, as it is a layer inside a `Sequential`."""
-    left_out = CLASSIFIERS if model.transformers_model_type in ONLY_LORA else ()
+    left_out = CLASSIFIERS if takes_only_lora(code_of(model)) else ()
     left_out = (*left_out, *not_adapted(model.family))
     return tuple(name for name in names.linears if name not in left_out)
 
 
 def is_known(model: ModelShape, names: Names, kind: str, word: str) -> bool:
     """Whether a word names linear layers of the model, or what PEFT takes for its experts."""
-    former = former_names(kind, model.transformers_model_type)
+    former = former_names(kind, model)
     if word == FUSED and is_made_fused(model):
         return True
     return word == ALL_LINEAR or leaf(word) in former or any(is_named(name, word) for name in layers_of(model, names))
@@ -89,12 +93,13 @@ def check_targets(
         message = f"PEFT's {ALL_LINEAR} does not see {GPTQ} layers, which are none of PyTorch's linear ones"
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
         return
-    if ALL_LINEAR in targets and model_type in NO_ALL_LINEAR:
-        message = f"{ALL_LINEAR} is not modelled for {model_type}, {NO_ALL_LINEAR[model_type]}"
+    why = no_all_linear(code_of(model))
+    if ALL_LINEAR in targets and why is not None:
+        message = f"{ALL_LINEAR} is not modelled for {model_type}, {why}"
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
-    if kind != "lora" and model_type in ONLY_LORA:
+    if kind != "lora" and takes_only_lora(code_of(model)):
         fields.refuse("kind", f"{kind} is not modelled for {model_type}", hint="use lora")
-    former = former_names(kind, model_type)
+    former = former_names(kind, model)
     if former:
         _experts(fields, names, kind, targets, former)
 

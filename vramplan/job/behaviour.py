@@ -41,7 +41,6 @@ class JobBehaviour:
     has_sharded_float8 = False  # `precision: fp8` means products in 8 bits of fp32 shards
     has_preference_training = False
     preferences_by = "TRL"  # which turns dropout off
-    smooths_outside = False  # smoothed labels are a loss of the loop, not of the model
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
     projects_linear_only = False  # GaLore is looked for in nn.Linear alone
     splits_loss_anyway = False  # the loss is computed over parts of the vocabulary, whatever the job says

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.catalog import shapes
+from vramplan.engines import engine_of
 from vramplan.job.behaviour import under
 from vramplan.options import words
 from vramplan.replay.models import (
@@ -208,7 +209,7 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
     In a loop of PyTorch each chunk is smoothed, and Liger's kernel smooths in place.
     """
     fields = resolver.fields
-    outside = under(resolver.runtime).smooths_outside
+    outside = resolver.runtime is not None and engine_of(resolver.runtime.engine).smooths_outside
     word = words.pattern_word(loss)
     if outside:
         _check_outside(resolver, "the Trainer's smoothed labels")

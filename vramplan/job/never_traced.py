@@ -76,7 +76,7 @@ def _own_code(job: Job) -> Iterator[str]:
 def _is_over_experts(job: Job) -> bool:
     model, adapter = job.model, job.adapter
     assert adapter is not None
-    return model.experts is not None and is_over_experts(adapter.kind, model.transformers_model_type, adapter.targets)
+    return model.experts is not None and is_over_experts(adapter.kind, model, adapter.targets)
 
 
 def _float8(job: Job) -> Iterator[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.replay.models import masks_positions
+
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.model import ModelShape
 
 KEY, HINT = "packing", "leave it out"
-WITHOUT_POSITIONS = ("bloom", "mpt", "opt")  # no mask is made of them
 
 
 def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -> None:
@@ -19,7 +20,7 @@ def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -
         return  # by lengths, without a mask
     if model.task != "lm":
         fields.refuse(KEY, f"true means nothing to the task {model.task}", hint=HINT)
-    elif model.family in WITHOUT_POSITIONS:
+    elif not masks_positions(model.family):
         fields.refuse(KEY, f"true says nothing to {model.code}, whose code makes no mask of position ids", hint=HINT)
     elif sequence_length == 1:
         fields.refuse(KEY, "true packs nothing into sequences of 1 token", hint=HINT)

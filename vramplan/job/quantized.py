@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.job.read import RawJob
+from vramplan.replay.models import keeps_fp32
 from vramplan.replay.techniques.adapters import GPTQ
-from vramplan.replay.techniques.combinations import loads_fp32
 from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
 from vramplan.replay.techniques.trained import Names
@@ -40,10 +40,15 @@ def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumpti
     return [Assumption("quantization", quantization, "; ".join(found))] if found else []
 
 
+def loads_fp16(precision: str, *, half_weights: bool) -> bool:
+    """Whether a model that is loaded to be quantized has fp16 in what is left of it."""
+    return precision == "pure-fp16" or (precision == "amp-fp16" and half_weights)
+
+
 def check_fp16(raw: RawJob, model: ModelShape, precision: str) -> None:
     """Some model types have layers that are fp32 where the rest is fp16."""
     half_weights = raw.cells.get("weight_dtype") == "fp16"
-    if loads_fp32(model.transformers_model_type, precision, half_weights=half_weights):
+    if keeps_fp32(model.family) and loads_fp16(precision, half_weights=half_weights):
         message = f"{raw.quantization} is not modelled with {model.name} in fp16, of which some layers stay in fp32"
         raw.fields.refuse("quantization", message, hint="use bf16, or amp-fp16 alone")
 

@@ -6,13 +6,21 @@ from collections.abc import Callable, Sequence
 
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
-from vramplan.job.adapter_targets import check_saved, check_targets, fused_targets, is_known, known_targets
+from vramplan.job.adapter_targets import (
+    check_saved,
+    check_targets,
+    code_of,
+    fused_targets,
+    is_known,
+    known_targets,
+    peft_of,
+)
 from vramplan.job.losses import DPO
 from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, told_of, types_with
 from vramplan.job.read import RawJob
 from vramplan.options import words
-from vramplan.replay.models import may_miss_adapter
+from vramplan.replay.models import may_miss_adapter, no_all_linear
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,
@@ -22,7 +30,6 @@ from vramplan.replay.techniques.adapters import (
     UNQUANTIZED,
     is_saved_as,
 )
-from vramplan.replay.techniques.combinations import NO_ALL_LINEAR
 from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
@@ -33,34 +40,6 @@ from vramplan.values.parallel import ZERO_STAGES
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
 
 Q_AND_V = ("q_proj", "v_proj")
-LORA_TARGETS = {
-    "gpt2": ("c_attn",),
-    "bloom": ("query_key_value",),
-    "gpt_neox": ("query_key_value",),
-    "bert": ("query", "value"),
-    **dict.fromkeys(("falcon", "chatglm"), ("query_key_value",)),
-    "mpt": ("Wqkv",),
-    "t5": ("q", "v"),
-    "phi": (*Q_AND_V, "fc1", "fc2"),
-    **dict.fromkeys(("roberta", "xlm-roberta"), ("query", "value")),
-    **dict.fromkeys(("opt", "llama", "mistral", "mixtral", "bart", "qwen2", "qwen3"), Q_AND_V),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), Q_AND_V),
-}
-"""PEFT's own targets (0.21.2, utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)."""
-
-IA3_TARGETS = {
-    "gpt2": (("c_attn", "mlp.c_proj"), ("mlp.c_proj",)),
-    "bloom": (("query_key_value", "mlp.dense_4h_to_h"), ("mlp.dense_4h_to_h",)),
-    **dict.fromkeys(("gpt_neox", "falcon"), (("query_key_value", "dense_4h_to_h"), ("dense_4h_to_h",))),
-    **dict.fromkeys(("bert", "roberta"), (("key", "value", "output.dense"), ("output.dense",))),
-    "t5": (("k", "v", "wo"), ("wo",)),
-    "bart": ((*Q_AND_V, "fc2"), ("fc2",)),
-    "opt": (("q_proj", "k_proj", "fc2"), ("fc2",)),
-    "phi": ((*Q_AND_V, "fc2"), ("fc2",)),
-    **dict.fromkeys(("llama", "mistral"), (("k_proj", "v_proj", "down_proj"), ("down_proj",))),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "qwen2", "qwen3"), ((*Q_AND_V, "down_proj"), ("down_proj",))),
-}
-"""Targets of IA3 and those of them that are feedforward (the same file, TRANSFORMERS_MODELS_TO_IA3_*_MAPPING)."""
 
 
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
@@ -288,13 +267,14 @@ class _Adapter:
         fields, model_type = self.fields, self.model.transformers_model_type
         given, feedforward = self.raw.adapter_targets, self.raw.adapter_feedforward_targets
         if given is None:
-            known = IA3_TARGETS.get(model_type) if self.kind == "ia3" else (LORA_TARGETS.get(model_type, ()), ())
+            peft = peft_of(self.model)
+            known = (peft.ia3, peft.ia3_feedforward) if self.kind == "ia3" else (peft.lora, ())
             whose = f"PEFT's own for {model_type}"
             if self.model.published_family is not None:  # LitGPT's and torchtune's recipes name them alike
                 known, whose = (Q_AND_V, ()), "queries and values, as in the recipes of the runtime"
-            if (not known or not known[0]) and self.kind != "ia3" and model_type not in NO_ALL_LINEAR:
+            if not known[0] and self.kind != "ia3" and no_all_linear(code_of(self.model)) is None:
                 known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
-            if not known or not known[0]:
+            if not known[0]:
                 message = f"is missing: PEFT has no targets of its own for {model_type}"
                 fields.refuse("targets", message, hint="known: " + ", ".join(self.known))
                 return (), ()

@@ -75,7 +75,7 @@ def tie(job: Job, model: Any) -> None:
     import torch
 
     model.tie_weights()
-    if job.model.family == "t5" and not job.model.tied_embeddings:
+    if MODEL_TYPES[job.model.transformers_model_type].ties_head and not job.model.tied_embeddings:
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
 
 
@@ -94,7 +94,7 @@ def _check(config: Any, shape: ModelShape, dropout_given: bool) -> None:
     root = document.from_value(json.loads(config.to_json_string(use_diff=False)))
     assert isinstance(root, document.Mapping)
     back, _ = shape_of_config(Fields(root, Sink(None)), default_name=shape.name)
-    if shape.transformers_model_type == "t5":
+    if MODEL_TYPES[shape.transformers_model_type].ties_head:
         back = back._replace(tied_embeddings=shape.tied_embeddings)
     free = {*_UNCOMPARED, *(_DROPOUTS if dropout_given else ())}
     if shape.sliding_window is None:

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
 
+from vramplan.engines import engine_of
 from vramplan.errors import UsageError
 from vramplan.values.job import Job
 
@@ -30,7 +31,7 @@ def check_installed(job: Job) -> None:
 
 def smooths_outside(job: Job) -> bool:
     """Whether the Trainer smooths labels, over the logits that the model returns."""
-    return job.label_smoothing > 0 and job.runtime.name == "transformers"
+    return job.label_smoothing > 0 and engine_of(job.runtime.engine).smooths_outside
 
 
 class Result:
@@ -93,9 +94,6 @@ def _bounded(model: Any, logits: Any) -> Any:
     import torch
 
     bound = getattr(_whole(model).config, "final_logit_softcapping", None)
-    scale = getattr(_whole(model).config, "logit_scale", None)
-    if scale is not None and _whole(model).config.model_type != "mpt":
-        logits = logits * scale
     if bound is None:
         return logits
     logits = logits / bound

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vramplan.catalog.config_classes import FAMILY_OF
+from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES
+from vramplan.engines import engine_of, names
 from vramplan.errors import InputError, Problem
 from vramplan.measure.checkpoints import SELECTIVE
 from vramplan.measure.objectives import LOSSES
@@ -11,11 +12,9 @@ from vramplan.planner.checkpoints import blocks_per_segment
 from vramplan.results.measure import GPU
 from vramplan.values.job import Job
 
-RUNTIMES = ("transformers", "pytorch")
 PRECISIONS = ("fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16")
 MASTERS = ("mixed-fp16", "mixed-bf16")  # a step over an fp32 copy, for which a trace has a stand-in
 ATTENTIONS = ("eager", "flash", "efficient")
-WITHOUT_A_CLASS = ("chatglm",)  # its code is remote, not in Transformers
 OWN_LOOP = "record() of vramplan.measure round a step of your own loop measures it"
 
 
@@ -43,8 +42,9 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         "parallel": job.data_parallel_size > 1 or job.split is not None or job.sharding is not None,
     }
     found = [(key, f"a job with {key}", own) for key, given in switches.items() if given]
-    if job.runtime.name not in RUNTIMES:
-        found.append(("runtime", job.runtime.name, f"{', '.join(RUNTIMES)}; {own}"))
+    if not engine_of(job.runtime.engine).plain_loop:
+        able = ", ".join(name for name in names() if engine_of(name).plain_loop)
+        found.append(("runtime", job.runtime.name, f"{able}; {own}"))
     precisions = PRECISIONS if how == GPU else (*PRECISIONS, *MASTERS)
     if job.precision not in precisions:
         found.append(("precision", job.precision, f"{', '.join(precisions)}; {own}"))
@@ -56,6 +56,6 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         found.append(("loss", job.loss, f"{', '.join(LOSSES)}; {own}"))
     if not known:
         found.append(("activation_checkpointing", strategy, f"none, full, sqrt, every:K; {own}"))
-    if model.transformers_model_type not in FAMILY_OF or model.family in WITHOUT_A_CLASS:
+    if model.transformers_model_type not in FAMILY_OF or MODEL_TYPES[model.transformers_model_type].remote:
         found.append(("model", f"{model.name}, which no class of Transformers is,", own))
     return found

@@ -136,7 +136,7 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
         if not job.packing:  # it looks for packed sequences in the data
             stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))
-        if job.model.family == "llava":
+        if job.model.takes_images and job.model.task == "lm":
             from transformers.models.llava.modeling_llava import LlavaModel
 
             stack.enter_context(patch.object(LlavaModel, "get_placeholder_mask", _image_mask))

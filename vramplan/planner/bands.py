@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vramplan.replay.models import peaks_published
 from vramplan.replay.models.modules import HALF_LOGITS
 from vramplan.values.job import Job
 
@@ -79,7 +80,6 @@ READ_SINCE = (2, 0)  # the oldest release of PyTorch whose operators and autocas
 # peaks are within this of the peak of its own code. Those outside are of Gemma 2 and 3 and of gpt-oss, whose attention
 # has no fused kernel or whose norms are more.
 UNKNOWN_TYPE = Margin(3, 15)
-MEASURED_FAMILIES = ("llama", "phi", "neox", "bert", "bloom", "gpt2")  # of docs/measured.md
 MEASURED_SHARING = ("ddp", "fsdp")  # over several data-parallel devices alone: none of those peaks is of ZeRO
 
 # Combinations that were never traced, at both ends: of 147 jobs of two to five techniques that were drawn at random and
@@ -90,7 +90,6 @@ FITTED_FROM = (
     Fitted("ALONE", BAND_SIMULATED, ("*",)),
     Fitted("SEVERAL", BAND_SIMULATED, ("*",)),
     Fitted("DOUBTED", BAND_SIMULATED, ("flagperf-*",)),
-    Fitted("MEASURED_FAMILIES", BAND_SIMULATED, ("*",)),
     Fitted("MEASURED_SHARING", BAND_SIMULATED, ("*",)),
     Fitted("COMPILED", BAND_SIMULATED, ("tests/oracle/compile.json", "tests/oracle/compile_more.json")),
     Fitted("COMPILED", BAND_ESTIMATED, ("tests/oracle/compile.json", "tests/oracle/compile_more.json")),
@@ -124,7 +123,12 @@ def _wider(margin: Margin) -> Margin:
 
 def is_measured(family: str, sharing: str | None) -> bool:
     """Whether peaks of such runs were published; `sharing` is how several data-parallel devices do, if that is all."""
-    return family in MEASURED_FAMILIES and (sharing is None or sharing.startswith(MEASURED_SHARING))
+    return peaks_published(family) and is_measured_sharing(sharing)
+
+
+def is_measured_sharing(sharing: str | None) -> bool:
+    """The same of how data-parallel devices share."""
+    return sharing is None or sharing.startswith(MEASURED_SHARING)
 
 
 def unpublished(job: Job, sharing: str | None) -> tuple[str, ...]:
@@ -135,7 +139,7 @@ def unpublished(job: Job, sharing: str | None) -> tuple[str, ...]:
     family = job.model.published_family or job.model.family
     lacking = {
         f"no peak of {family} on a GPU is published": not is_measured(family, None),
-        f"no peak under {sharing} alone is published": not is_measured(MEASURED_FAMILIES[0], sharing),
+        f"no peak under {sharing} alone is published": not is_measured_sharing(sharing),
     }
     return tuple(words for words, holds in lacking.items() if holds)
 

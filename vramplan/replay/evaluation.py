@@ -7,7 +7,7 @@ in buffers that stay.
 from __future__ import annotations
 
 from vramplan.replay.inputs import inputs_of, make_inputs
-from vramplan.replay.models import family
+from vramplan.replay.models import family, full_blocks
 from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
@@ -112,12 +112,3 @@ def _latent_cache_bytes(model: ModelShape, latent: LatentAttention, token_bytes:
     wide = token_bytes * model.attention_heads
     expanded = rounded(wide * (latent.plain_size + latent.value_size))
     return cache, expanded + rounded(wide * (latent.plain_size + latent.rotary_size))
-
-
-def full_blocks(model: ModelShape) -> int:
-    """Blocks whose attention has no window."""
-    if model.sliding_window is None:
-        return model.layers
-    if model.transformers_model_type == "gemma2":
-        return model.layers // 2
-    return model.layers // model.sliding_window_pattern if model.sliding_window_pattern else 0

@@ -28,7 +28,6 @@ _LETTERS = {
     "other": "X",
     "overhead": "V",
 }
-OF_RUNTIMES = {"llm.c": "all that cudaMalloc is asked for"}  # what is allocated, where it is not PyTorch that says so
 MOST_REMEDIES = 8  # that people are shown; the document has all
 FREE = "░"
 
@@ -84,7 +83,8 @@ def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
         for part, hundredths in zip(result.components, figures.components, strict=True)
         if part.bytes
     ]
-    basis = OF_RUNTIMES.get(result.job.get("runtime", ""), "torch.cuda.max_memory_allocated()")
+    caches = any(part.name == "allocator" for part in result.overheads)  # PyTorch's, which says what it is asked for
+    basis = "torch.cuda.max_memory_allocated()" if caches else "all that cudaMalloc is asked for"
     rows.append(Row("total", "allocated", figures.allocated, peak.allocated_bytes, basis))
     so_far = peak.allocated_bytes
     for part, hundredths in zip(result.overheads, figures.overheads, strict=True):

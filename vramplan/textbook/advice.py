@@ -6,8 +6,6 @@ from vramplan.results.advice import Advice
 from vramplan.textbook import accumulation, learning_rate
 
 SMALLEST_NORMALISED_BATCH = 8  # below, the statistics of batch normalisation are noise, as texts quote it
-BATCH_NORMALISED_FAMILIES = ("resnet",)
-CONVOLUTIONAL_FAMILIES = ("resnet",)
 TOKEN_TASKS = ("lm", "mlm", "seq2seq")  # each position has a loss, and padding has none
 
 
@@ -19,13 +17,13 @@ def advise(
     micro: int,
     steps: int,
     data: int,
-    family: str | None,
+    batch_normalised: bool,
     task: str | None,
 ) -> Advice:
     """The advice for micro * steps * data sequences per optimizer step, coming from a run with another batch.
 
-    `family` and `task` of the model decide about batch normalisation and about the loss; None is unknown, and counts as
-    a language model, which most are.
+    `batch_normalised`: the model is convolutions with batch normalisation. `task` decides about the loss; None is
+    unknown, and counts as a language model, which most are.
     """
     batch = accumulation.effective_batch(micro, steps, data)
     linear = learning_rate.linear(base_learning_rate, base_batch_size, batch)
@@ -33,7 +31,7 @@ def advise(
     rule = learning_rate.rule_for(optimizer, batch)
     least, most = learning_rate.warm_up_steps(batch)
     by_tokens = (task or "lm") in TOKEN_TASKS
-    layerwise = learning_rate.layerwise_optimizer(batch, convolutional=family in CONVOLUTIONAL_FAMILIES)
+    layerwise = learning_rate.layerwise_optimizer(batch, convolutional=batch_normalised)
     return Advice(
         base_batch_size=base_batch_size,
         base_learning_rate=base_learning_rate,
@@ -57,7 +55,7 @@ def advise(
         schedule="step the learning rate's schedule once per optimizer step"
         + (f", not once per micro-step, which is {steps} times as often" if steps > 1 else ""),
         synchronisation=_synchronisation(steps, data),
-        batch_normalisation=_batch_normalisation(micro, batch, family),
+        batch_normalisation=_batch_normalisation(micro, batch) if batch_normalised else None,
     )
 
 
@@ -97,8 +95,8 @@ def _synchronisation(steps: int, data: int) -> str | None:
     return f"run {which} inside no_sync(), so that only the last one reduces gradients over the {data} GPUs"
 
 
-def _batch_normalisation(micro: int, batch: int, family: str | None) -> str | None:
-    if family not in BATCH_NORMALISED_FAMILIES or micro >= SMALLEST_NORMALISED_BATCH:
+def _batch_normalisation(micro: int, batch: int) -> str | None:
+    if micro >= SMALLEST_NORMALISED_BATCH:
         return None
     return (
         f"batch normalisation sees the micro-batch of {micro}, not the effective {batch}: "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, RATIO, TEXT, ModelType, hidden_dropout, same_heads
+from vramplan.catalog.config_classes import COUNT, RATIO, TEXT, ModelType, Peft, hidden_dropout, same_heads
 from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 _DEFAULTS = {"attention_heads": 16, "ffn_dim": 4096}
 
@@ -23,11 +24,17 @@ def _bart(fields: Fields, values: dict[str, Any]) -> None:
             fields.refuse(key, "blocks that are skipped at random are not modelled", hint="set it to 0")
 
 
+def _written(shape: ModelShape) -> dict[str, Any]:
+    return {"decoder_attention_heads": shape.attention_heads, "decoder_ffn_dim": shape.intermediate_size}
+
+
 TYPES = {
     "bart": ModelType(
         config="BartConfig",
         family="bart",
         tasks=("seq2seq",),
+        written=_written,
+        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "fc2"), ia3_feedforward=("fc2",)),
         defaults={
             "vocabulary_size": 50265,
             "hidden_size": 1024,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, hidden_dropout, same_heads
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, Peft, hidden_dropout, same_heads
 from vramplan.catalog.fields import Fields, shown
 
 
@@ -19,6 +19,7 @@ TYPES = {
         config="BertConfig",
         family="bert",
         tasks=("mlm", "cls"),
+        peft=Peft(lora=("query", "value"), ia3=("key", "value", "output.dense"), ia3_feedforward=("output.dense",)),
         defaults={
             "vocabulary_size": 30522,
             "hidden_size": 768,

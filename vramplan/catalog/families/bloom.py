@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, ModelType, four_times, same_heads
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, ModelType, Peft, four_times, same_heads
 from vramplan.catalog.fields import Fields
 
 UNBOUNDED = 2**31
@@ -21,6 +21,12 @@ TYPES = {
         config="BloomConfig",
         family="bloom",
         tasks=("lm", "cls"),
+        peft=Peft(
+            lora=("query_key_value",),
+            ia3=("query_key_value", "mlp.dense_4h_to_h"),
+            ia3_feedforward=("mlp.dense_4h_to_h",),
+            fused="query_key_value",
+        ),
         defaults={
             "vocabulary_size": 250880,
             "hidden_size": 64,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, ModelType
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, ModelType, Peft
 from vramplan.catalog.fields import Fields
 
 GLM_4_VOCABULARY = 151552
@@ -40,6 +40,8 @@ TYPES = {
         config="ChatGLMConfig",
         family="chatglm",
         tasks=("lm",),
+        remote=True,
+        peft=Peft(lora=("query_key_value",), fused="query_key_value"),
         defaults={
             "vocabulary_size": 65024,
             "hidden_size": 4096,

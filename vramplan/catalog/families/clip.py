@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, RATIO, TEXT, ModelType, same_heads
+from vramplan.catalog.config_classes import COUNT, RATIO, TEXT, ModelType, same_heads, tower
 from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 TEXT_KEYS = {
     "num_hidden_layers": ("layers", COUNT),
@@ -50,11 +51,21 @@ def _clip(fields: Fields, values: dict[str, Any]) -> None:
         read_inside(fields, older if fields.given(older) else key, keys, values)
 
 
+def _written(shape: ModelShape) -> dict[str, Any]:
+    return {"text_config": tower("clip_text_model", shape, TEXT_KEYS), "vision_config": vision_tower(shape)}
+
+
+def vision_tower(shape: ModelShape) -> dict[str, Any]:
+    """The configuration inside of one that says what reads the images."""
+    return tower("clip_vision_model", shape, VISION_KEYS)
+
+
 TYPES = {
     "clip": ModelType(
         config="CLIPConfig",
         family="clip",
         tasks=("contrastive",),
+        written=_written,
         defaults={
             "image_size": 224,
             "patch_size": 32,

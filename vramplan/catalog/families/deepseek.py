@@ -9,6 +9,7 @@ from vramplan.catalog.experts import all_shared, query_size
 from vramplan.catalog.families.llama import FIXED, KEYS
 from vramplan.catalog.families.mixtral import EXPERT_KEYS, router_losses
 from vramplan.catalog.fields import Fields, shown
+from vramplan.values.model import ModelShape
 
 _KEYS: Keys = {
     **{key: value for key, value in KEYS.items() if key != "head_dim"},
@@ -83,11 +84,27 @@ def _v2(fields: Fields, values: dict[str, Any]) -> None:
         fields.refuse("topk_method", f"{shown(method)} is not modelled (modelled: greedy, group_limited_greedy)")
 
 
+def _written(shape: ModelShape) -> dict[str, Any]:
+    assert shape.experts is not None
+    assert shape.latent_attention is not None
+    experts = shape.experts
+    found: dict[str, Any] = {
+        "first_k_dense_replace": len(experts.dense_layers),
+        "q_lora_rank": shape.latent_attention.query_rank,
+        "n_group": experts.groups,
+        "topk_group": experts.active_groups,
+    }
+    if shape.transformers_model_type == "deepseek_v2":
+        return {**found, "topk_method": "greedy" if experts.groups is None else "group_limited_greedy"}
+    return {**found, "rope_interleave": shape.latent_attention.interleaved}
+
+
 TYPES = {
     "deepseek_v3": ModelType(
         config="DeepseekV3Config",
         family="deepseek",
         tasks=("lm", "cls"),
+        written=_written,
         defaults={
             **_DEFAULTS,
             "vocabulary_size": 129280,
@@ -116,6 +133,7 @@ TYPES = {
         config="DeepseekV2Config",
         family="deepseek",
         tasks=("lm", "cls"),
+        written=_written,
         defaults={
             **_DEFAULTS,
             "vocabulary_size": 102400,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, four_times
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, Peft, four_times
 from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 
 def _is_new(fields: Mapping[str, Any]) -> bool:
@@ -55,11 +56,24 @@ def _contradictions(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
+def _written(shape: ModelShape) -> dict[str, Any]:
+    new = shape.new_decoder_architecture
+    groups = {"num_kv_heads": shape.key_value_heads} if new else {"multi_query": shape.key_value_heads == 1}
+    return {"alibi": shape.positions == "alibi", "new_decoder_architecture": new, **groups}
+
+
 TYPES = {
     "falcon": ModelType(
         config="FalconConfig",
         family="falcon",
         tasks=("lm", "cls"),
+        written=_written,
+        peft=Peft(
+            lora=("query_key_value",),
+            ia3=("query_key_value", "dense_4h_to_h"),
+            ia3_feedforward=("dense_4h_to_h",),
+            fused="query_key_value",
+        ),
         defaults={
             "vocabulary_size": 65024,
             "hidden_size": 4544,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import FLAG, ModelType
+from vramplan.catalog.config_classes import FLAG, ModelType, Peft
 from vramplan.catalog.families.llama import KEYS as LLAMA_KEYS
 from vramplan.catalog.fields import Fields
 
@@ -29,6 +29,7 @@ TYPES = {
         config="GemmaConfig",
         family="gemma",
         tasks=("lm", "cls"),
+        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "down_proj"), ia3_feedforward=("down_proj",)),
         defaults={
             "vocabulary_size": 256000,
             "hidden_size": 3072,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, TEXT, ModelType
+from vramplan.catalog.config_classes import BOUND, COUNT, TEXT, ModelType, Peft
 from vramplan.catalog.families.gemma import FIXED, attention_bias
 from vramplan.catalog.families.gemma import KEYS as GEMMA_KEYS
 from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 KEYS = {
     **{key: value for key, value in GEMMA_KEYS.items() if key != "hidden_act"},
@@ -29,11 +30,20 @@ def _gemma2(fields: Fields, values: dict[str, Any]) -> None:
         values["sliding_window"] = None
 
 
+def _written(shape: ModelShape) -> dict[str, Any]:
+    return {
+        "final_logit_softcapping": BOUND if shape.logit_softcap else None,
+        "attn_logit_softcapping": BOUND if shape.attention_softcap else None,
+    }
+
+
 TYPES = {
     "gemma2": ModelType(
         config="Gemma2Config",
         family="gemma2",
         tasks=("lm", "cls"),
+        written=_written,
+        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "down_proj"), ia3_feedforward=("down_proj",)),
         defaults={
             "vocabulary_size": 256000,
             "hidden_size": 2304,

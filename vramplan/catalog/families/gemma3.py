@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, ModelType
+from vramplan.catalog.config_classes import BOUND, COUNT, ModelType, Peft
 from vramplan.catalog.families.gemma import FIXED, attention_bias
 from vramplan.catalog.families.gemma2 import KEYS
 from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -34,11 +35,17 @@ def pattern_of(fields: Fields, values: dict[str, Any]) -> None:
     values["sliding_window_pattern"] = every
 
 
+def _written(shape: ModelShape) -> dict[str, Any]:
+    return {"final_logit_softcapping": BOUND if shape.logit_softcap else None}
+
+
 TYPES = {
     "gemma3_text": ModelType(
         config="Gemma3TextConfig",
         family="gemma3",
         tasks=("lm", "cls"),
+        written=_written,
+        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "down_proj"), ia3_feedforward=("down_proj",)),
         defaults={
             "vocabulary_size": 262208,
             "hidden_size": 2304,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, four_times, same_heads
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, Peft, four_times, same_heads
 
 TYPES = {
     "gpt2": ModelType(
         config="GPT2Config",
         family="gpt2",
         tasks=("lm", "cls"),
+        peft=Peft(lora=("c_attn",), ia3=("c_attn", "mlp.c_proj"), ia3_feedforward=("mlp.c_proj",), fused="c_attn"),
         defaults={
             "vocabulary_size": 50257,
             "max_positions": 1024,

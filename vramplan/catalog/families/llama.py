@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, Keys, ModelType, same_heads
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, Keys, ModelType, Peft, same_heads
 from vramplan.catalog.fields import Fields
 
 KEYS: Keys = {
@@ -117,6 +117,12 @@ TYPES = {
         config="LlamaConfig",
         family="llama",
         tasks=("lm", "cls"),
+        peft=Peft(
+            lora=("q_proj", "v_proj"),
+            ia3=("k_proj", "v_proj", "down_proj"),
+            ia3_feedforward=("down_proj",),
+            made_fused=True,
+        ),
         defaults=DEFAULTS,
         fixed=FIXED,
         keys={**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)},
@@ -128,6 +134,12 @@ TYPES = {
         config="MistralConfig",
         family="llama",
         tasks=("lm", "cls"),
+        peft=Peft(
+            lora=("q_proj", "v_proj"),
+            ia3=("k_proj", "v_proj", "down_proj"),
+            ia3_feedforward=("down_proj",),
+            made_fused=True,
+        ),
         defaults={
             **DEFAULTS,
             "intermediate_size": 14336,
@@ -145,6 +157,12 @@ TYPES = {
         config="Qwen2Config",
         family="llama",
         tasks=("lm", "cls"),
+        peft=Peft(
+            lora=("q_proj", "v_proj"),
+            ia3=("q_proj", "v_proj", "down_proj"),
+            ia3_feedforward=("down_proj",),
+            made_fused=True,
+        ),
         defaults={
             **DEFAULTS,
             "vocabulary_size": 151936,
@@ -164,6 +182,7 @@ TYPES = {
         config="Qwen3Config",
         family="llama",
         tasks=("lm", "cls"),
+        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "v_proj", "down_proj"), ia3_feedforward=("down_proj",)),
         defaults={
             **DEFAULTS,
             "vocabulary_size": 151936,

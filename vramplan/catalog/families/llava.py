@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import FLAG, ModelType
-from vramplan.catalog.families.clip import VISION_KEYS, read_inside
+from vramplan.catalog.config_classes import FLAG, ModelType, tower
+from vramplan.catalog.families.clip import VISION_KEYS, read_inside, vision_tower
 from vramplan.catalog.families.llama import DEFAULTS, FIXED, KEYS
 from vramplan.catalog.fields import Fields, shown
+from vramplan.values.model import ModelShape
 
 TEXT_KEYS = {**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)}
 
@@ -34,11 +35,18 @@ def _llava(fields: Fields, values: dict[str, Any]) -> None:
 
 TEXT_ALONE = ("sliding_window", "sliding_window_start", "rope_scaling")  # of a Llama beside images not modelled
 
+
+def _written(shape: ModelShape) -> dict[str, Any]:
+    towers = {"text_config": tower("llama", shape, TEXT_KEYS), "vision_config": vision_tower(shape)}
+    return {**towers, "image_token_index": shape.vocabulary_size - 1}
+
+
 TYPES = {
     "llava": ModelType(
         config="LlavaConfig",
         family="llava",
         tasks=("lm",),
+        written=_written,
         defaults={
             "image_size": 336,
             "patch_size": 14,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, Keys, ModelType, intermediate_size
+from vramplan.catalog.config_classes import COUNT, Keys, ModelType, Peft, intermediate_size
 from vramplan.catalog.families.llama import DEFAULTS, FIXED, KEYS
 from vramplan.catalog.fields import Fields
 
@@ -32,6 +32,7 @@ TYPES = {
         config="MixtralConfig",
         family="mixtral",
         tasks=("lm", "cls"),
+        peft=Peft(lora=("q_proj", "v_proj")),
         defaults={
             **{key: value for key, value in DEFAULTS.items() if not key.endswith("_bias")},
             "intermediate_size": 14336,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, ModelType, four_times, same_heads
+from vramplan.catalog.config_classes import COUNT, FLAG, ModelType, Peft, four_times, same_heads
 from vramplan.catalog.fields import Fields, shown
 
 POSITIONS = ("alibi", "learned")  # of Transformers, and of llm-foundry
@@ -49,6 +49,7 @@ TYPES = {
         config="MptConfig",
         family="mpt",
         tasks=("lm", "cls"),
+        peft=Peft(lora=("Wqkv",), fused="Wqkv"),
         defaults={
             "vocabulary_size": 50368,
             "hidden_size": 2048,

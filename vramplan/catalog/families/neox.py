@@ -11,6 +11,7 @@ from vramplan.catalog.config_classes import (
     SHARE,
     TEXT,
     ModelType,
+    Peft,
     hidden_dropout,
     rotary_parameters,
     same_heads,
@@ -28,6 +29,12 @@ TYPES = {
         config="GPTNeoXConfig",
         family="neox",
         tasks=("lm", "cls"),
+        peft=Peft(
+            lora=("query_key_value",),
+            ia3=("query_key_value", "dense_4h_to_h"),
+            ia3_feedforward=("dense_4h_to_h",),
+            fused="query_key_value",
+        ),
         defaults={
             "vocabulary_size": 50432,
             "hidden_size": 6144,

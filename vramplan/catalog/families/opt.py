@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, hidden_size, same_heads
+from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, TEXT, ModelType, Peft, hidden_size, same_heads
 from vramplan.catalog.fields import Fields
 
 
@@ -21,6 +21,7 @@ TYPES = {
         config="OPTConfig",
         family="opt",
         tasks=("lm", "cls"),
+        peft=Peft(lora=("q_proj", "v_proj"), ia3=("q_proj", "k_proj", "fc2"), ia3_feedforward=("fc2",)),
         defaults={
             "vocabulary_size": 50272,
             "hidden_size": 768,

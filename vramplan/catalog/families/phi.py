@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, SHARE, TEXT, ModelType, rotary_parameters, same_heads
+from vramplan.catalog.config_classes import (
+    COUNT,
+    FLAG,
+    RATIO,
+    SHARE,
+    TEXT,
+    ModelType,
+    Peft,
+    rotary_parameters,
+    same_heads,
+)
 
 TYPES = {
     "phi": ModelType(
         config="PhiConfig",
         family="phi",
         tasks=("lm", "cls"),
+        peft=Peft(lora=("q_proj", "v_proj", "fc1", "fc2"), ia3=("q_proj", "v_proj", "fc2"), ia3_feedforward=("fc2",)),
         defaults={
             "vocabulary_size": 51200,
             "hidden_size": 2048,

@@ -9,6 +9,7 @@ TYPES = {
         config="Phi3Config",
         family="phi3",
         tasks=("lm", "cls"),
+        scalings={"su": "longrope", "yarn": "longrope"},  # Phi3Config
         defaults={
             "vocabulary_size": 32064,
             "hidden_size": 3072,

@@ -8,6 +8,7 @@ from vramplan.catalog.config_classes import COUNT, FLAG, Keys, ModelType
 from vramplan.catalog.families.llama import DEFAULTS, FIXED, KEYS
 from vramplan.catalog.families.mixtral import EXPERT_KEYS, router_losses
 from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 _KEYS: Keys = {
     **KEYS,
@@ -56,11 +57,17 @@ def _qwen3_moe(fields: Fields, values: dict[str, Any]) -> None:
     _dense_layers(fields, values, 24)
 
 
+def _written(shape: ModelShape) -> dict[str, Any]:
+    assert shape.experts is not None
+    return {"mlp_only_layers": list(shape.experts.dense_layers), "decoder_sparse_step": 1}
+
+
 TYPES = {
     "qwen2_moe": ModelType(
         config="Qwen2MoeConfig",
         family="qwen_moe",
         tasks=("lm", "cls"),
+        written=_written,
         defaults={
             **{key: value for key, value in _DEFAULTS.items() if key != "output_bias"},
             "intermediate_size": 5632,
@@ -86,6 +93,7 @@ TYPES = {
         config="Qwen3MoeConfig",
         family="qwen_moe",
         tasks=("lm", "cls"),
+        written=_written,
         defaults={
             **_DEFAULTS,
             "intermediate_size": 6144,

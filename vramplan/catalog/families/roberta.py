@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import ModelType
+from vramplan.catalog.config_classes import ModelType, Peft
 from vramplan.catalog.families.bert import TYPES as BERT
 from vramplan.catalog.fields import Fields, shown
 
@@ -37,4 +37,7 @@ def _type(config: str, vocabulary_size: int) -> ModelType:
     )
 
 
-TYPES = {"roberta": _type("RobertaConfig", 50265), "xlm-roberta": _type("XLMRobertaConfig", 30522)}
+TYPES = {
+    "roberta": _type("RobertaConfig", 50265),
+    "xlm-roberta": _type("XLMRobertaConfig", 30522)._replace(peft=Peft(lora=("query", "value"))),
+}

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import COUNT, FLAG, RATIO, ModelType, as_many_layers, hidden_dropout, same_heads
+from vramplan.catalog.config_classes import (
+    COUNT,
+    FLAG,
+    RATIO,
+    ModelType,
+    Peft,
+    as_many_layers,
+    hidden_dropout,
+    same_heads,
+)
 from vramplan.catalog.fields import Fields
+from vramplan.values.model import ModelShape
 
 BUCKETS = 32
 
@@ -26,11 +36,20 @@ def _t5(fields: Fields, values: dict[str, Any]) -> None:
         fields.refuse("relative_attention_num_buckets", f"{found} is not modelled (modelled: {BUCKETS})")
 
 
+def _written(shape: ModelShape) -> dict[str, Any]:
+    gated, activation = shape.gated_mlp, shape.activation
+    word = "gated-gelu" if gated and activation == "gelu_new" else f"{'gated-' * gated}{activation}"
+    return {"feed_forward_proj": word, "decoder_start_token_id": 0, "pad_token_id": 0}
+
+
 TYPES = {
     "t5": ModelType(
         config="T5Config",
         family="t5",
         tasks=("seq2seq",),
+        written=_written,
+        ties_head=True,
+        peft=Peft(lora=("q", "v"), ia3=("k", "v", "wo"), ia3_feedforward=("wo",)),
         defaults={
             "vocabulary_size": 32128,
             "hidden_size": 512,

@@ -9,7 +9,12 @@ from vramplan.values.job import Job
 
 
 class DeepSpeedAnswers(AnswersBehaviour):
-    """Partitions of flat buffers."""
+    """Flat buffers, and partitions of them."""
+
+    underived = (
+        "the flat copies that DeepSpeed makes of weights and gradients are not derived",
+        "fit and timeline answer it; or explain another --runtime",
+    )
 
     def basis_of_shards(self, record: Record, job: Job, alone: dict[str, str]) -> dict[str, str]:
         """The words for a device's part of each stage of ZeRO."""

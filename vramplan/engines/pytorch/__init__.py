@@ -2,4 +2,4 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="pytorch", behaviour={"settings": "vramplan.engines.pytorch.settings:BEHAVIOUR"})
+ENGINE = Engine(name="pytorch", plain_loop=True, behaviour={"settings": "vramplan.engines.pytorch.settings:BEHAVIOUR"})

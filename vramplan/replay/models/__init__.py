@@ -379,3 +379,61 @@ def blocks_are_alike(shape: ModelShape, sequence_length: int, attention: str) ->
     if window is None or (shape.sliding_window_start is None and (attention == "eager" or sequence_length < window)):
         return True
     return shape.sliding_window_pattern is None and not shape.sliding_window_start  # whatever the number of blocks
+
+
+def masks_positions(name: str) -> bool:
+    """Whether the family's code makes a mask of position ids, or can: without `masks_positions = False`."""
+    return _own(name, "masks_positions", True) is True
+
+
+def no_all_linear(name: str) -> str | None:
+    """Why PEFT's word for every linear layer is not modelled with the family: `no_all_linear`; None where it is."""
+    reason: str | None = _own(name, "no_all_linear", None)
+    return reason
+
+
+def takes_only_lora(name: str) -> bool:
+    """Whether the family's adapters were traced with LoRA alone: `only_lora = True`."""
+    return _own(name, "only_lora", False) is True
+
+
+def keeps_fp32(name: str) -> bool:
+    """Whether Transformers leaves layers in fp32 where it loads the rest in fp16: `keeps_fp32 = True`."""
+    return _own(name, "keeps_fp32", False) is True
+
+
+def is_batch_normalised(name: str) -> bool:
+    """Whether the family is convolutions with batch normalisation between them: `batch_normalised = True`."""
+    return _own(name, "batch_normalised", False) is True
+
+
+def has_tensor_plan(name: str) -> bool:
+    """Whether the family has a plan for tensor parallelism, and layers of heads times the size of a head."""
+    return _own(name, "has_tensor_plan", False) is True
+
+
+def has_no_biases(shape: ModelShape) -> bool:
+    """Whether no linear layer of the blocks has a bias: `without_biases = True`, and none that the shape asks for."""
+    asked = shape.qkv_bias or shape.output_bias or shape.mlp_bias
+    return not asked and _own(shape.family, "without_biases", False) is True
+
+
+def adapted_experts(shape: ModelShape) -> dict[str, str]:
+    """What PEFT's LoRA takes for tensors of experts and routers, by names of layers: `adapted_experts(shape)`."""
+    asked = vars(family(shape.published_family or shape.family)).get("adapted_experts")
+    return {} if asked is None else dict(asked.__func__(shape))
+
+
+def full_blocks(shape: ModelShape) -> int:
+    """Blocks whose attention has no window: `full_blocks(shape)` of the family, else those of the shape's pattern."""
+    if shape.sliding_window is None:
+        return shape.layers
+    asked = vars(family(shape.family)).get("full_blocks")
+    if asked is not None:
+        return int(asked.__func__(shape))
+    return shape.layers // shape.sliding_window_pattern if shape.sliding_window_pattern else 0
+
+
+def peaks_published(name: str) -> bool:
+    """Whether the bands were measured on published peaks of the family, those of docs/measured.md."""
+    return _own(name, "peaks_published", False) is True

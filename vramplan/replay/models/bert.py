@@ -130,6 +130,7 @@ class Block:
 class Bert:
     """BertForMaskedLM or BertForSequenceClassification, with its loss."""
 
+    peaks_published = True
     block_lists = ("layer",)
     selective = SELECTIVE
     compiled_graphs = 1

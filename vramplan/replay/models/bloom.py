@@ -115,6 +115,8 @@ class Block:
 class Bloom:
     """BloomForCausalLM, with its loss."""
 
+    peaks_published = True
+    masks_positions = False
     block_lists = ("h",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"

@@ -141,6 +141,7 @@ class Block:
 class ChatGLM:
     """ChatGLMForConditionalGeneration, with its loss."""
 
+    no_all_linear = "whose own code does not say which layer is its head, so PEFT makes a target of that too"
     block_returns = 2  # with its cache; source: THUDM/chatglm2-6b, modeling_chatglm.py, GLMTransformer.forward
     bounded_positions = True
     sequence_first = True

@@ -12,6 +12,7 @@ from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Route
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention, rotary_embedding
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, add_scalar, embedding, linear, masked_fill, mul, mul_scalar, softmax
@@ -29,7 +30,7 @@ from vramplan.replay.operators.latent import (
 from vramplan.replay.operators.views import cat, contiguous, expand, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor, contiguous_strides
-from vramplan.values.model import LatentAttention
+from vramplan.values.model import LatentAttention, ModelShape
 
 Positions = tuple[Tensor, ...]  # cosines and sines, or complex numbers
 
@@ -296,6 +297,11 @@ class DeepSeek(Llama):
     evaluates = True
     generates = True
     takes_padding = True
+
+    @staticmethod
+    def adapted_experts(shape: ModelShape) -> dict[str, str]:
+        """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING."""
+        return GATED_EXPERTS
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, twice, in fp32; in V3 also a bias of each router.

@@ -82,6 +82,8 @@ class Block:
 class Gemma(Positions):
     """GemmaForCausalLM, with its loss."""
 
+    without_biases = True
+    has_tensor_plan = True
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

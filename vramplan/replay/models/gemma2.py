@@ -116,12 +116,19 @@ class Block:
 class Gemma2(Positions):
     """Gemma2ForCausalLM, with its loss."""
 
+    without_biases = True
+    has_tensor_plan = True
     selective = SELECTIVE
     no_fused_attention = "its code has none"
     float8 = True
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+
+    @staticmethod
+    def full_blocks(shape: ModelShape) -> int:
+        """Every second block has a window, the first one too."""
+        return shape.layers // 2
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape

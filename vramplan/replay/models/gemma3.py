@@ -88,6 +88,8 @@ class Block:
 class Gemma3(Positions):
     """Gemma3ForCausalLM, with its loss."""
 
+    without_biases = True
+    has_tensor_plan = True
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

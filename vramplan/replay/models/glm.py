@@ -112,6 +112,7 @@ class Block:
 class Glm(Positions):
     """GlmForCausalLM, with its loss."""
 
+    has_tensor_plan = True
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

@@ -41,6 +41,7 @@ class Block(glm.Block):
 class Glm4(glm.Glm):
     """Glm4ForCausalLM, with its loss."""
 
+    has_tensor_plan = True
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

@@ -129,6 +129,7 @@ class Block:
 class GPT2:
     """GPT2LMHeadModel, with its loss."""
 
+    peaks_published = True
     block_lists = ("h",)
     conv1d = True
     no_float8 = "whose layers are Conv1D, which Float8Linear does not replace"

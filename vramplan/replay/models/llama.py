@@ -244,6 +244,9 @@ class Llama:
     """LlamaForCausalLM, with its loss."""
 
     selective: tuple[str, ...] = SELECTIVE
+    peaks_published = True
+    without_biases = True
+    has_tensor_plan = True
     compiled_graphs = 1
     float8 = True
     head_losses = HEAD_LOSSES

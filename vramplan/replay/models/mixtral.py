@@ -11,10 +11,12 @@ from vramplan.replay.models.experts import GroupedExperts, TopKRouter
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.operators.basic import add, embedding
 from vramplan.replay.operators.views import view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, Tensor
+from vramplan.values.model import ModelShape
 
 
 class SparseMoeBlock:
@@ -59,6 +61,8 @@ class Block:
 class Mixtral(Llama):
     """MixtralForCausalLM, with its loss."""
 
+    without_biases = True
+    has_tensor_plan = True
     float8 = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF
@@ -67,6 +71,11 @@ class Mixtral(Llama):
     generates = True
     takes_padding = True
     takes_packing = True
+
+    @staticmethod
+    def adapted_experts(shape: ModelShape) -> dict[str, str]:
+        """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING."""
+        return {"gate": ROUTER, "w1": GATE_UP, "w3": GATE_UP, "w2": DOWN}
 
     def model(self, input_ids: Tensor) -> Tensor:
         """MixtralModel.forward."""

@@ -120,6 +120,7 @@ class Block:
 class MPT:
     """MptForCausalLM, with its loss."""
 
+    masks_positions = False
     block_lists = ("blocks",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"

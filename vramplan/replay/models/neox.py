@@ -122,6 +122,7 @@ class Block:
 class NeoX(Positions):
     """GPTNeoXForCausalLM, with its loss."""
 
+    peaks_published = True
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

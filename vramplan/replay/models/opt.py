@@ -100,6 +100,7 @@ class Block:
 class OPT:
     """OPTForCausalLM, with its loss."""
 
+    masks_positions = False
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

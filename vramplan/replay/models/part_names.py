@@ -3,3 +3,8 @@
 from __future__ import annotations
 
 EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"
+
+GATE_UP, DOWN, ROUTER = "experts.gate_up_proj", "experts.down_proj", "gate.weight"  # tensors of a layer of experts
+
+GATED_EXPERTS = {"gate": ROUTER, "gate_proj": GATE_UP, "up_proj": GATE_UP, "down_proj": DOWN}
+"""What PEFT's LoRA takes for tensors of experts where these are the names of the layers before."""

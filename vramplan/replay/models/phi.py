@@ -110,6 +110,8 @@ class Block:
 class Phi(Positions):
     """PhiForCausalLM, with its loss."""
 
+    peaks_published = True
+    has_tensor_plan = True
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

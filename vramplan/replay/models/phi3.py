@@ -125,6 +125,8 @@ class Block:
 class Phi3(Positions):
     """Phi3ForCausalLM, with its loss."""
 
+    without_biases = True
+    has_tensor_plan = True
     selective = SELECTIVE
     float8 = True
     compiled_graphs = 1

@@ -12,6 +12,7 @@ from vramplan.replay.models.experts import GatedMLP, GroupedExperts, TopKRouter,
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.windows import window_mask
 from vramplan.replay.operators.basic import add, embedding, mul, softmax
 from vramplan.replay.operators.experts import sigmoid
@@ -19,6 +20,7 @@ from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import padded_mask
 from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.values.model import ModelShape
 
 
 class Router(TopKRouter):
@@ -92,6 +94,7 @@ class Block:
 class QwenMoe(Llama):
     """Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, with their loss."""
 
+    has_tensor_plan = True
     float8 = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF
@@ -101,6 +104,15 @@ class QwenMoe(Llama):
     takes_padding = True
     takes_packing = True
     block: type[Block] = Block
+
+    @staticmethod
+    def adapted_experts(shape: ModelShape) -> dict[str, str]:
+        """PEFT 0.21.2 has none for qwen2_moe, whose name stands for the rule that the others follow.
+
+        So it adapts the linear layers of that and leaves its experts out (_MOE_TARGET_MODULE_MAPPING, and Transformers'
+        conversion_mapping.py, _MODEL_TO_CONVERSION_PATTERN).
+        """
+        return GATED_EXPERTS if shape.transformers_model_type == "qwen3_moe" else {}
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Qwen3MoeModel.forward; Qwen2MoeModel.forward makes a second mask, of a window that nobody uses."""

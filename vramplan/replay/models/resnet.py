@@ -95,6 +95,9 @@ class Layer:
 class ResNet:
     """ResNetForImageClassification, with its loss."""
 
+    no_all_linear = "whose only linear layer is its head"
+    only_lora = True
+    batch_normalised = True
     no_checkpointing = "Transformers' ResNet has no gradient checkpointing"  # supports_gradient_checkpointing is False
     equal_blocks = False
 

@@ -304,6 +304,7 @@ class Block:
 class T5:
     """T5ForConditionalGeneration, with its loss."""
 
+    keeps_fp32 = True
     selective = SELECTIVE
     float8 = True
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from vramplan.engines import engine_of
 from vramplan.options.words import FLAT_OPTIMIZERS
 from vramplan.replay.models import (
     compiles_blocks,
+    has_no_biases,
     prefetches_after,
     shards_by_blocks,
     shards_every_selective,
@@ -22,16 +24,6 @@ SHARDED_LOSSES = ("standard", "fp32-logits", "fused", "vocab-parallel")
 OF_BITSANDBYTES = FLAT_OPTIMIZERS  # which step no DTensors
 
 SHARDED_BITS = ("nf4", "nf4-double")
-WITHOUT_BIASES = (
-    "llama",
-    "mistral",
-    "qwen3",
-    "phi3",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "mixtral",
-)  # in quantized layers
 
 
 def steps_shards(version: int) -> tuple[str, ...]:
@@ -86,7 +78,7 @@ def composed_with_shards(job: Job) -> dict[str, str]:
 
 def smoothing_of_the_trainer(job: Job) -> str:
     """The Trainer's label smoothing, which is made of the logits outside of the model."""
-    return f"{job.label_smoothing:g}" if job.label_smoothing and job.runtime.name == "transformers" else ""
+    return f"{job.label_smoothing:g}" if job.label_smoothing and engine_of(job.runtime.engine).smooths_outside else ""
 
 
 def _of_flat_parameters(job: Job) -> dict[str, str]:
@@ -141,7 +133,7 @@ def _of_quantization(job: Job) -> str:
         # packed as what is gathered, beside norms as they are stored: _flat_param.py, _validate_tensors_to_flatten
         return "" if job.half_weights else f"{job.quantization} beside fp32 weights"
     casts = job.precision.startswith("amp-") and not job.half_weights
-    if casts and job.model.transformers_model_type not in WITHOUT_BIASES:
+    if casts and not has_no_biases(job.model):
         return f"{job.quantization} under {job.precision} with weight_dtype fp32"
     return ""
 
@@ -156,9 +148,7 @@ def _of_adapter(job: Job) -> dict[str, str]:
     adapter = job.adapter
     if adapter is None:
         return {}
-    if job.model.experts is not None and is_over_experts(
-        adapter.kind, job.model.transformers_model_type, adapter.targets
-    ):
+    if job.model.experts is not None and is_over_experts(adapter.kind, job.model, adapter.targets):
         return {"adapter": f"{adapter.kind} over experts"}
     half = job.precision.startswith("pure-") or (job.half_weights and job.precision.startswith("amp-"))
     if adapter.modules_to_save and adapter.dtype == "fp32" and half:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vramplan.replay.models import adapted_experts
+from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.operators.basic import add, mul_scalar
 from vramplan.replay.operators.folded import factors_product, fold
 from vramplan.replay.operators.indexing import permute
@@ -21,29 +23,21 @@ from vramplan.replay.tensors import DType, Parameter, Tensor
 from vramplan.values.job import Adapter
 from vramplan.values.model import ModelShape
 
-GATE_UP, DOWN, ROUTER = "experts.gate_up_proj", "experts.down_proj", "gate.weight"
 OUTER_TO_INNER = (DOWN, GATE_UP)  # a wrapper for each tensor, the one around the other
 
 DEFAULT_ALPHA = 8  # tuners/lora/config.py, LoraConfig.lora_alpha
 
-MIXTRAL = {"gate": ROUTER, "w1": GATE_UP, "w3": GATE_UP, "w2": DOWN}
-OTHERS = {"gate": ROUTER, "gate_proj": GATE_UP, "up_proj": GATE_UP, "down_proj": DOWN}
-FORMER_NAMES = {"mixtral": MIXTRAL, **dict.fromkeys(("qwen3_moe", "deepseek_v2", "deepseek_v3"), OTHERS)}
-"""What PEFT takes for a tensor, by model type: LoRA's alone. It has none for qwen2_moe, whose name stands for the rule
-that the others follow, and so adapts its linear layers and leaves its experts out (_MOE_TARGET_MODULE_MAPPING, and
-Transformers' conversion_mapping.py, _MODEL_TO_CONVERSION_PATTERN)."""
-
 Look = Callable[[str], Tensor]  # a weight of a module by its name
 
 
-def former_names(kind: str, model_type: str) -> dict[str, str]:
-    """The names of layers that stand for tensors of experts, for an adapter of a kind."""
-    return {} if kind == "ia3" else FORMER_NAMES.get(model_type, {})
+def former_names(kind: str, model: ModelShape) -> dict[str, str]:
+    """The names of layers that stand for tensors of experts, for an adapter of a kind: LoRA's alone."""
+    return {} if kind == "ia3" else adapted_experts(model)
 
 
-def is_over_experts(kind: str, model_type: str, targets: Sequence[str]) -> bool:
+def is_over_experts(kind: str, model: ModelShape, targets: Sequence[str]) -> bool:
     """Whether an adapter with these targets changes tensors of experts or of their routers."""
-    return bool(tensors_of(targets, former_names(kind, model_type), ALL_LINEAR))
+    return bool(tensors_of(targets, former_names(kind, model), ALL_LINEAR))
 
 
 def tensors_of(targets: Sequence[str], names: dict[str, str], everything: str) -> tuple[str, ...]:
@@ -55,7 +49,7 @@ def tensors_of(targets: Sequence[str], names: dict[str, str], everything: str) -
 
 def inactive_parameters(adapter: Adapter, shape: ModelShape) -> int:
     """The adapter's own weights in one expert, which a token that is not sent there does not pass."""
-    names = former_names(adapter.kind, shape.transformers_model_type)
+    names = former_names(adapter.kind, shape)
     tensors = tensors_of(adapter.targets, names, ALL_LINEAR)
     assert shape.experts is not None
     hidden, inner = shape.hidden_size, shape.experts.intermediate_size

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramplan.replay.models import has_tensor_plan
 from vramplan.replay.record import State
 from vramplan.replay.techniques import Technique
 from vramplan.values.model import ModelShape
@@ -22,13 +23,10 @@ from vramplan.values.parallel import RING, Split
 
 COMMUNICATION = "communication"  # component of the answer
 
-FAMILIES = ("llama", "gemma", "gemma2", "gemma3", "glm", "glm4", "phi3", "phi", "mixtral", "qwen_moe")
-"""Whose classes of Transformers have a plan, and whose layers are heads times the size of a head."""
-
 
 def has_plan(model: ModelShape) -> bool:
     """Whether some plan splits the layers of a model."""
-    return (model.published_family or model.family) in FAMILIES
+    return has_tensor_plan(model.published_family or model.family)
 
 
 def shape_of_part(model: ModelShape, split: Split) -> ModelShape:

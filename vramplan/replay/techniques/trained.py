@@ -72,7 +72,7 @@ def _former(model: ModelShape, adapter: Adapter) -> dict[str, str]:
     """The names of layers that stand for tensors of experts."""
     if model.experts is None:
         return {}
-    return former_names(adapter.kind, model.transformers_model_type)
+    return former_names(adapter.kind, model)
 
 
 class Names(NamedTuple):

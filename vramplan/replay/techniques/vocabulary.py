@@ -121,7 +121,7 @@ def _is_over_experts(job: Job) -> bool:
     adapter, model = job.adapter, job.model
     if adapter is None or model.experts is None:
         return False
-    return is_over_experts(adapter.kind, model.transformers_model_type, adapter.targets)
+    return is_over_experts(adapter.kind, model, adapter.targets)
 
 
 def _of_shards(sharding: Sharded) -> Iterator[str]:
