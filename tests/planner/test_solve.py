@@ -120,6 +120,22 @@ def test_the_fewest_devices() -> None:
 
 
 @pytest.mark.contract
+@pytest.mark.parametrize("sharing", ["ddp", "fsdp", "hsdp:4"])
+def test_devices_are_open_beside_a_way_to_share_that_needs_several(sharing: str) -> None:
+    keys: dict[str, Any] = {"model": "gpt2-large", "gpu": "t4", "sequence_length": 256}
+    result = fit(**keys, gpus="auto", parallel={"sharding": sharing})
+    solved = result.solved
+    assert solved is not None
+    if solved.value is None:
+        assert sharing == "ddp"
+        assert result.verdict != "fits"
+        return
+    assert fit(**keys, parallel={"sharding": sharing, "data": solved.value}).verdict == "fits"
+    if solved.next_value is not None:
+        assert fit(**keys, parallel={"sharding": sharing, "data": solved.next_value}).verdict != "fits"
+
+
+@pytest.mark.contract
 @pytest.mark.parametrize("words", [("--max", "sequence_length"), ("--max", "SEQ"), ("--seq", "max")])
 def test_people_may_write_it_as_they_say_it(words: tuple[str, ...]) -> None:
     answer = command("-m", "gpt2", "-g", "h100-80gb", "--micro-batch", "1", *words)

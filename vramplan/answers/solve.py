@@ -25,6 +25,7 @@ WORDS = {
     **dict.fromkeys(("rank", "lora-rank"), RANK),
     "layers": LAYERS,
 }
+SOME = (1, 2, 8, 64)  # devices: a number of them that goes with the other keys is among these
 """What people call what they solve for."""
 
 
@@ -93,6 +94,18 @@ def solved_answer(
     return answer(with_it, larger_gpus, replays, lambda: changed)._replace(solved=solved)
 
 
+def _with_devices(keys: dict[str, Any], profile_dirs: Sequence[Path]) -> dict[str, Any]:
+    """The keys with a number of devices that goes with them, as FSDP needs two; with the last where none goes."""
+    parallel = keys.get("parallel")
+    if not isinstance(parallel, Mapping) or not any(value is not None for value in parallel.values()):
+        return keys
+    for count in SOME:
+        several = {**keys, "parallel": {**parallel, "data": count}}
+        if Typed.of_keys(several, profile_dirs)({}) is not None:
+            break
+    return several
+
+
 def solved_keys(
     keys: Mapping[str, Any],
     largest: str | None,
@@ -102,6 +115,8 @@ def solved_keys(
 ) -> FitResult:
     """The same of the keys of options or of the API, of which one may ask for itself."""
     keys, unknown = unknown_of(keys, largest)
+    if unknown == DEVICES:
+        keys = _with_devices(keys, profile_dirs)
     job = build_any_job(keys, profile_dirs=profile_dirs)
     typed = Typed.of_keys(keys, profile_dirs)
     if unknown is None:  # a value only looked as if it asked

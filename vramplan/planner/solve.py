@@ -207,6 +207,8 @@ def _fewest_devices(base: Job, typed: Typed, replays: Replays) -> Answer:
     counts = [*range(1, 9), *range(16, MOST_DEVICES + 1, 8)]
     if base.global_batch_given:
         counts = [count for count in counts if base.global_batch_size % count == 0]
+    group = _group(base, typed)
+    counts = [count for count in counts if count % group == 0]
     best: Answer | None = None
     for sharing in _ways(typed):
 
@@ -222,13 +224,26 @@ def _fewest_devices(base: Job, typed: Typed, replays: Replays) -> Answer:
         if place < 0:
             continue
         after = descending[place + 1] if place + 1 < len(descending) else None
-        enough = "one device is enough" if after is None else None
+        enough = None
+        if after is None:
+            enough = "one device is enough" if group == 1 else f"the states are shared by groups of {group}"
         solved = _said(DEVICES, descending[place], after, search, typed, change, enough)
         best = Answer(solved, change(descending[place]))
     if best is not None:
         return best
     nothing = f"with {MOST_DEVICES} devices it does not fit for certain"
-    return Answer(Solved(DEVICES, None, True, "", None, None, None, None, nothing), {"parallel": {"data": 1}})
+    changes = [{"parallel": {"data": count}} for count in counts]
+    least = next((change for change in changes if typed(change) is not None), changes[0])  # FSDP has no single device
+    return Answer(Solved(DEVICES, None, True, "", None, None, None, None, nothing), least)
+
+
+def _group(base: Job, typed: Typed) -> int:
+    """Devices that share states where their number was typed, which divides the number of all; 1 where it was not."""
+    twice = typed({"parallel": {"data": 2 * base.data_parallel_size}})
+    if base.sharding is None or twice is None or twice.sharding is None:
+        return 1
+    shards = base.sharding.shards
+    return shards if shards == twice.sharding.shards and not is_replicated(base) else 1
 
 
 def _ways(typed: Typed) -> list[dict[str, Any]]:

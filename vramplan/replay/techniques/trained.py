@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from vramplan.replay.inputs import inputs_of, make_inputs
@@ -123,6 +124,7 @@ class _Collector:
         return 0
 
 
+@lru_cache(maxsize=8)  # remedies ask again and again for one model
 def names_of(model: ModelShape) -> Names:
     """Build the model once, on the smallest sample that it takes, to learn how its parts are called."""
     collector = _Collector()
