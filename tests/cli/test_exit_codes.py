@@ -12,8 +12,9 @@ import yaml
 from tests.cli.running import ABLE, TINY, process, refused, run, valid, write_jobs
 
 FITS = ("-m", "gpt2-xl", "-g", "v100")
-TIGHT = ("-m", "gpt2-xl", "-g", "28 GiB", "--precision", "amp-fp16")
-TIGHT_BY_RESERVE = ("-m", "gpt2-xl", "-g", "v100", "--reserve", "3.5 GiB")
+TIGHT = ("-m", "gpt2-xl", "-g", "29 GiB", "--precision", "amp-fp16")
+ABOVE = ("-m", "gpt2-xl", "-g", "28 GiB", "--precision", "amp-fp16")  # the estimate is above what is usable
+TIGHT_BY_RESERVE = ("-m", "gpt2-xl", "-g", "v100", "--reserve", "2.5 GiB")
 DOES_NOT_FIT = ("-m", "gpt2-xl", "-g", "v100", "--micro-batch", "32", "--checkpointing", "full")
 FORMATS: dict[str, tuple[str, ...]] = {
     "text": (),
@@ -49,9 +50,10 @@ BAD_INPUT = {
         (FITS, "fits", 0, 0),
         (TIGHT, "tight", 0, 4),
         (TIGHT_BY_RESERVE, "tight", 0, 4),
+        (ABOVE, "tight", 3, 3),
         (DOES_NOT_FIT, "does-not-fit", 3, 3),
     ],
-    ids=["fits", "tight", "tight by reserve", "does not fit"],
+    ids=["fits", "tight", "tight by reserve", "tight above", "does not fit"],
 )
 def test_the_verdict_decides_the_exit_code_in_every_format(
     words: tuple[str, ...], verdict: str, code: int, strict_code: int, strict: bool, output: str

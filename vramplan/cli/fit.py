@@ -67,5 +67,6 @@ def fit(
       vramplan fit -m 1.5B -g v100 --runtime textbook --activation-bytes '65 GB'
 
     \b
-    Exit codes: 0 fits, 2 bad input, 3 does not fit, 4 tight (with --strict).
+    Exit codes: 0 fits, 2 bad input, 3 does not fit (certainly or likely),
+    4 tight (with --strict).
     """

@@ -178,7 +178,13 @@ class FitResult(NamedTuple):
         return fit_document(self, exit_code=self.exit_code(strict=strict))
 
     def exit_code(self, *, strict: bool) -> int:
-        """That of the verdict; a run that breaks its deadline or budget is one that does not fit."""
+        """That of the verdict.
+
+        A tight job whose estimate is above the usable memory, and a run that breaks its deadline or budget, end as one
+        that does not fit: `check` fails them too.
+        """
+        if self.verdict == TIGHT and self.headroom_bytes < 0:
+            return ExitCode.DOES_NOT_FIT
         code = code_of(self.verdict, strict=strict)
         broken = self.run is not None and self.run.broken_limits
         return ExitCode.DOES_NOT_FIT if broken and code == ExitCode.OK else code
