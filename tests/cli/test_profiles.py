@@ -50,7 +50,7 @@ def changed(tmp_path: Path, source: str, *changes: tuple[str, str], folder: str 
 
 
 def test_the_shipped_profiles_have_neither_errors_nor_warnings() -> None:
-    count = sum(len(list((ROOT / "profiles" / kind).iterdir())) for kind in lint.KIND_OF)
+    count = sum(len(list((ROOT / "profiles" / kind).iterdir())) for kind in lint.KIND_OF) + 1  # mirrors.yaml
     ran = run("profiles", "lint", "--strict")
     assert (ran.code, ran.out) == (0, f"{count} profiles: 0 errors, 0 warnings\n")
 

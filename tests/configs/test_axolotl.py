@@ -122,6 +122,11 @@ def test_fsdp_of_a_missing_version_is_the_first() -> None:
     assert found["offload"] == ["parameters", "gradients", "optimizer"]
 
 
+def test_expressions_say_what_is_trained() -> None:
+    found = job(FULL + "unfrozen_parameters:\n  - ^lm_head.weight$\n  - model.layers.2[89]+.mlp\n", "a.yml")
+    assert found["frozen"] == [r"all-but:^lm_head\.weight$", r"all-but:^model\.layers\.2[89]+\.mlp"]
+
+
 def test_preferences_compare_pairs() -> None:
     holds(
         job(FULL + "rl: dpo\nadapter: lora\nlora_r: 8\n", "a.yml"),
@@ -130,6 +135,9 @@ def test_preferences_compare_pairs() -> None:
         padding="right",
     )
     holds(job(FULL + "rl: dpo\n", "a.yml"), dpo_reference="model")
+    holds(job(FULL + "rl: kto\n", "a.yml"), loss="kto", dpo_reference="model", padding="right")
+    holds(job(FULL + "rl: simpo\n", "a.yml"), loss="simpo", padding="right")
+    holds(job(FULL + "reward_model: true\n", "a.yml"), loss="reward", padding="right")
 
 
 def test_what_has_no_word_is_told() -> None:

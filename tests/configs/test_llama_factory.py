@@ -104,6 +104,9 @@ def test_preferences() -> None:
         padding="right",
     )
     holds(job(BASE.replace("stage: sft", "stage: dpo") + "finetuning_type: full\n", "a.yaml"), dpo_reference="model")
+    holds(job(BASE.replace("stage: sft", "stage: dpo") + "pref_loss: orpo\n", "a.yaml"), loss="orpo")
+    holds(job(BASE.replace("stage: sft", "stage: kto"), "a.yaml"), loss="kto", dpo_reference="adapter-off")
+    holds(job(BASE.replace("stage: sft", "stage: rm"), "a.yaml"), loss="reward", padding="right")
 
 
 def test_defaults_move_with_releases() -> None:

@@ -170,6 +170,7 @@ def test_dpo_has_a_reference_and_padding() -> None:
     holds(job(text, "a.yaml"), loss="dpo", dpo_reference="model", padding="right")
     assert job(text + "use_peft: true\n", "a.yaml")["dpo_reference"] == "adapter-off"
     assert job(text + "precompute_ref_log_probs: true\n", "a.yaml")["dpo_reference"] == "precomputed"
+    assert job(SFT + "desirable_weight: 1.0\n", "a.yaml")["loss"] == "kto"
 
 
 def test_checkpointing_under_its_new_name() -> None:

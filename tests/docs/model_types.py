@@ -29,7 +29,7 @@ IN_WORDS = {
     "_all_biases": "as qkv_bias",
     "_is_learned": "true with learned positions",
     "qkv_bias": "as qkv_bias",
-    "_every_fourth": "every fourth block",
+    "every_fourth": "every fourth block",
     "_groups": "1",
     "_is_new": "whether there are several key-value heads",
     "_norms": "1",
@@ -38,6 +38,7 @@ IN_WORDS = {
     "_width": "the last of widths",
     "query_size": "plain_size + rotary_size",
     "all_shared": "shared x intermediate_size",
+    "expert_size": "as experts.intermediate_size",
 }
 
 

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups
 from tests.engine.test_optimizers import BATCHES, EMBEDDINGS, VECTORS, WIDE, in_blocks, quick, states_of
 from tests.oracle.compare import rows, setup_of
+from vramplan.replay.optimizers import adam_mini, apollo
 from vramplan.replay.optimizers.galore import WITHOUT_UPDATE, WORD
+from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import projectable
+from vramplan.replay.tensors import FP32
 from vramplan.values.job import Job
 
 DRAWS = settings(max_examples=24, deadline=None)
@@ -104,3 +107,16 @@ def test_experts_and_tables_are_not_projected() -> None:
     tied = replay(WIDE._replace(optimizer=f"{WORD}:1", optimizer_implementation="for-loop"))
     assert states_of(WIDE._replace(optimizer=f"{WORD}:1")) < states_of(WIDE._replace(optimizer="adamw"))
     assert tied.managed_bytes == 0
+
+
+@pytest.mark.closed_form
+def test_states_of_apollo_and_adam_mini_are_those_of_their_papers() -> None:
+    """arXiv:2412.05270, table 1: 2 n r + m r of m x n, m the shorter side; arXiv:2406.16793: a number for each row."""
+    rank, short, long = 16, 128, 512
+    tape = Tape(1, direct=True)
+    matrix = tape.parameter("weight", (long, short), FP32)
+    matrix.in_linear, matrix.path = True, (object(),)
+    assert apollo.states(matrix, f"apollo-adamw:{rank}", "for-loop", False) == 4 * rank * (2 * long + short) + 512
+    assert adam_mini.states(matrix, "adam-mini", "for-loop", False) == 4 * (long * short + long)
+    bias = tape.parameter("bias", (long,), FP32)
+    assert adam_mini.states(bias, "adam-mini", "for-loop", False) == 2 * 4 * long

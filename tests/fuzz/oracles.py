@@ -143,6 +143,8 @@ def remedies(ask: Asker, keys: Keys, result: FitResult) -> str | None:
             return f"the remedy {change} is refused: {error}"
         if again.verdict != remedy.verdict:
             return f"the remedy {change} promises {remedy.verdict} and is {again.verdict}"
+        if again.time is not None and again.time.samples_per_second != remedy.samples_per_second:
+            return f"the remedy {change} promises {remedy.samples_per_second} samples/s and has another rate"
         saved = result.peak.device_bytes - again.peak.device_bytes
         if saved != remedy.saves_bytes:
             return f"the remedy {change} promises to save {remedy.saves_bytes} and saves {saved}"

@@ -11,7 +11,8 @@ from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.planner.setups import loss_of
+from vramplan.planner.setups import loss_of, setup_of
+from vramplan.replay.step import replay
 from vramplan.values.job import Job
 
 QLORA: dict[str, Any] = {"adapter": {"kind": "lora"}, "quantization": "nf4", "precision": "pure-bf16"}
@@ -108,6 +109,17 @@ def test_preference_training() -> None:
     assert loss_of(scored) == "dpo-precomputed"
 
 
+def test_a_preference_without_a_reference_or_of_single_sequences() -> None:
+    pair = job(loss="orpo")
+    assert (pair.dpo_reference, pair.dropout, loss_of(pair)) == (None, 0.0, "orpo")
+    single = job(loss="kto", dpo_reference="precomputed")
+    assert loss_of(single) == "kto-precomputed"
+    assert any("loss kto was never traced" in said for said in single.composed)
+    reward = job(loss="reward")
+    assert (reward.model.task, reward.model.classes) == ("cls", 1)
+    assert "loss: reward needs a model with a classification head" in refused(loss="reward", model="chatglm3-6b")
+
+
 def test_the_reference_of_an_adapter_is_the_model_without_it() -> None:
     one = job(loss="dpo", adapter={"kind": "lora", "dropout": 0.1})
     assert (one.dpo_reference, loss_of(one)) == ("adapter-off", "dpo-adapter-off")
@@ -152,7 +164,7 @@ def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> 
         ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
         ({"activation_checkpointing": "optimal"}, "activation_checkpointing: optimal is not modelled with dpo"),
         ({"eval_batch_size": 8}, "eval_batch_size: an evaluation with the loss dpo is not modelled"),
-        ({"loss": "standard", "dpo_reference": "model"}, "dpo_reference: model belongs to the loss dpo"),
+        ({"loss": "standard", "dpo_reference": "model"}, "dpo_reference: model belongs to the losses dpo and kto"),
     ],
 )
 def test_refused_preference_training(keys: dict[str, Any], message: str) -> None:
@@ -319,3 +331,16 @@ def test_ligers_loss_under_torchtune_is_refused_with_an_adapter() -> None:
     assert "loss: fused is modelled under torchtune for recipes that train every weight" in refused(
         **TUNED, adapter={"kind": "lora"}
     )
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize("loss", ["dpo", "kto", "orpo", "reward"])
+def test_preferences_beside_an_adapter_are_replayed_under_zero3(loss: str) -> None:
+    """The reference, the model without its adapter, has weights that nobody gathered before."""
+    small = {"name": "small", "family": "llama", "layers": 2, "hidden_size": 64, "attention_heads": 4}
+    small |= {"intermediate_size": 96, "vocabulary_size": 99, "max_positions": 64}
+    parallel = {"sharding": "zero3", "data": 4}
+    keys = {"loss": loss, "model": small, "sequence_length": 16, "precision": "mixed-bf16", "parallel": parallel}
+    one = job(**keys, adapter={"kind": "lora"}, micro_batch_size=1, activation_checkpointing="full")
+    peaks = replay(setup_of(one, "full", False), batch=1).peaks(1)
+    assert 0 < peaks["step"] < max(peaks.values())

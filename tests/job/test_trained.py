@@ -293,3 +293,15 @@ def test_attention_and_mlp_are_all_that_a_block_has_beside_its_norms(model: str)
     left = {path for path in names.paths if not any(matches(word, path) for word in found.frozen)}
     assert left
     assert all("norms" in path for path in left)
+
+
+@pytest.mark.contract
+def test_expressions_name_what_is_trained() -> None:
+    """Names are those of Transformers, `model.layers.3.mlp.up_proj.weight`; frozen alike stand together."""
+    one = job(model="llama-3-8b", frozen=[r"all-but:^model.layers.3[01]\.mlp", "all-but:^lm_head.weight$"])
+    attention = [f"layers.30-31.{name}_proj" for name in "qkvo"]
+    norms = [f"layers.30-31.norms.{name}_layernorm" for name in ("input", "post_attention")]
+    assert one.frozen == ("embeddings.embed_tokens", "norms.norm", "layers.0-29", *attention, *norms)
+    for frozen, message in (("all-but:foo", "'foo' matches no weight"), ("all-but:(", "is no regular expression")):
+        with pytest.raises(InputError, match=message):
+            job(model="llama-3-8b", frozen=[frozen])

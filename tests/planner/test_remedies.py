@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,14 @@ def verify(keys: Mapping[str, Any], result: FitResult) -> None:
     assert result.remedies is not None
     for remedy in result.remedies:
         verify_one(keys, result, remedy)
-    order = [(remedy.verdict != "fits", rank_of(remedy.costs)) for remedy in result.remedies]
+    order = [(remedy.verdict != "fits", rank_of(remedy.costs), _seconds(remedy)) for remedy in result.remedies]
     assert order == sorted(order)
+
+
+def _seconds(remedy: Remedy) -> float:
+    """Of a token of all devices, of a sample where there are no tokens."""
+    rate = remedy.tokens_per_second or remedy.samples_per_second
+    return inf if rate is None else 1 / rate
 
 
 def verify_one(keys: Mapping[str, Any], result: FitResult, remedy: Remedy) -> None:
@@ -52,6 +59,8 @@ def verify_one(keys: Mapping[str, Any], result: FitResult, remedy: Remedy) -> No
     assert again.verdict == remedy.verdict != "does-not-fit", remedy
     assert again.peak.device_bytes == remedy.device_bytes, remedy
     assert again.usable_bytes == remedy.usable_bytes, remedy
+    rates = (None, None) if again.time is None else (again.time.samples_per_second, again.time.tokens_per_second)
+    assert rates == (remedy.samples_per_second, remedy.tokens_per_second), remedy
     assert result.peak.device_bytes - again.peak.device_bytes == remedy.saves_bytes, remedy
     if remedy.verdict == "tight" and result.verdict == "tight":
         assert again.headroom_bytes >= 0 > result.headroom_bytes, remedy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramplan.catalog.gpus import find_gpu
+from vramplan.catalog.platforms import on_platform
 from vramplan.textbook import communication as text
 from vramplan.time.communication import Link, all_gather_seconds, all_reduce_seconds, all_to_all_seconds, link_of
 
@@ -61,7 +62,7 @@ def test_the_bubble_of_schedules() -> None:
 
 
 def test_links_of_platforms() -> None:
-    a100, rtx = (find_gpu(name).gpu() for name in ("a100-80gb", "rtx-4090"))
+    a100, rtx = (on_platform(find_gpu(name).gpu()) for name in ("a100-80gb", "rtx-4090"))
     inside, between = (link_of(a100, members, 1, 8, None) for members in (8, 16))
     assert inside.bytes_per_s == pytest.approx(234e9)  # of 300 GB/s
     assert between.bytes_per_s == pytest.approx(150e9)  # eight cards of 200 Gbit/s

@@ -27,7 +27,7 @@ LATENT = {
 VISION = {"image_size": 64, "patch_size": 16, "num_channels": 3}
 TOWER = {**VISION, "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 144}
 
-EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "olmoe", "gpt_oss")
+EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "olmoe", "gpt_oss", "llama4_text")
 """The types with mixtures of experts."""
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -57,6 +57,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "starcoder2": GROUPED,
     "olmoe": {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2},
     "gpt_oss": {**GROUPED, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16},
+    "llama4_text": {**GROUPED, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 1}
+    | {"intermediate_size_mlp": 96, "attention_chunk_size": 16},
     "mixtral": {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen2_moe": {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48},
     "qwen3_moe": {**GROUPED, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48},

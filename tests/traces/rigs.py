@@ -35,13 +35,14 @@ TRANSFORMERS = Rig(
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
         *("quantized", "returned", "master"),
     ),
-    "Transformers, PEFT, plain PyTorch, optimizers of bitsandbytes, galore-torch and lomo-optim, Liger's loss",
+    "Transformers, PEFT, plain PyTorch, Liger's loss, optimizers of bitsandbytes, galore-torch, apollo-torch, "
+    "adam-mini and lomo-optim",
 )
 RIGS = {TRANSFORMERS.name: TRANSFORMERS}
 
 WITHOUT = {
     "quantized weights (bitsandbytes, GPTQ)": "quantized.json, parts of adapters.json and pairs.json",
-    "OLMo, SmolLM3, StarCoder2, gpt-oss": "more_families.json",
+    "OLMo, SmolLM3, StarCoder2, gpt-oss, Llama 4": "more_families.json",
     "TRL": "preference.json, parts of pairs.json",
     "fp32 and 16-bit logits of models that cast them": "half_logits.json, parts of losses.json",
     "torchao's Float8Linear": "fp8.json, fp8_more.json",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.answers.behaviour import Device, wording_of, wording_of_sharding
+from vramplan.options import words
 from vramplan.planner.budget import MULTIPLYING_THREADS, RESERVED_PERCENT, Footprint
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
@@ -18,6 +19,8 @@ from vramplan.values.parallel import DDP
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
+
+PAIRED = [word for word in words.PREFERENCE_LOSSES if word != "kto"]
 
 
 COMPONENTS = (
@@ -50,7 +53,7 @@ def components_of(
     width = (precision.frozen or precision.stored or precision.weights).itemsize
     gradient = FP32.itemsize if job.fp32_gradients else width
     resident = rung.schedule.accumulates or job.fp32_gradients
-    sequences = "2 sequences x " if job.loss == "dpo" else ""  # a pair of a chosen and a rejected one
+    sequences = "2 sequences x " if job.loss in PAIRED else ""  # a pair of a chosen and a rejected one
     basis = {
         "weights": f"{total:,} x {width} B",
         "master": "fp32 copy of the weights",
@@ -104,7 +107,7 @@ def _sample(job: Job) -> str:
 
 def _given(job: Job) -> str:
     """What a micro-batch brings to the device."""
-    if job.loss == "dpo":
+    if job.loss in words.PREFERENCE_LOSSES:
         return "token ids and masks"
     given = ["images"] if job.image_size is not None else []
     given += ["token ids"] if job.sequence_length else []

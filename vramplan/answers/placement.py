@@ -6,6 +6,7 @@ from math import ceil, sqrt
 
 from vramplan.errors import UsageError
 from vramplan.job.echo import job_to_dict
+from vramplan.options import words
 from vramplan.options.flags import flags_of
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import (
@@ -53,7 +54,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         key = "adapter" if job.adapter is not None else "frozen"
         raise UsageError("placements are modelled only where every weight is trained", key=key)
     if loss_of(job) in OUTSIDE_LOSSES:
-        what = "dpo" if job.loss == "dpo" else "smoothed labels of the Trainer"
+        what = job.loss if job.loss in words.PREFERENCE_LOSSES else "smoothed labels of the Trainer"
         message = f"placements are not modelled with {what}, whose loss is made outside of the model"
         raise UsageError(message, key="loss", hint="vramplan fit answers with none, sqrt, full and every:K")
     unplaced = planning_of(job).unplaced

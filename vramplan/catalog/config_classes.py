@@ -62,6 +62,7 @@ FAMILY_OF = {
     "olmoe": "olmoe",
     "starcoder2": "starcoder2",
     "gpt_oss": "gpt_oss",
+    "llama4_text": "llama4",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

@@ -58,8 +58,7 @@ INSIDE = ("attn_config", "ffn_config")
 """Mappings inside of a configuration that have a part of the keys: those of DBRX and MPT."""
 
 OTHERWISE = {
-    "llama4": "each of its experts computes every token",
-    "llama4_text": "each of its experts computes every token",
+    "llama4": "it has a tower for images (modelled: llama4_text, which is its text_config)",
 }
 """Model types that compute otherwise than any known one, though their keys are the usual ones; and why."""
 

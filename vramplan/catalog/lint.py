@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from vramplan.catalog import document, gpus, grids, locate, models, prices, runtimes, stacks
+from vramplan.catalog import document, gpus, grids, locate, mirrors, models, platforms, prices, runtimes, stacks
 from vramplan.catalog.fields import ordered
 from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.gpu_profile import GpuProfile
@@ -21,7 +21,7 @@ from vramplan.catalog.profile import Profile
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.results.profiles import ERROR, WARNING, Finding, Linted
 
-KindWord = Literal["gpu", "model", "runtime", "stack", "prices", "grid"]
+KindWord = Literal["gpu", "model", "runtime", "stack", "prices", "grid", "platform"]
 FOLDER_OF: dict[KindWord, locate.Kind] = {
     "gpu": "gpus",
     "model": "models",
@@ -29,6 +29,7 @@ FOLDER_OF: dict[KindWord, locate.Kind] = {
     "stack": "stacks",
     "prices": "prices",
     "grid": "grids",
+    "platform": "platforms",
 }
 KIND_OF: dict[str, KindWord] = {folder: kind for kind, folder in FOLDER_OF.items()}
 LOADERS: dict[KindWord, Callable[[Path], Profile]] = {
@@ -38,6 +39,7 @@ LOADERS: dict[KindWord, Callable[[Path], Profile]] = {
     "stack": stacks.load_stack_profile,
     "prices": prices.load_prices,
     "grid": grids.load_grid,
+    "platform": platforms.load_platform,
 }
 TODO = "TODO"  # what `profiles new` writes where a person has to
 
@@ -103,7 +105,19 @@ def _listed(folder: Path) -> list[Path]:
     return [folder / entry for entry in entries if not entry.startswith(".") and entry.endswith(locate.SUFFIXES)]
 
 
+def _of_mirrors(path: Path, names: _Names) -> list[Finding]:
+    """A table of copies of models: what it names has to be there."""
+    try:
+        found = mirrors.load_mirrors(path)
+    except InputError as error:
+        return [Finding(ERROR, problem) for problem in error.problems]
+    missing = dict.fromkeys(one.model for one in found.values() if not names.has("model", one.model))
+    return [Finding(ERROR, Problem(f"there is no model profile {one!r}", "model", file=str(path))) for one in missing]
+
+
 def _of_file(path: Path, names: _Names) -> list[Finding]:
+    if path.name == mirrors.FILE:
+        return _of_mirrors(path, names)
     try:
         loaded = document.load(path)
         kind = kind_of(path)

@@ -17,7 +17,7 @@ from vramplan.catalog.reading import once
 from vramplan.errors import InputError, Problem, near_matches
 from vramplan.values.job import Assumption
 
-Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids"]
+Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids", "platforms"]
 
 SUFFIXES = (".yaml", ".yml", ".json")
 SHIPPED = "shipped"  # the origin of what comes with the program; another origin is a folder
@@ -33,6 +33,7 @@ _LABELS = {
     "stacks": "stack",
     "prices": "price",
     "grids": "grid",
+    "platforms": "platform",
 }
 
 _ALIASES = re.compile(r"^\s*[\"']?aliases[\"']?:\s*(?:\[(?P<flow>.*?)\]|\n(?P<block>(?:\s*-\s.*\n)+))", re.M | re.S)
@@ -190,9 +191,9 @@ def check_profile_dirs(dirs: Iterable[Path | str], key: str = "profiles") -> tup
             problems.append(Problem("no such directory", key, file=str(directory)))
         elif not any(os.path.isdir(directory / kind) for kind in _LABELS):
             hint = "profiles are DIR/gpus/NAME.yaml and DIR/models/NAME.yaml"
-            problems.append(
-                Problem("has no folder gpus, models, runtimes, stacks, prices or grids", key, hint, str(directory))
-            )
+            *first, last = _LABELS
+            message = f"has no folder {', '.join(first)} or {last}"
+            problems.append(Problem(message, key, hint, str(directory)))
         result.append(directory)
     if problems:
         raise InputError(problems)

@@ -86,7 +86,7 @@ def find_model(
     except InputError as error:
         if "/" not in name:
             raise
-        return _cached(name, error)
+        return _cached(name, error, dirs)
     return loaded.shape(), (*locate.shadow_told("models", loaded, name), *loaded.assumptions())
 
 
@@ -104,9 +104,12 @@ def sizes_taken(values: dict[str, Any], shape: ModelShape) -> tuple[Assumption, 
     )
 
 
-def _cached(name: str, unknown: InputError) -> tuple[ModelShape, tuple[Assumption, ...]]:
-    """The shape of a repository in the local Hugging Face cache, which is told; `unknown` where it cannot be one."""
-    from vramplan.catalog import hub, scope  # only names with a slash that no profile has pay for it
+def _cached(name: str, unknown: InputError, dirs: Sequence[Path]) -> tuple[ModelShape, tuple[Assumption, ...]]:
+    """The shape of a repository in the local Hugging Face cache, or that of which it is a copy; either is told.
+
+    `unknown` is raised where the name cannot be one of a repository.
+    """
+    from vramplan.catalog import hub, mirrors, scope  # only names with a slash that no profile has pay for it
 
     if unknown.problems[0].file is not None or not hub.is_repository(name):
         raise unknown
@@ -114,6 +117,11 @@ def _cached(name: str, unknown: InputError) -> tuple[ModelShape, tuple[Assumptio
     try:
         path, commit = hub.cached_config(name, hint if hint.startswith("did you mean") else None)
     except InputError:
+        mirror = mirrors.mirror_of(name, dirs)
+        if mirror is not None:
+            loaded = find_model_profile(mirror.model, dirs)
+            told = Assumption("model", mirror.model, f"the shape of {name}: {mirror.source}")
+            return loaded.shape(), (told, *loaded.assumptions())
         if scope.out_of("models", name) is None:
             raise
         raise unknown from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramplan.catalog import models
+from vramplan.catalog.mirrors import mirror_of
 from vramplan.catalog.text import read_text
 from vramplan.configs import forms, model_names, registry, shell
 from vramplan.configs.programs import megatron
@@ -232,7 +233,13 @@ class Catalogue:
 
     def name_of(self, name: str) -> str | None:
         """The name of the profile with the shape of a checkpoint."""
-        return model_names.shape_of(name, lambda text: self.names().get(text.lower()))
+        return model_names.shape_of(name, self._known)
+
+    def _known(self, text: str) -> str | None:
+        """The name of the profile with a name, an alias or a copy on the Hugging Face hub."""
+        found = self.names().get(text.lower())
+        mirror = mirror_of(text, self.folders) if found is None and "/" in text else None
+        return found if mirror is None else mirror.model
 
     def shape(self, name: str) -> ModelShape | None:
         """The shape of a profile."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
-from vramplan.job.losses import DPO
 from vramplan.job.read import RawJob
+from vramplan.options import words
 from vramplan.replay.models import has_conv1d
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -22,16 +22,17 @@ def dropout_of(
     weight of its own in every pass, with a gradient (peft 0.21.2, tuners/lora/dora.py; utils/other.py, transpose).
     Quantized layers are no Conv1D.
     """
-    turned_off = raw.loss == DPO and not raw.fields.present("dropout")
+    turned_off = raw.loss in words.PREFERENCE_LOSSES and not raw.fields.present("dropout")
     if kind == DORA and turned_off:
-        message = f"{dropout:g} is not modelled with dora and dpo: TRL sets it to 0, PEFT computes as if it were not"
+        why = "TRL sets it to 0, PEFT computes as if it were not"
+        message = f"{dropout:g} is not modelled with dora and {raw.loss}: {why}"
         fields.refuse("dropout", message, hint="leave it out")
     elif kind == DORA and has_conv1d(model.family) and raw.quantization is None:
         message = f"{dropout:g} is not modelled with dora for {model.transformers_model_type}, whose layers are Conv1D"
         fields.refuse("dropout", message, hint="leave it out, or use lora")
     if not turned_off:
         return dropout
-    told.append(Assumption("adapter.dropout", 0.0, f"dpo: TRL turns dropout off, the adapter's {dropout:g} too"))
+    told.append(Assumption("adapter.dropout", 0.0, f"{raw.loss}: TRL turns dropout off, the adapter's {dropout:g} too"))
     return 0.0
 
 

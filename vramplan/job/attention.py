@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.job import on_demand
 from vramplan.replay.models import (
     calls_flash,
+    flash_takes_windows,
     has_own_core,
     no_eager_attention,
     no_flash_attention,
@@ -114,7 +115,8 @@ def within_window(
         return model, attention
     if model.attention_softcap:
         return model, attention
-    if resolver.raw.attention == "flash" and on_demand.windowed_blocks(model) == model.layers:
+    by_package = resolver.raw.attention == "flash" and flash_takes_windows(model.family)
+    if by_package and on_demand.windowed_blocks(model) == model.layers:
         resolver.assume("attention", "flash", WINDOWED.format(window))
         return model._replace(sliding_window=None), attention
     return model, on_demand.with_windows(model, sequence_length, resolver.assumptions)

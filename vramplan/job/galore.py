@@ -1,4 +1,4 @@
-"""What `optimizer: galore-adamw:RANK` can be computed with, and what its figures take for granted."""
+"""What optimizers that project gradients can be computed with, and what their figures take for granted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramplan.values.model import ModelShape
 
 
 def check_galore(fields: Fields, optimizer: str, model: ModelShape | None, runtime: Runtime | None) -> list[Assumption]:
-    """Refuse models that GaLore was not traced with; the stated basis of the rest is returned.
+    """Refuse models whose gradients GaLore was not traced projecting; the stated basis of the rest is returned.
 
     Source: transformers/trainer_optimizer.py, _setup_low_rank_optimizer and _get_galore_optimizer.
     """
@@ -25,8 +25,11 @@ def check_galore(fields: Fields, optimizer: str, model: ModelShape | None, runti
             layers = f"those of the model type {model_type} are Conv1D, not nn.Linear"
             message = f"the Trainer finds no layer for {optimizer}: {layers}"
             fields.refuse(key, message, hint="runtime pytorch, whose loop may project any matrix")
+    targets = Assumption("optimizer.target_modules", "linear layers of the blocks", "what `attn` and `mlp` stand for")
+    if optimizer.startswith("apollo"):
+        return [targets, Assumption("optimizer.step", "with new projections", "one in 200 by default")]
     return [
-        Assumption("optimizer.target_modules", "linear layers of the blocks", "what `attn` and `mlp` stand for"),
+        targets,
         Assumption("optimizer.step", "with decomposition", "one in 200 by default; no other needs more"),
         Assumption("optimizer.workspace", "not counted", "cuSOLVER's, inside a decomposition, is not public"),
     ]

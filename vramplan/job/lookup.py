@@ -42,6 +42,7 @@ class Catalog:
         self._runtimes: dict[str, tuple[Runtime, Told] | InputError] = {}
         self._others: tuple[str, ...] | None = None
         self._labels: dict[str, tuple[Gpu | None, Told] | InputError] = {}
+        self.platforms: dict[tuple[str, bool], tuple[float | None, float | None]] = {}
 
     @classmethod
     def of(cls, job: Job) -> Catalog:

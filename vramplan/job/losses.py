@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 MOST_CHUNKS = 1024  # of the logits
-DPO = "dpo"
 RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 GENERATING_TASKS = ("lm", "seq2seq")
@@ -55,12 +54,15 @@ def loss_of(
             return loss  # what is held is in fp32 then
         return "standard" if precision == "fp32" or (upcasts and model.task == "lm") else loss
     word = words.pattern_word(loss)
+    if word == words.REWARD and model.task == "cls":
+        _check_preference(resolver, loss)
+        return loss
     if word in words.LM_LOSSES:
         check_head_loss(resolver, loss, model, gpu, precision)
         return loss
     if loss == "vocab-parallel" and splits_of(model.family):
         return loss
-    if loss == "classification":
+    if loss in ("classification", words.REWARD):
         message = f"{loss} needs a model with a classification head, and the task of {model.name} is {model.task}"
         resolver.fields.refuse("loss", message, hint="use standard")
     else:
@@ -83,7 +85,7 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
     if model.task != "lm":
         message = f"{loss} is modelled for causal language models, not for the task {model.task}"
         fields.refuse("loss", message, hint="use standard")
-    elif word not in known:
+    elif not _has_head(model, word, known):
         has_bias = word == "fused" and known and model.published_family is None
         reason = "its head has a bias, which Liger's loss does not take" if has_bias else None
         reason = reason or no_head_losses(model.family)
@@ -93,10 +95,17 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         fields.refuse("loss", refused[0], hint=refused[1])
     elif word == "fused" and gpu is not None:
         _check_fused(resolver, gpu)
-    elif word == DPO:
-        _check_preference(resolver)
+    elif word in words.PREFERENCE_LOSSES:
+        _check_preference(resolver, word)
     elif word == words.HALF_LOGITS and precision == "fp32":
         fields.refuse("loss", f"{loss} means nothing in fp32, where no logits have 16 bits", hint="use standard")
+
+
+def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
+    """Whether the family's head can have a loss: KTO's is that of DPO, and pairs need logits, as smoothed labels do."""
+    if word in words.PAIR_LOSSES:
+        return smooths(model.family)
+    return word in known or (word in words.REFERENCED_LOSSES and "dpo" in known)
 
 
 def check_chunks(resolver: Resolver, loss: str, sequence_length: int) -> str:
@@ -119,20 +128,27 @@ def check_chunks(resolver: Resolver, loss: str, sequence_length: int) -> str:
     return f"{word}:{min(chunks, MOST_CHUNKS)}"
 
 
-def _check_preference(resolver: Resolver) -> None:
+def _check_preference(resolver: Resolver, loss: str) -> None:
     """Preference training is that of TRL, over the Trainer and without dropout, or of recipes of the program."""
     raw, fields = resolver.raw, resolver.fields
-    _check_outside(resolver, "dpo")
+    _check_outside(resolver, loss)
     if not under(resolver.runtime).has_preference_training:
-        fields.refuse("loss", "dpo is TRL's, over the Trainer of transformers", hint="runtime: transformers")
+        fields.refuse("loss", f"{loss} is TRL's, over the Trainer of transformers", hint="runtime: transformers")
+    elif loss != "dpo" and under(resolver.runtime).preferences_by != "TRL":
+        program = under(resolver.runtime).preferences_by
+        message = f"{loss} is modelled as TRL computes it, not as {program} does"
+        fields.refuse("loss", message, hint="runtime: transformers; or dpo")
     if raw.sequence_length == 1:
         fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
     if raw.hold_outputs:
-        fields.refuse("hold_outputs", "true contradicts dpo, which makes no logits", hint="leave it out")
+        message = f"true contradicts {loss}, whose trainer returns the loss alone"
+        fields.refuse("hold_outputs", message, hint="leave it out")
     if not fields.present("dropout") and under(resolver.runtime).preferences_by == "TRL":
         raw.dropout = 0.0
-        resolver.assume("dropout", 0.0, "dpo: TRL turns dropout off")
-    resolver.assume("completion_tokens", "all", "dpo: a prompt, whose tokens are masked, needs less of the head")
+        resolver.assume("dropout", 0.0, f"{loss}: TRL turns dropout off")
+    if loss in words.REFERENCED_LOSSES:
+        why = f"{loss}: a prompt, whose tokens are masked, needs less of the head"
+        resolver.assume("completion_tokens", "all", why)
 
 
 def _check_outside(resolver: Resolver, what: str) -> None:
@@ -145,9 +161,9 @@ def _check_outside(resolver: Resolver, what: str) -> None:
 def reference_of(resolver: Resolver, loss: str) -> str | None:
     """Where the reference model of preference training is; None for every other loss."""
     key, given = "dpo_reference", resolver.raw.dpo_reference
-    if loss != DPO:
+    if loss not in words.REFERENCED_LOSSES:
         if given is not None:
-            resolver.fields.refuse(key, f"{given} belongs to the loss dpo", hint="loss: dpo")
+            resolver.fields.refuse(key, f"{given} belongs to the losses dpo and kto", hint="loss: dpo")
         return None
     raw = resolver.raw
     program = under(resolver.runtime).preferences_by
@@ -170,7 +186,7 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
     """Refuse what is not modelled of evaluation and generation."""
     raw, fields = resolver.raw, resolver.fields
     key = "eval_batch_size"
-    if raw.eval_batch_size and words.pattern_word(loss) in ("fused", DPO):
+    if raw.eval_batch_size and words.pattern_word(loss) in ("fused", *words.PREFERENCE_LOSSES):
         message = f"an evaluation with the loss {loss} is not modelled"
         fields.refuse(key, message, hint="leave it out; training is answered without it")
     if model is not None and raw.eval_batch_size and not evaluates(model.family):

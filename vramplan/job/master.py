@@ -20,7 +20,7 @@ def no_master_copy(optimizer: str, precision: str) -> tuple[str, str]:
         return f"{what} exists nowhere: it steps the weights themselves as their gradients come", hint
     if optimizer == "muon":
         return f"{what} is not modelled: {FLAT}, where it finds no matrices, and Megatron has a Muon of its own", hint
-    if words.pattern_word(optimizer) == words.GALORE:
+    if words.pattern_word(optimizer) in words.LOW_RANK_OPTIMIZERS:
         return f"{what} exists nowhere: {FLAT}, where it finds no matrices", hint
     if optimizer == "adafactor":
         return f"{what} is not modelled: {FLAT}, which has no rows and columns to factor", hint

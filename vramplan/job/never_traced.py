@@ -14,7 +14,7 @@ from vramplan.replay.models import (
 )
 from vramplan.replay.techniques.evidence import COMPILE, FP8, REENTRANT, given_without_rows, is_traced_with, rows_of
 from vramplan.replay.techniques.expert_adapters import is_over_experts
-from vramplan.replay.techniques.vocabulary import traced_code
+from vramplan.replay.techniques.vocabulary import PLAIN_OPTIMIZER, traced_code
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
 
@@ -36,6 +36,11 @@ def never_traced(job: Job) -> Iterator[str]:
         yield f"checkpoint_reentrant true was never traced with {traced_code(job.model)}"
     if job.adapter is not None and job.quantization is not None and _is_over_experts(job):
         yield f"quantization {job.quantization} was never traced together with an adapter over experts"
+    word = job.optimizer.partition(":")[0]
+    if word != PLAIN_OPTIMIZER and not rows_of(f"optimizer: {word}").number:
+        yield f"optimizer {word} was never traced in a whole run: states and step are those of its library's code"
+    if job.loss == "kto":
+        yield "loss kto was never traced: it is composed of what loss dpo was traced with, over single sequences"
     if job.model.engine is not None:
         yield from _own_code(job)
     if job.precision in FLOAT8 and job.model.engine is None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vramplan.job.losses import loss_of as loss_of
     from vramplan.job.losses import reference_of as reference_of
     from vramplan.job.losses import smoothed as smoothed
+    from vramplan.job.machines import in_its_machine as in_its_machine
     from vramplan.job.master import no_master_copy as no_master_copy
     from vramplan.job.matrix import MOST_JOBS as MOST_JOBS
     from vramplan.job.matrix import expanded as expanded
@@ -86,6 +87,7 @@ MODULES = {
     "vramplan.job.images": ("image_size_of",),
     "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_windows"),
     "vramplan.job.length": ("length_of",),
+    "vramplan.job.machines": ("in_its_machine",),
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
     "vramplan.job.losses": (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from vramplan.replay.models.part_names import HEAD, LAYERS, NORMS
+from vramplan.catalog.fields import Fields, shown
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS, NORMS
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.job import Assumption
@@ -29,15 +31,90 @@ BERT has a part of its own that is called attention, and two layers of one name 
 """
 
 
-def resolve_parts(given: Sequence[str], model: ModelShape, names: Names, told: list[Assumption]) -> tuple[str, ...]:
+ALL_BUT = "all-but:"
+"""Before a regular expression: all parts are frozen whose name in Transformers no such expression matches."""
+
+
+def resolve_parts(
+    given: Sequence[str], model: ModelShape, names: Names, told: list[Assumption], fields: Fields
+) -> tuple[str, ...]:
     """The words as the model has them; what was taken for another is told."""
     found: list[str] = []
+    expressions = [word.removeprefix(ALL_BUT) for word in given if word.startswith(ALL_BUT)]
+    if expressions:
+        found += _all_but(expressions, names, fields)
+        told.append(Assumption("frozen", found.copy(), f"all but what {' and '.join(expressions)} matches"))
     for word in given:
+        if word.startswith(ALL_BUT):
+            continue
         stands_for = _modules(word, model, names)
         if stands_for:
             told.append(Assumption("frozen", list(stands_for), f"what {word} is in this model"))
         found += stands_for or (word,)
     return tuple(dict.fromkeys(found))
+
+
+def _all_but(expressions: Sequence[str], names: Names, fields: Fields) -> list[str]:
+    """Words for everything that none of the expressions matches; blocks that are frozen alike stand together."""
+    trained: set[tuple[str, ...]] = set()
+    for text in expressions:
+        try:
+            expression = re.compile(text)
+        except re.error as error:
+            fields.problem("frozen", f"{shown(text)} is no regular expression: {error}")
+            return []
+        found = {path for path in names.paths if any(expression.search(one) for one in spelled(path))}
+        if not found and not expression.search("lm_head.weight"):  # a tied head is no weight of its own
+            fields.refuse("frozen", f"{shown(text)} matches no weight", hint=f"as in {spelled(names.paths[0])[0]}")
+        trained |= found
+    left = [path for path in names.paths if path not in trained]
+    outside = [".".join(path) for path in left if LAYERS not in path]
+    some = {path[: path.index(LAYERS) + 2] for path in trained if LAYERS in path}  # blocks that are trained in part
+    blocks: dict[tuple[str, ...], list[int]] = {}
+    for path in left:
+        if LAYERS in path:
+            at = path.index(LAYERS) + 1
+            module = path[at + 1 :] if path[: at + 1] in some else ()
+            numbers = blocks.setdefault((*path[:at], "", *module), [])
+            if int(path[at]) not in numbers[-1:]:
+                numbers.append(int(path[at]))
+    return [*outside, *(_in_blocks(path, numbers) for path, numbers in blocks.items() for numbers in _runs(numbers))]
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Numbers that follow each other, together."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] + 1 == number:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
+def _in_blocks(path: Sequence[str], numbers: Sequence[int]) -> str:
+    some = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+    return ".".join(part or some for part in path)
+
+
+def spelled(path: Sequence[str]) -> list[str]:
+    """A weight as models of Transformers call it that are built like Llama, and as the words of a job do.
+
+    Experts and their gate lie in `mlp` since Transformers 5, and in `block_sparse_moe` of a Mixtral before.
+    """
+    inner = [part for part in path if part not in (NORMS, HEAD, EMBEDDINGS)]
+    if HEAD in path:
+        return [".".join((*inner, "weight")), ".".join(path)]
+    if LAYERS not in path:
+        return [".".join(("model", *inner, "weight")), ".".join(path)]
+    at = inner.index(LAYERS) + 2
+    block, module = inner[:at], inner[at:]
+    inside = [()] if NORMS in path else [("self_attn",)] if {*module} & {*MODULES[ATTENTION]} else MLP_FOLDERS
+    names = [".".join(("model", *block, *folder, *module, "weight")) for folder in inside]
+    return [*names, ".".join(path)]
+
+
+MLP_FOLDERS = [("mlp",), ("block_sparse_moe",)]
 
 
 def _modules(word: str, model: ModelShape, names: Names) -> tuple[str, ...]:

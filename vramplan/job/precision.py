@@ -114,7 +114,7 @@ def _why_fp32(resolver: Resolver, model: ModelShape, precision: str, own: str | 
         return f"the element type of {model.name}'s checkpoint is unknown"
     if own == "fp32":
         return f"the checkpoint of {model.name} has it"
-    if raw.loss == "dpo":
+    if raw.loss in words.PREFERENCE_LOSSES and raw.loss not in words.PAIR_LOSSES:  # whose trainers name none
         return "TRL loads a model in fp32 unless a type is named"
     if raw.adapter is not None:
         return None

@@ -96,6 +96,8 @@ class _ReplayResolver(Resolver):
         every = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
         if raw.node_bandwidth_bytes_per_s is not None and every <= devices_per_node:
             self.warnings.append("parallel.node_bandwidth is not looked at: all devices are in one node")
+        if every > 1 or raw.split is not None or raw.offload or raw.offload_activations:
+            gpu = on_demand.in_its_machine(self, gpu)
         job = Job(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
@@ -211,7 +213,7 @@ class _ReplayResolver(Resolver):
         raw.max_gradient_norm = raw.max_gradient_norm or None  # 0 turns it off
         if raw.max_gradient_norm is not None:
             check_clipping(self, in_backward)
-        if words.pattern_word(optimizer) == words.GALORE:
+        if words.pattern_word(optimizer) in words.LOW_RANK_OPTIMIZERS:
             self.assumptions += on_demand.check_galore(self.fields, optimizer, model, runtime)
         if raw.grad_scaler:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
@@ -278,7 +280,7 @@ class _ReplayResolver(Resolver):
         if raw.label_smoothing and model is not None:
             loss = on_demand.smoothed(self, loss, model)
         reference = None
-        if loss == "dpo" or raw.dpo_reference is not None:
+        if loss in words.REFERENCED_LOSSES or raw.dpo_reference is not None:
             reference = on_demand.reference_of(self, loss)
         if raw.eval_batch_size or raw.generation_batch_size or raw.generation_length:
             on_demand.check_beside(self, loss, model)

@@ -123,6 +123,8 @@ class Resolver:
         self, shape: ModelShape, taken: tuple[Assumption, ...]
     ) -> tuple[ModelShape, tuple[Assumption, ...]]:
         """A profile has the head that its model was pre-trained with; a classification loss takes another."""
+        if self.raw.loss == words.REWARD and shape.task in ("mlm", "lm", "cls"):
+            return self._for_a_score(shape, taken)
         if self.raw.loss != "classification" or shape.task not in ("mlm", "lm"):
             return shape, taken
         if not classifies(shape.transformers_model_type):
@@ -130,6 +132,16 @@ class Resolver:
         why = f"the loss is a classification, with {shape.classes} classes"
         # the declared count is of the other head
         return shape._replace(task="cls", declared_parameters=None), (*taken, Assumption("model.task", "cls", why))
+
+    def _for_a_score(
+        self, shape: ModelShape, taken: tuple[Assumption, ...]
+    ) -> tuple[ModelShape, tuple[Assumption, ...]]:
+        """A reward model is a classifier of one class (trl 1.16.0, trainer/reward_trainer.py)."""
+        if not classifies(shape.transformers_model_type):
+            return shape, taken
+        why = "the head of a reward model gives one score"
+        changed = shape._replace(task="cls", classes=1, declared_parameters=None)
+        return changed, (*taken, Assumption("model.task", "cls", why))
 
     def _inline(self, values: dict[str, Any]) -> tuple[ModelShape, tuple[Assumption, ...]]:
         name = values.pop("name", None)
@@ -139,6 +151,8 @@ class Resolver:
             values["task"] = "cls"
             extra = (Assumption("model.task", "cls", "the loss is a classification"),)
         shape = shapes.shape_from_fields(values, name=name)
+        if self.raw.loss == words.REWARD:
+            shape, extra = self._for_a_score(shape, extra)
         return shape, (*extra, *models.sizes_taken(values, shape))
 
     def find_gpu(self) -> Gpu | None:

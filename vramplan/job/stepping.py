@@ -39,8 +39,9 @@ def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> t
     if cells.fp32_states:
         whose = under(runtime).fp32_states_of
         return optimizer, _only(resolver, "fused", optimizer, f"{whose} has one kernel for each parameter")
-    if words.pattern_word(optimizer) == words.GALORE and not mixed:
-        return optimizer, _only(resolver, "for-loop", optimizer, "galore-torch steps one parameter after the other")
+    if words.pattern_word(optimizer) in (*words.LOW_RANK_OPTIMIZERS, words.ADAM_MINI) and not mixed:
+        library = {"galore": "galore-torch", "apollo": "apollo-torch"}.get(optimizer.partition("-")[0], "adam-mini")
+        return optimizer, _only(resolver, "for-loop", optimizer, f"{library} steps one parameter after the other")
     if optimizer == "lomo" and not mixed:
         return optimizer, _only(resolver, "for-loop", optimizer, "weights are stepped as their gradients come")
     if implementation is None:

@@ -15,7 +15,6 @@ from vramplan.job.adapter_targets import (
     known_targets,
     peft_of,
 )
-from vramplan.job.losses import DPO
 from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, told_of, types_with
 from vramplan.job.read import RawJob
@@ -61,7 +60,7 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
         told.append(Assumption("checkpoint_reentrant", True, beside.ASKED))
     names = names_of(model)
     if raw.adapter is None:
-        raw.frozen = resolve_parts(raw.frozen, model, names, told)
+        raw.frozen = resolve_parts(raw.frozen, model, names, told, raw.fields)
         _frozen(raw, model, names, loss)
         return raw.frozen, None, told
     if raw.quantization == GPTQ:
@@ -346,7 +345,7 @@ class _Adapter:
             own = precision.rpartition("-")[2]  # autocast over a model in 16 bits
         known = (own,) if mixed or own == "fp32" else ("fp32", own)
         given = self.raw.adapter_dtype
-        if self.raw.loss == DPO and self.raw.quantization is not None:
+        if self.raw.loss in words.PREFERENCE_LOSSES and self.raw.quantization is not None:
             if given is None:
                 return beside.dtype_of_trl(fields, precision, self.told)
             known = tuple(dict.fromkeys((*known, "bf16"))) if own != "fp16" else known

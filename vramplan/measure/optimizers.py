@@ -1,4 +1,7 @@
-"""The optimizers of a job, as their libraries make them: torch.optim, bitsandbytes, galore-torch, lomo-optim."""
+"""The optimizers of a job, as their libraries make them.
+
+These are torch.optim, bitsandbytes, galore-torch, apollo-torch, adam-mini and lomo-optim.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,17 @@ BITSANDBYTES: dict[str, tuple[str, dict[str, float]]] = {
     "lamb": ("LAMB", {}),
     "lars": ("LARS", {"momentum": 0.9}),
 }
-PACKAGES = {GALORE: "galore_torch", LOMO: "lomo_optim"}
+GALORE_8BIT, APOLLO, ADAM_MINI = "galore-adamw-8bit", "apollo-adamw", "adam-mini"
+LOW_RANK: dict[str, tuple[str, str, dict[str, Any]]] = {
+    GALORE: ("galore_torch", "GaLoreAdamW", {"no_deprecation_warning": True}),
+    GALORE_8BIT: ("galore_torch", "GaLoreAdamW8bit", {}),
+    APOLLO: ("apollo_torch", "APOLLOAdamW", {"no_deprecation_warning": True}),
+}
+"""Optimizers that project gradients of linear layers: package, class and arguments."""
+
+PACKAGES = {word: package for word, (package, _, _) in LOW_RANK.items()} | {LOMO: "lomo_optim", ADAM_MINI: "adam_mini"}
 OF_TORCH = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", MUON)
-OPTIMIZERS = (*OF_TORCH, *BITSANDBYTES, GALORE, LOMO)
+OPTIMIZERS = (*OF_TORCH, *BITSANDBYTES, *LOW_RANK, ADAM_MINI, LOMO)
 """Those that can be run."""
 
 
@@ -132,8 +143,10 @@ def _made(job: Job, model: Any, weights: list[Any], *, hidden: set[int] | None =
         return _of_bitsandbytes(job, model, weights)
     if word == MUON:
         return _muon(weights, _hidden(job, model) if hidden is None else hidden, how)
-    if word == GALORE:
-        return _galore(job, model, weights, int(number))
+    if word in LOW_RANK:
+        return _low_rank(job, model, weights, word, int(number))
+    if word == ADAM_MINI:
+        return _adam_mini(job, model, weights)
     return made[word]()
 
 
@@ -153,16 +166,28 @@ def _muon(weights: list[Any], hidden: set[int], how: dict[str, bool]) -> Any:
     return Together(optimizers)
 
 
-def _galore(job: Job, model: Any, weights: list[Any], rank: int) -> Any:
-    """GaLore for the linear layers of the blocks; it decomposes in every step here, so that one step shows it."""
+def _low_rank(job: Job, model: Any, weights: list[Any], word: str, rank: int) -> Any:
+    """GaLore or APOLLO for the linear layers of the blocks; it projects anew in every step here, so that one shows it.
+
+    Source: transformers 5.23, trainer_optimizer.py, _get_apollo_optimizer, for what APOLLO takes besides.
+    """
     projected = {id(one) for one in _linear_in_blocks(job, model)}
     groups: list[dict[str, Any]] = [
         {"params": [one for one in weights if id(one) not in projected]},
         {"params": [one for one in weights if id(one) in projected], "rank": rank}
-        | {"update_proj_gap": 1, "scale": 0.25, "proj_type": "std"},
+        | {"update_proj_gap": 1, "scale": 0.25, "proj_type": "std"}
+        | ({"proj": "random", "scale_type": "channel"} if word == APOLLO else {}),
     ]
-    module = import_module("galore_torch")
-    return module.GaLoreAdamW([one for one in groups if one["params"]], lr=RATE, no_deprecation_warning=True)
+    package, name, more = LOW_RANK[word]
+    return getattr(import_module(package), name)([one for one in groups if one["params"]], lr=RATE, **more)
+
+
+def _adam_mini(job: Job, model: Any, weights: list[Any]) -> Any:
+    """Adam-mini with the sizes of the model, as LLaMA-Factory gives them (train/trainer_utils.py)."""
+    shape, trained = job.model, {id(one) for one in weights}
+    named = [(name, one) for name, one in model.named_parameters() if id(one) in trained]
+    heads = {"dim": shape.hidden_size, "n_heads": shape.attention_heads, "n_kv_heads": shape.key_value_heads}
+    return import_module("adam_mini").Adam_mini(named, lr=RATE, verbose=False, **heads)
 
 
 def _linear_in_blocks(job: Job, model: Any) -> Iterator[Any]:

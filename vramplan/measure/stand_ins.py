@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from vramplan.measure.optimizers import BITSANDBYTES
+from vramplan.measure.optimizers import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import Job
 
@@ -144,8 +144,11 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
             module = import_module("liger_kernel.ops.fused_linear_cross_entropy")
             for name in ("liger_cross_entropy_kernel", "element_mul_kernel"):
                 stack.enter_context(patch.object(module, name, _Kernel()))
-        if (job.optimizer in BITSANDBYTES or job.fp32_states) and not words.over_master_copy(job.precision):
+        word = job.optimizer.partition(":")[0]
+        if (word in (*BITSANDBYTES, GALORE_8BIT) or job.fp32_states) and not words.over_master_copy(job.precision):
             _without_bitsandbytes(stack)
+        if word == APOLLO:
+            _without_seeds(stack)
         yield
 
 
@@ -153,6 +156,19 @@ def _capability(job: Job) -> tuple[int, int]:
     """That of the job's GPU; what is unknown counts as a recent one."""
     major, _, minor = (job.gpu.compute_capability or "8.0").partition(".")
     return int(major), int(minor)
+
+
+def _without_seeds(stack: contextlib.ExitStack) -> None:
+    """APOLLO draws with a generator of the device, which a PyTorch without CUDA has not (random_projector.py)."""
+    import torch
+
+    module = import_module("apollo_torch.random_projector")
+
+    def drawn(shape: Any, seed: int, device: Any = None, dtype: Any = None) -> Any:
+        return torch.randn(shape, device=device, dtype=dtype)
+
+    stack.enter_context(patch.object(module, "stable_randn", drawn))
+    stack.enter_context(patch.object(module, "next_seed", lambda seed: seed))
 
 
 def _without_bitsandbytes(stack: contextlib.ExitStack) -> None:

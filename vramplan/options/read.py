@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from vramplan.options.option import COUNT, FLAG, MAX_COUNT, NUMBER, SIZE, TEXTS, WORD, Option
 from vramplan.options.spellings import OPEN, bare, meaning
-from vramplan.options.words import GALORE, pattern_of
+from vramplan.options.words import LOW_RANK_OPTIMIZERS, pattern_of
 
 
 class Fields(Protocol):
@@ -136,7 +136,7 @@ def _pattern(option: Option, fields: Fields, name: str) -> str | None:
     return None
 
 
-EXAMPLES = {GALORE: 128}  # numbers that people use, where 4 is none
+EXAMPLES = dict.fromkeys(LOW_RANK_OPTIMIZERS, 128)  # numbers that people use, where 4 is none
 
 
 def _example(word: str) -> str:

@@ -38,7 +38,13 @@ FLAT_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion")
 """Of them those that step element by element or block by block, and so a flat part of a model as well."""
 TORCH_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon")
 GALORE = "galore-adamw:RANK"
-OPTIMIZERS = (*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", GALORE)
+LOW_RANK_OPTIMIZERS = (
+    GALORE,
+    "galore-adamw-8bit:RANK",
+    "apollo-adamw:RANK",
+)  # which project gradients of linear layers
+ADAM_MINI = "adam-mini"
+OPTIMIZERS = (*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", *LOW_RANK_OPTIMIZERS, ADAM_MINI)
 BACKWARD, NEXT_FORWARD = HELD_UNTIL = ("backward", "next-forward")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
@@ -57,8 +63,12 @@ CHECKPOINTINGS = (
 )
 
 HALF_LOGITS = "half-logits"
-LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", "dpo")  # over a causal language model's head
-LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", "vocab-parallel")
+REFERENCED_LOSSES = ("dpo", "kto")  # which compare with a reference model
+PAIR_LOSSES = ("orpo", "cpo", "simpo")  # over the logits of pairs
+REWARD = "reward"
+PREFERENCE_LOSSES = (*REFERENCED_LOSSES, *PAIR_LOSSES, REWARD)  # TRL's, of preferences
+LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", *REFERENCED_LOSSES, *PAIR_LOSSES)  # over a causal model's head
+LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", REWARD, "vocab-parallel")
 """The last is what Megatron does anyway, and torchtitan by default."""
 
 RUNTIMES = (*FOLDERS, TEXTBOOK)

@@ -130,8 +130,8 @@ def loss_of(job: Job) -> str:
         return f"{SMOOTHED}-{job.loss}"
     if job.label_smoothing and job.loss != "fused":  # whose kernel smooths in place
         return planning_of(job).smoothed_loss
-    if job.loss == "dpo":
-        return "dpo" if job.dpo_reference == "model" else f"dpo-{job.dpo_reference}"
+    if job.dpo_reference is not None:
+        return job.loss if job.dpo_reference == "model" else f"{job.loss}-{job.dpo_reference}"
     own = own_loss(job.model.family)
     if own is not None:
         return own

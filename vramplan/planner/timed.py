@@ -25,11 +25,12 @@ def seconds_of_samples(judge: Judge) -> Callable[[Rung], float | None]:
 
     def seconds(rung: Rung) -> float | None:
         own, schedule = judge, rung.schedule
+        job = judge.job._replace(activation_checkpointing=rung.strategy)  # what computes again, communicates again
         if judge.waits_for_steps:
             own = judge.at_steps(schedule.gradient_accumulation_steps)
         micro, accumulates = schedule.micro_batch_size, schedule.accumulates
-        host = host_held(own.record_at(rung.placement, micro, accumulates), judge.job, schedule)
-        time = step_time(judge.job, own, rung.placement, schedule, host)
+        host = host_held(own.record_at(rung.placement, micro, accumulates), job, schedule)
+        time = step_time(job, own, rung.placement, schedule, host)
         return None if time is None else 1 / time.samples_per_second
 
     return seconds

@@ -139,14 +139,18 @@ def run_of(length: Length, time: Time, parameters: int, tdp_watts: float | None)
 
 def timed(job: Job, time: Time, schedule: Schedule, parameters: int) -> tuple[Data | None, Time, Run | None]:
     """What a step has to read, its time with that, and the whole run; None where the job does not ask for it."""
-    length = job.length
+    data, time = fed(job, time, schedule)
+    run = run_of(job.length, time, parameters, job.gpu.tdp_watts) if job.length.is_asked else None
+    return data, time, run
+
+
+def fed(job: Job, time: Time, schedule: Schedule) -> tuple[Data | None, Time]:
+    """What a step has to read, None where no job says what is delivered; and the time of the step with that."""
     edge = job.image_size
     size = PIXEL_BYTES * edge * edge if edge is not None else 0
     size += 0 if time.tokens_per_step is None else TOKEN_BYTES * time.tokens_per_step // time.samples_per_step
-    data = data_of(length, time, schedule.micro_batch_size, job.devices_per_node, size)
-    time = with_data(time, data)
-    run = run_of(length, time, parameters, job.gpu.tdp_watts) if length.is_asked else None
-    return data, time, run
+    data = data_of(job.length, time, schedule.micro_batch_size, job.devices_per_node, size)
+    return data, with_data(time, data)
 
 
 def _scaled(one: Range, factor: float) -> Range:

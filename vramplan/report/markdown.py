@@ -27,7 +27,7 @@ from vramplan.report.lists import problems_text, yes
 from vramplan.report.memory import MOST_REMEDIES, Figures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.solved import solved_words
-from vramplan.report.times import time_facts
+from vramplan.report.times import rate_of_all, time_facts
 from vramplan.report.validated import RATE_COLUMNS, error_text, named_metrics, rate_rows, unspecified_text
 from vramplan.report.whole_run import TITLE as RUN_TITLE
 from vramplan.report.whole_run import run_facts
@@ -295,8 +295,9 @@ def _remedies(result: FitResult, figures: Figures) -> list[str]:
     for remedy in result.remedies[:MOST_REMEDIES]:
         after = gib_against(result.peak.device_bytes - remedy.saves_bytes, result.usable_bytes)
         sizes = [text_of(after), text_of(figures.device - after)]
-        cells.append([text(flags_of(remedy.change)), text(remedy.verdict), *sizes, text(remedy.cost)])
-    columns = ("change", "verdict", "GPU GiB:", "saves GiB:", "cost")
+        rate = rate_of_all(remedy.samples_per_second, remedy.tokens_per_second)
+        cells.append([text(flags_of(remedy.change)), text(remedy.verdict), *sizes, text(rate), text(remedy.cost)])
+    columns = ("change", "verdict", "GPU GiB:", "saves GiB:", "rate:", "cost")
     return [f"### {changes_title(result)}", "", *table(columns, cells)]
 
 

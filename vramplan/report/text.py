@@ -19,7 +19,7 @@ from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, s
 from vramplan.report.memory import MOST_REMEDIES, Figures, by_textbook, memory
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
-from vramplan.report.times import time_facts
+from vramplan.report.times import rate_of_all, time_facts
 from vramplan.report.whole_run import TITLE as RUN_TITLE
 from vramplan.report.whole_run import run_facts
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
@@ -310,8 +310,9 @@ def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
                 Span(flags_of(remedy.change), "flags"),
             ]
         )
-        if remedy.cost:
-            rows.append(["", "", "", Span(remedy.cost, "muted")])
+        rate = rate_of_all(remedy.samples_per_second, remedy.tokens_per_second)
+        if remedy.cost or rate:
+            rows.append(["", "", "", Span("; ".join(filter(None, (remedy.cost, rate))), "muted")])
     columns = [Column("GiB", right=True), Column("verdict"), Column("saves", right=True), Column("change", fluid=True)]
     return lines + table(columns, rows, width)
 

@@ -30,6 +30,13 @@ def three(number: float) -> str:
     return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
 
 
+def rate_of_all(samples_per_second: float | None, tokens_per_second: float | None) -> str:
+    """`24,100 tokens/s`, or samples where there are no tokens; empty where no rate is known."""
+    if tokens_per_second is not None:
+        return f"{_grouped(tokens_per_second)} tokens/s"
+    return "" if samples_per_second is None else f"{_grouped(samples_per_second)} samples/s"
+
+
 def rate_text(time: Time) -> str:
     """`24,100 tokens/s per GPU`, or samples where there are no tokens."""
     if time.tokens_per_second_per_device is None:

@@ -111,6 +111,8 @@ class Remedy(NamedTuple):
     device_bytes: int = 0  # the peak with the change
     usable_bytes: int = 0  # of the device with the change, which may be another one
     option: str = ""  # the change as options of `vramplan fit`
+    samples_per_second: float | None = None  # of all devices, with the change; None: a rate of the GPU is not known
+    tokens_per_second: float | None = None  # the same; None also where the model takes no text
 
 
 class Host(NamedTuple):
@@ -287,6 +289,8 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
         "cost": remedy.cost,
         "costs": remedy.costs,
         "verdict": remedy.verdict,
+        "samples_per_second": remedy.samples_per_second,
+        "tokens_per_second": remedy.tokens_per_second,
     }
 
 

@@ -18,20 +18,7 @@ Source: stas00/ml-engineering, network/benchmarks, all_reduce_bench on 8 A100 wi
 """
 NETWORK_SHARE = 0.75
 PCIE_SHARE = 0.75
-PCIE_MOST = 130e9  # bytes per second both ways; a faster link is NVLink or Infinity Fabric
 HOP_SECONDS = {True: 3e-6, False: 8e-6}  # within a machine, between machines
-
-NODE_BYTES_PER_S = {
-    # of all network cards of the usual machine, each way: DGX-1 4 x 100 Gbit/s, DGX A100 8 x 200, DGX H100 8 x 400
-    "volta": 50e9,
-    "ampere": 200e9,
-    "hopper": 400e9,
-    "blackwell": 400e9,
-    "cdna3": 400e9,
-}
-ETHERNET_BYTES_PER_S = 12.5e9  # 100 Gbit/s, of a machine whose GPUs have no NVLink
-HOST_BYTES_PER_S = {"hopper": 63e9, "blackwell": 63e9, "cdna3": 63e9, "ampere": 31.5e9, "ada": 31.5e9}
-PCIE3_BYTES_PER_S = 15.75e9
 
 
 class Link(NamedTuple):
@@ -73,23 +60,18 @@ def copy_seconds(size: int, gpu: Gpu) -> float:
 def host_bytes_per_s(gpu: Gpu) -> float:
     """Each way, between a GPU and its host."""
     link = gpu.link_bytes_per_s
-    if link is not None and link <= PCIE_MOST:
+    if link is not None and not gpu.has_nvlink:
         return link / 2
-    return HOST_BYTES_PER_S.get(gpu.architecture or "", PCIE3_BYTES_PER_S)
-
-
-def has_nvlink(gpu: Gpu) -> bool:
-    """Whether the link of a GPU is faster than any PCIe."""
-    return gpu.link_bytes_per_s is not None and gpu.link_bytes_per_s > PCIE_MOST
+    assert gpu.host_bytes_per_s is not None
+    return gpu.host_bytes_per_s
 
 
 def node_bytes_per_s(gpu: Gpu, given: float | None) -> float:
     """Each way, of the network of a machine."""
     if given is not None:
         return given
-    if not has_nvlink(gpu):
-        return ETHERNET_BYTES_PER_S
-    return NODE_BYTES_PER_S.get(gpu.architecture or "", ETHERNET_BYTES_PER_S)
+    assert gpu.network_bytes_per_s is not None
+    return gpu.network_bytes_per_s
 
 
 def link_of(gpu: Gpu, members: int, stride: int, devices_per_node: int, node_bandwidth: float | None) -> Link:
@@ -97,7 +79,7 @@ def link_of(gpu: Gpu, members: int, stride: int, devices_per_node: int, node_ban
 
     A ring through several machines passes the network cards of all its members in a machine at once.
     """
-    if has_nvlink(gpu):
+    if gpu.has_nvlink:
         assert gpu.link_bytes_per_s is not None
         inside = gpu.link_bytes_per_s / 2 * NVLINK_SHARE
     else:

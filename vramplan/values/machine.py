@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+PCIE_MOST = 130e9
+"""Bytes per second of both ways of the fastest PCIe; a faster link is NVLink or Infinity Fabric."""
+
 
 class Gpu(NamedTuple):
     """One accelerator. None means unknown: it never refuses a kernel, and is listed as an assumption."""
@@ -31,6 +34,14 @@ class Gpu(NamedTuple):
     product_flop_per_s: float | None = None  # of the best 16-bit product that somebody measured
     # of fused attention by kernel, measured without a mask: forward and backward of heads of 64, then of 128
     attention_flop_per_s: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    # of the usual machine of such GPUs, each way (profiles/platforms): its network cards together, a GPU and its host
+    network_bytes_per_s: float | None = None
+    host_bytes_per_s: float | None = None
+
+    @property
+    def has_nvlink(self) -> bool:
+        """Whether its link to other GPUs is faster than any PCIe."""
+        return self.link_bytes_per_s is not None and self.link_bytes_per_s > PCIE_MOST
 
 
 class ContextFigure(NamedTuple):

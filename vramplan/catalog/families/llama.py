@@ -91,7 +91,7 @@ def _qwen3(fields: Fields, values: dict[str, Any]) -> None:
     values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
 
 
-def _every_fourth(fields: Mapping[str, Any]) -> tuple[int, ...]:
+def every_fourth(fields: Mapping[str, Any]) -> tuple[int, ...]:
     """Blocks without rotary positions where nothing says which."""
     return tuple(range(3, fields["layers"], 4))
 
@@ -101,11 +101,16 @@ def _smollm3(fields: Fields, values: dict[str, Any]) -> None:
     if fields.boolean("use_sliding_window"):
         message = "true is not modelled (windows in the blocks without rotary positions)"
         fields.refuse("use_sliding_window", message, hint="set it to false where no sequence reaches the window")
-    layers = values.get("layers") or SMOLLM3_LAYERS
-    if fields.given("no_rope_layers"):
-        turned = fields.integers("no_rope_layers") or ()
-        if len(turned) < layers:
-            fields.refuse("no_rope_layers", f"{len(turned)} entries for {layers} blocks")
+    unrotated_of(fields, values, values.get("layers") or SMOLLM3_LAYERS)
+
+
+def unrotated_of(fields: Fields, values: dict[str, Any], layers: int) -> None:
+    """Blocks without rotary positions: those with 0 in the list, or every so many."""
+    if fields.given("no_rope_layers") and fields.value("no_rope_layers"):
+        turned = fields.value("no_rope_layers")
+        if not isinstance(turned, list) or len(turned) < layers or not {*turned} <= {0, 1}:
+            fields.refuse("no_rope_layers", f"expected a list of 0 or 1 for each of {layers} blocks")
+            return
         values["unrotated_layers"] = tuple(i for i, one in enumerate(turned[:layers]) if not one)
     elif fields.given("no_rope_layer_interval"):
         every = fields.integer("no_rope_layer_interval", minimum=1) or 4
@@ -211,7 +216,7 @@ TYPES = {
             "key_value_heads": 4,
             "max_positions": 32768,
             "tied_embeddings": True,
-            "unrotated_layers": _every_fourth,
+            "unrotated_layers": every_fourth,
         },
         fixed={**FIXED, "sliding_window": None},
         keys={**KEYS, "attention_bias": ("qkv_bias", FLAG), "mlp_bias": ("mlp_bias", FLAG)},

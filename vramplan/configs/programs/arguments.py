@@ -194,6 +194,9 @@ SFT_LOSSES = ("nll", "dft", "chunked_nll")
 SFT, DPO, OTHERS = "sft", "dpo", ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd", "online_dpo")
 
 
+PREFERENCES = ("kto", "orpo", "cpo", "reward")  # losses of jobs, beside DPO
+
+
 def recognise_trl(keys: Mapping[str, Any]) -> int:
     """How many keys are TRL's, or its scripts'."""
     if OF_OTHERS & set(keys):
@@ -569,6 +572,7 @@ class _Reader:
         sheet.get("padding_free"), sheet.get("packing_strategy"), sheet.number("beta")
         liger = sum(bool(sheet.flag(key)) for key in ("use_liger_kernel", "use_liger_loss", "use_liger")) > 0
         kinds = sheet.texts("loss_type") or []
+        unknown: list[str] = []
         precomputed = sheet.flag("precompute_ref_log_probs")
         for key in ("num_generations", "max_completion_length", "desirable_weight"):
             sheet.get(key)
@@ -594,11 +598,17 @@ class _Reader:
             if liger:
                 meaning.note("use_liger_kernel: Liger's fused DPO loss has no word; all logits are counted")
             unknown = [word for word in kinds if word not in (*DPO_LOSSES, *SFT_LOSSES)]
+        elif task in PREFERENCES:
+            kind = "simpo" if task == "cpo" and {*kinds} & {"simpo", "alphapo"} else task
+            meaning.say("loss", kind, "program")
+            if task == "kto":
+                how = "precomputed" if precomputed else "adapter-off" if peft else "model"
+                meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
+            meaning.say("padding", "right", "program")
         else:
             meaning.say("loss", task.replace("_", "-"), "program")
             meaning.say("padding", "right", "program")
             meaning.note(f"a job has no word for {task.upper()}")
-            unknown = []
         for word in unknown:
             sheet.problem(
                 "loss_type", f"{word!r} is not understood", ", ".join(SFT_LOSSES if task == SFT else sorted(DPO_LOSSES))

@@ -254,8 +254,8 @@ SHARDINGS = {
 
 FUSED_LOSSES = ("liger_fused_linear_cross_entropy", "cut_cross_entropy")
 CCE_PLUGIN = "CutCrossEntropyPlugin"
-LM_LOSSES = {"dpo": "dpo", "ipo": "dpo"}
-PREFERENCES = ("orpo", "simpo", "kto", "grpo", "gdpo", "ebft")
+LM_LOSSES = {"dpo": "dpo", "ipo": "dpo", "kto": "kto"}
+PREFERENCES = ("grpo", "gdpo", "ebft")
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
@@ -291,9 +291,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("compile", True, "torch_compile")
     if sheet.flag("reinit_weights"):
         meaning.say("from_scratch", True, "reinit_weights")
-    for key in ("reward_model", "process_reward_model"):
-        if sheet.flag(key):
-            meaning.note(f"{key}: a job has no word for reward models; the loss over a vocabulary is counted")
+    if sheet.flag("reward_model"):
+        meaning.say("loss", "reward", "reward_model")
+        meaning.say("padding", "right", "reward_model")
+    if sheet.flag("process_reward_model"):
+        why = "a job has no word for rewards of steps; the loss over a vocabulary is counted"
+        meaning.note(f"process_reward_model: {why}")
     sheet.flag("tf32") if sheet.text("tf32") != "auto" else None
     _devices(sheet, meaning)
 
@@ -485,31 +488,18 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
 
 
 def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
-    """`unfrozen_parameters`: what no regular expression matches is frozen."""
+    """`unfrozen_parameters`: what no regular expression matches is frozen; a dot means itself unless `+` is behind it.
+
+    Source: axolotl, utils/freeze.py, LayerNamePattern, which matches from the beginning of a name.
+    """
     import re  # few files have it
 
     texts = [str(pattern) for pattern in patterns]
-    blocks = [text for text in texts if "layers." in text]
-    frozen: list[str] = []
-    trained = [n for n in range(200) if any(_matches_block(re, text, n) for text in blocks)]
-    if trained and trained[0] > 0 and trained == list(range(trained[0], trained[-1] + 1)):
-        frozen.append(f"layers.0-{trained[0] - 1}" if trained[0] > 1 else "layers.0")
-    if not any("embed" in text for text in texts):
-        frozen.append("embeddings")
-    if not any("lm_head" in text for text in texts):
-        frozen.append("head")
-    frozen.append("norms")
-    meaning.say("frozen", frozen, "unfrozen_parameters")
-    meaning.note("unfrozen_parameters: regular expressions are read by block; parts of a block are not told apart")
-
-
-def _matches_block(re: Any, pattern: str, number: int) -> bool:
-    head = pattern.split("layers.", 1)[1]
-    part = re.split(r"\\?\.(?![*+])", head, maxsplit=1)[0]
-    try:
-        return re.fullmatch(part, str(number)) is not None and number < 100
-    except re.error:
-        return False
+    names = [re.sub(r"\[\d*:\d*\]$", "", text) for text in texts]
+    if names != texts:
+        meaning.note("unfrozen_parameters: some rows of a weight are trained; all of them are counted")
+    words = ["all-but:^" + re.sub(r"(?<!\\)\.(?![+*])", r"\\.", name.removeprefix("^")) for name in names]
+    meaning.say("frozen", words, "unfrozen_parameters")
 
 
 def _attention(sheet: Sheet, meaning: Meaning) -> None:

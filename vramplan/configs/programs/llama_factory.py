@@ -233,12 +233,22 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say("optimizer_in_backward", True, "galore_layerwise")
             meaning.say("max_gradient_norm", None, "galore_layerwise")
         return
-    for key, word in (("use_apollo", "apollo-adamw"), ("use_badam", "badam"), ("use_adam_mini", "adam-mini")):
-        if sheet.flag(key):
-            meaning.say("optimizer", word, key)
-            meaning.note(f"{key}: a job has no word for this optimizer")
-            sheet.text("optim")
-            return
+    if sheet.flag("use_apollo"):
+        meaning.say("optimizer", f"apollo-adamw:{sheet.count('apollo_rank') or 16}", "use_apollo", "apollo_rank")
+        if sheet.flag("apollo_layerwise"):
+            meaning.say("optimizer_in_backward", True, "apollo_layerwise")
+            meaning.say("max_gradient_norm", None, "apollo_layerwise")
+        sheet.text("apollo_target"), sheet.text("optim")
+        return
+    if sheet.flag("use_adam_mini"):
+        meaning.say("optimizer", "adam-mini", "use_adam_mini")
+        sheet.text("optim")
+        return
+    if sheet.flag("use_badam"):
+        meaning.say("optimizer", "badam", "use_badam")
+        meaning.note("use_badam: a job has no word for this optimizer")
+        sheet.text("optim")
+        return
     if sheet.flag("use_muon"):
         meaning.say("optimizer", "muon", "use_muon")
         sheet.text("optim")
@@ -450,8 +460,10 @@ def _stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         return
     if stage in ("kto", "rm"):
         meaning.say("padding", "right", "stage")
-        what = "KTO, which runs three forward passes" if stage == "kto" else "reward models"
-        meaning.note(f"stage: a job has no word for {what}")
+        meaning.say("loss", "kto" if stage == "kto" else "reward", "stage")
+        if stage == "kto":
+            adapter = kind == "lora" and not sheet.text("ref_model")
+            meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
     elif stage == "ppo":
         meaning.say("loss", "ppo", "stage")
         meaning.say("padding", "right", "stage")

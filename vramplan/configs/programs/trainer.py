@@ -45,10 +45,12 @@ NEAREST_OPTIMIZERS = {
 WORDLESS_OPTIMIZERS = (
     *("adagrad", "ademamix", "ademamix_8bit", "paged_ademamix_32bit", "paged_ademamix_8bit", "lion_8bit"),
     *("paged_lion_32bit", "paged_lion_8bit", "rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit", "adalomo"),
-    *("apollo_adamw", "apollo_adamw_layerwise", "galore_adamw_8bit", "galore_adafactor"),
-    *("galore_adamw_8bit_layerwise", "galore_adafactor_layerwise"),
+    *("galore_adafactor", "galore_adafactor_layerwise"),
 )
 """The Trainer's optimizers that a job has no word for and none is near."""
+
+LOW_RANK_OPTIMIZERS = ("galore_adamw", "galore_adamw_8bit", "apollo_adamw")
+"""Those that project gradients, each with its twin that steps in backward."""
 
 ATTENTIONS = {
     "eager": "eager",
@@ -116,16 +118,17 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
         word, note = NEAREST_OPTIMIZERS[name]
         meaning.say("optimizer", word, key)
         meaning.note(f"{key}: {note}")
-    elif name in ("galore_adamw", "galore_adamw_layerwise"):
+    elif name.removesuffix("_layerwise") in LOW_RANK_OPTIMIZERS:
         arguments = arguments_of(sheet.get("optim_args"))
-        meaning.say("optimizer", f"galore-adamw:{arguments.get('rank', 128)}", key, "optim_args")
+        word = name.removesuffix("_layerwise").replace("_", "-")
+        meaning.say("optimizer", f"{word}:{arguments.get('rank', 128)}", key, "optim_args")
         if name.endswith("layerwise"):
             meaning.say("optimizer_in_backward", True, key)
     elif name in WORDLESS_OPTIMIZERS:
         meaning.say("optimizer", name.replace("_", "-"), key)
         meaning.note(f"{key}: a job has no word for the optimizer {name}")
     else:
-        known = (*OPTIMIZERS, *NEAREST_OPTIMIZERS, *WORDLESS_OPTIMIZERS, *more)
+        known = (*OPTIMIZERS, *NEAREST_OPTIMIZERS, *WORDLESS_OPTIMIZERS, *LOW_RANK_OPTIMIZERS, *more)
         sheet.problem(key, f"{name!r} is not a known optimizer", near_matches(name, known))
 
 

@@ -78,12 +78,14 @@ def _checkpoints(page: Page, asked: Asked) -> None:
 
 def _loss(page: Page, asked: Asked) -> None:
     word, _, chunks = str(asked["loss"]).partition(":")
-    if word == "dpo":
-        page.put("rl", "dpo", "loss")
+    if word in ("dpo", "kto"):
+        page.put("rl", word, "loss")
         if asked["dpo_reference"] == "precomputed":
             page.put("precompute_ref_log_probs", True, "dpo_reference")
     elif word in ("orpo", "simpo"):
         page.put("rl", word, "loss")
+    elif word == "reward":
+        page.put("reward_model", True, "loss")
     elif word == "fused":
         page.put("plugins", [LIGER], "loss")
         page.put("liger_fused_linear_cross_entropy", True, "loss")

@@ -19,12 +19,17 @@ EXTRA = {"embeddings": "embed_tokens", "head": "lm_head", "norms": "norm"}
 """Parts that `freeze_extra_modules` trains beside the blocks, by programs/llama_factory.py, _frozen."""
 
 
+STAGES = {"dpo": "dpo", "orpo": "dpo", "simpo": "dpo", "kto": "kto", "reward": "rm"}
+"""The stage that computes a loss; the others are those of `sft`."""
+
+
 def write(asked: Asked) -> Iterator[Files]:
     """One file."""
     page = Page("llama-factory.yaml")
-    dpo = asked["loss"] == "dpo"
+    stage = STAGES.get(str(asked["loss"]), "sft")
+    dpo = stage == "dpo"
     page.put("model_name_or_path", asked.checkpoint, "model")
-    page.put("stage", "dpo" if dpo else "sft", "loss")
+    page.put("stage", stage, "loss")
     page.put("do_train", True)
     _trained(page, asked)
     _precision(page, asked)
@@ -46,7 +51,7 @@ def write(asked: Asked) -> Iterator[Files]:
     _optimizer(page, asked)
     page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
     if dpo:
-        page.put("pref_loss", "sigmoid", "loss")
+        page.put("pref_loss", "sigmoid" if asked["loss"] == "dpo" else asked["loss"], "loss")
         page.put("pref_beta", 0.1)
     elif asked["loss"] == "fused":
         page.put("enable_liger_kernel", True, "loss")
@@ -115,11 +120,14 @@ def _precision(page: Page, asked: Asked) -> None:
 
 def _optimizer(page: Page, asked: Asked) -> None:
     word, _, rank = str(asked["optimizer"]).partition(":")
-    if word == "galore-adamw":
-        page.put("use_galore", True, "optimizer")
-        page.put("galore_rank", int(rank or 16), "optimizer")
+    if word in ("galore-adamw", "apollo-adamw"):
+        name = word.partition("-")[0]
+        page.put(f"use_{name}", True, "optimizer")
+        page.put(f"{name}_rank", int(rank or 16), "optimizer")
         if asked["optimizer_in_backward"]:
-            page.put("galore_layerwise", True, "optimizer_in_backward")
+            page.put(f"{name}_layerwise", True, "optimizer_in_backward")
+    elif word == "adam-mini":
+        page.put("use_adam_mini", True, "optimizer")
     elif word == "muon":
         page.put("use_muon", True, "optimizer")
     else:

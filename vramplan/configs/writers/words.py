@@ -13,7 +13,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 STATES = ("parallel.sharding", "parallel.shards")
-NEAR_OPTIMIZERS = {"adam": "adamw", "sgd-momentum": "sgd", "galore-adamw": "adamw", "lomo": "sgd", "muon": "adamw"}
+NEAR_OPTIMIZERS = {
+    **dict.fromkeys(("adam", "galore-adamw", "apollo-adamw", "adam-mini", "muon"), "adamw"),
+    "galore-adamw-8bit": "adamw-8bit",
+    **dict.fromkeys(("sgd-momentum", "lomo"), "sgd"),
+}
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
@@ -40,11 +44,12 @@ HOW = "optimizer_implementation"
 
 
 def put_optimizer(page: Page, key: str, asked: Asked, more: Mapping[str, Any] | None = None) -> None:
-    """The optimizer, with the rank of GaLore's."""
+    """The optimizer, with the rank of one that projects."""
     word, _, rank = str(asked["optimizer"]).partition(":")
-    if word == "galore-adamw" and rank:
+    name = word.replace("-", "_")
+    if name in trainer.LOW_RANK_OPTIMIZERS and rank:
         layerwise = "_layerwise" if asked["optimizer_in_backward"] else ""
-        page.put(key, f"galore_adamw{layerwise}", "optimizer", "optimizer_in_backward")
+        page.put(key, f"{name}{layerwise}", "optimizer", "optimizer_in_backward")
         page.put("optim_args", f"rank={rank}", "optimizer")
         page.put("optim_target_modules", "all-linear")
         return

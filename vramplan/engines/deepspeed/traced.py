@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.options.words import FLAT_OPTIMIZERS
+from vramplan.options.words import FLAT_OPTIMIZERS, PREFERENCE_LOSSES
 from vramplan.replay.sharding.traced import SHARDED_BITS, smoothing_of_the_trainer
 from vramplan.replay.techniques.evidence import given_without_rows, is_traced_with
 from vramplan.values.job import Job, trains_all
@@ -55,7 +55,7 @@ def composed_with_zero(job: Job) -> dict[str, str]:
         **{key: given_without_rows(job, key, *STAGES) for key in READ},
         "optimizer": "" if job.optimizer in ADAM else job.optimizer,
         # stages 1 and 2 leave the weights of the head where they are
-        "loss": given_without_rows(job, "loss", *STAGES) if stage3 or job.loss == "dpo" else "",
+        "loss": given_without_rows(job, "loss", *STAGES) if stage3 or job.loss in PREFERENCE_LOSSES else "",
         "label_smoothing": smoothing_of_the_trainer(job),
         "offload": _of_offload(job),
         "overlap_comm": _of_overlap(job),

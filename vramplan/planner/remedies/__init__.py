@@ -7,6 +7,7 @@ otherwise, `money` needs other machines. `searched` finds numbers, `pairs` puts 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from vramplan.planner.candidate import Candidate, rank_of
 from vramplan.planner.judge import Judge
@@ -28,7 +29,7 @@ Offer = tuple[Candidate, Tried]
 def remedies_for(
     judged: Job, rung: Rung, judge: Judge, typed: Typed, known_gpus: Callable[[], Iterable[Gpu]]
 ) -> tuple[Remedy, ...]:
-    """What makes a run fit, or surely fit: those that are certain first, of each kind the cheapest first.
+    """What makes a run fit, or surely fit: those that are certain first, then by cost, of equal cost the fastest first.
 
     `judged` is the job with every choice made, `rung` what was chosen, `typed` what was typed.
     """
@@ -45,7 +46,7 @@ def remedies_for(
         found += pairs(seen, trials)
     found += larger_cards(judged, trials, known_gpus)
     found += more_devices(judged, trials)
-    found.sort(key=lambda offer: (offer[1].verdict != FITS, rank_of(offer[0].costs)))  # it keeps the order of the rest
+    found.sort(key=_order)  # it keeps the order of the rest
     return tuple(_remedy(candidate, tried, rung) for candidate, tried in found)
 
 
@@ -70,6 +71,12 @@ def _one_of_each_group(offers: Iterable[Offer]) -> Iterator[Offer]:
     yield from best.values()
 
 
+def _order(offer: Offer) -> tuple[bool, int, float]:
+    candidate, tried = offer
+    seconds = tried.seconds
+    return tried.verdict != FITS, rank_of(candidate.costs), inf if seconds is None else seconds
+
+
 def _remedy(candidate: Candidate, tried: Tried, rung: Rung) -> Remedy:
     words = candidate.words
     return Remedy(
@@ -80,4 +87,6 @@ def _remedy(candidate: Candidate, tried: Tried, rung: Rung) -> Remedy:
         costs=candidate.costs,
         device_bytes=tried.device_bytes,
         usable_bytes=tried.usable_bytes,
+        samples_per_second=None if tried.time is None else tried.time.samples_per_second,
+        tokens_per_second=None if tried.time is None else tried.time.tokens_per_second,
     )

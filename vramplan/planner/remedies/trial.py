@@ -11,13 +11,18 @@ from vramplan.planner.budget import Footprint
 from vramplan.planner.candidate import Candidate
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of, strategies_of
+from vramplan.planner.decision import Decision
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.placements import fits
 from vramplan.planner.replays import Replays
-from vramplan.planner.verdict import verdict_of
+from vramplan.planner.timed import host_held, step_time
+from vramplan.planner.verdict import chosen_for
+from vramplan.planner.whole_run import fed
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
+from vramplan.results.time import Time
 from vramplan.values.job import Job
+from vramplan.values.length import NO_LENGTH
 
 MOST_SIMULATED = 6  # changes whose runs go through the simulated allocator: each takes as long as an answer
 MOST_PLACED = 4  # changes for which checkpoints are placed by size: each is a search
@@ -40,6 +45,14 @@ class Tried(NamedTuple):
     usable_bytes: int
     verdict: str
     is_settled: bool  # False: its smallest iteration does not fit, and nothing else was looked at
+    time: Time | None = None  # of a step, of what may fit; None where a rate of the GPU is not known
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds of a token, of a sample where there are no tokens, of all devices."""
+        if self.time is None:
+            return None
+        return 1 / (self.time.tokens_per_second or self.time.samples_per_second)
 
 
 class Least(NamedTuple):
@@ -115,10 +128,12 @@ class Trials:
                 hopeless = self._simulated > MOST_SIMULATED or self._placed > MOST_PLACED
             if hopeless:
                 return Tried(change, least.peak.device, judge.usable_bytes, DOES_NOT_FIT, False)
-            peak, verdict, usable = verdict_of(job, self.replays)
+            decision = chosen_for(job, self.replays)
         except InputError:
             return None
-        return Tried(change, peak.device, usable, verdict, True)
+        rung = decision.choice.rung
+        time = None if rung.verdict == DOES_NOT_FIT else _time_of(decision)
+        return Tried(change, rung.peak.device, decision.judge.usable_bytes, rung.verdict, True, time)
 
     def helps(self, tried: Tried | None) -> bool:
         """Whether it is better than the answer without a change."""
@@ -148,6 +163,14 @@ def least_of(job: Job, replays: Replays) -> Least:
     if strategy == OPTIMAL:
         strategy = "full"  # only to see how far from fitting it is
     return Least(judge.footprint(strategy, schedule), schedule, judge, strategy)
+
+
+def _time_of(decision: Decision) -> Time | None:
+    """What `vramplan fit` says of a step of a decision; None where a rate of the GPU is not known."""
+    rung, judged = decision.choice.rung, decision.judged
+    host = host_held(decision.record, decision.job, rung.schedule)
+    time = step_time(judged, decision.judge, rung.placement, rung.schedule, host)
+    return time if time is None or judged.length == NO_LENGTH else fed(judged, time, rung.schedule)[1]
 
 
 def _identity(job: Job) -> Job:

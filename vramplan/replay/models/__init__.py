@@ -56,6 +56,11 @@ def no_flash_attention(name: str) -> str | None:
     return reason
 
 
+def flash_takes_windows(name: str) -> bool:
+    """Whether the flash-attn package computes the family's windows itself: not where they are chunks."""
+    return getattr(family(name), "chunked", False) is False
+
+
 def no_eager_attention(name: str) -> str | None:
     """Why the family's code has no attention of its own; None where it has."""
     reason: str | None = getattr(family(name), "no_eager_attention", None)

@@ -45,8 +45,15 @@ SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 LABEL_SMOOTHER = "label-smoother"
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
 DPO_ADAPTER_OFF = "dpo-adapter-off"  # the reference is the model without its adapter
-PREFERENCES = (DPO, DPO_PRECOMPUTED, DPO_ADAPTER_OFF)
-OUTSIDE_LOSSES = {LABEL_SMOOTHER: LOGITS, **dict.fromkeys(PREFERENCES, ALL_SCORES)}
+KTO, KTO_PRECOMPUTED, KTO_ADAPTER_OFF = "kto", "kto-precomputed", "kto-adapter-off"  # the same over single sequences
+PREFERENCES = (DPO, DPO_PRECOMPUTED, DPO_ADAPTER_OFF, KTO, KTO_PRECOMPUTED, KTO_ADAPTER_OFF)
+ORPO, CPO, SIMPO, REWARD = "orpo", "cpo", "simpo", "reward"  # over pairs, without a reference
+LOGIT_PAIRS = (ORPO, CPO, SIMPO)
+OUTSIDE_LOSSES = {
+    LABEL_SMOOTHER: LOGITS,
+    **dict.fromkeys(PREFERENCES, ALL_SCORES),
+    **dict.fromkeys((*LOGIT_PAIRS, REWARD), LOGITS),
+}
 """Losses that the training loop makes when the model has returned, and what the model is asked for."""
 
 HEAD_LOSSES: tuple[str, ...] = ("half-logits", "chunked:N", "fused", "dpo")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import FP32, DType, Shape, Tensor, contiguous_strides
+from vramplan.replay.tensors import BOOL, FP32, DType, Shape, Tensor, contiguous_strides
 
 
 def gather_last(x: Tensor, index: Tensor) -> Tensor:
@@ -86,6 +86,23 @@ def log_sigmoid(x: Tensor) -> Tensor:
         return (grad.tape.like("log_sigmoid_backward", grad),)
 
     return x.tape.like("log_sigmoid", x, None, x.tape.record("log_sigmoid", (x,), backward, (x,)))
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """`log1mexp(x)`, the logarithm of 1 - e^x by two ways and the choice between them: new.
+
+    Saves the choice, and of each way its exponential and what its logarithm is taken of.
+    Backward: 1 new.
+    Source: trl 1.16.0, experimental/orpo/orpo_trainer.py, log1mexp; tools/autograd/derivatives.yaml, where, log1p, log,
+    exp and expm1.
+    """
+    tape = x.tape
+    saves = [tape.new("lt", x.shape, BOOL, x.batched), *(tape.like("exp", x) for _ in range(4))]
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.like("mul", grad),)
+
+    return tape.like("where", x, None, tape.record("log1mexp", (x,), backward, saves))
 
 
 def shifted(x: Tensor, shape: Shape) -> Tensor:

@@ -34,6 +34,9 @@ LIBRARIES = {
     **dict.fromkeys(("adamw-32bit", "adam-32bit", "sgd-momentum-32bit", "rmsprop-32bit"), "bitsandbytes"),
     "lomo": "lomo",
     **dict.fromkeys(("galore-adamw", "galore-adamw-between"), "galore"),
+    "galore-adamw-8bit": "galore_8bit",
+    "apollo-adamw": "apollo",
+    "adam-mini": "adam_mini",
 }
 """Optimizers of other files of this folder, and the file."""
 

@@ -19,7 +19,8 @@ from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
 
 COMPILE, FP8, SELECTIVE_OP = "compile: true", "precision: fp8", "activation_checkpointing: selective-op"
 REENTRANT, FLAT = "checkpoint_reentrant: true", "parallel.fsdp_version: 1"
-PACKING, OFFLOAD, DPO = "packing: true", "offload: activations", "loss: dpo"
+PACKING, OFFLOAD = "packing: true", "offload: activations"
+PREFERENCES = tuple(f"loss: {word}" for word in ("dpo", "orpo", "cpo", "simpo", "reward"))
 
 INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
 BESIDE, STEP = "beside", "step"
@@ -30,7 +31,7 @@ UNITS = (f"parallel.sharding: {FSDP}", f"parallel.sharding: {FSDP_GRAD_OP}")
 TOUCHES = {
     "padding: right": INPUTS,
     PACKING: INPUTS,
-    DPO: INPUTS,
+    **dict.fromkeys(PREFERENCES, INPUTS),
     "frozen: parts": TRAINED,
     "adapter: lora": TRAINED,
     "adapter: dora": TRAINED,
@@ -57,7 +58,7 @@ training, or what happens to gradients and weights around the step."""
 RELIES_ON = {
     COMPILE: (INPUTS, TRAINED, WEIGHTS, SAVED, LOSS, BESIDE),  # the compiler sees the whole step
     FP8: (INPUTS, TRAINED, WEIGHTS, SAVED, LOSS, BESIDE),  # scales follow what each linear layer gets and gives
-    DPO: (INPUTS, SAVED),  # two forward passes, over pairs
+    **dict.fromkeys(PREFERENCES, (INPUTS, SAVED)),  # over pairs, some with two forward passes
     PACKING: (INPUTS, TRAINED, WEIGHTS, SAVED, LOSS, BESIDE),  # a mask of its own in every block
     "optimizer: galore-adamw": (TRAINED,),  # which matrices it projects
     SELECTIVE_OP: (TRAINED, WEIGHTS),  # which products there are to keep

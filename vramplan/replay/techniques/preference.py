@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from vramplan.replay.models.modules import Output
 from vramplan.replay.operators.basic import add, add_scalar, div_by, mean_last, mul_scalar, neg
+from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.log_probabilities import chunked_log_probabilities, masked_rows, masked_scatter
 from vramplan.replay.operators.loss_parts import log_sigmoid, shifted, sum_all, sum_last
 from vramplan.replay.operators.views import narrow, split
-from vramplan.replay.tensors import BOOL, INT64, Parameter, Tensor
+from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
 
 
 class Scored(NamedTuple):
@@ -68,3 +69,26 @@ def preference_loss(
     _delta_score = add(_chosen_logratios, neg(_rejected_logratios))
     _per_sequence_loss = neg(log_sigmoid(mul_scalar(_delta_score)))
     return add_scalar(mul_scalar(mean_last(_per_sequence_loss)))
+
+
+def completion_loss(policy: Callable[[Tensor], Any], reference: Callable[[Tensor], Any] | None, ids: Tensor) -> Tensor:
+    """KTOTrainer._compute_loss of trl 1.16.0 (trainer/kto_trainer.py; arXiv:2402.01306), up to the metrics.
+
+    Each model also scores mismatched completions, without gradients and before its own pass: as long a batch, which
+    needs no more than the pass that follows, and leaves a number for each sample. Desirable and undesirable completions
+    are told apart by index, and count here as one group.
+    """
+    tape = ids.tape
+    _kl_logps = tape.new("sum", (ids.shape[0],), FP32, True)
+    unfinished = tape.new("eq", ids.shape, BOOL, True)
+    labels = tape.new("masked_fill", ids.shape, INT64, True)
+    del unfinished
+    _outputs = policy(labels)
+    _completion_logps = sum_last(_outputs.log_probabilities)
+    if reference is not None:
+        _reference_kl_logps = tape.new("sum", (ids.shape[0],), FP32, True)
+        _reference_outputs = reference(labels)
+        _reference_logps = sum_last(_reference_outputs.log_probabilities)
+    _logratios = add_scalar(add_scalar(_completion_logps))  # of those of the group, less those of the reference
+    _losses = add_scalar(neg(sigmoid(mul_scalar(add_scalar(_logratios)))))
+    return mean_last(mul_scalar(_losses))

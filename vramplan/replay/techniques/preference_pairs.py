@@ -6,25 +6,41 @@ from typing import Any
 
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models import family
-from vramplan.replay.models.modules import ALL_SCORES, DPO_ADAPTER_OFF, DPO_PRECOMPUTED, SCORES, Output, Recipe, Segment
+from vramplan.replay.models.modules import (
+    ALL_SCORES,
+    DPO_ADAPTER_OFF,
+    DPO_PRECOMPUTED,
+    KTO,
+    KTO_ADAPTER_OFF,
+    KTO_PRECOMPUTED,
+    SCORES,
+    Output,
+    Recipe,
+    Segment,
+)
 from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, Trained, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted, AdapterOff
-from vramplan.replay.techniques.preference import Scored, preference_loss
-from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.replay.techniques.preference import Scored, completion_loss, preference_loss
+from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 from vramplan.values.parallel import ZERO3, is_fsdp
 
 SEQUENCES = 2  # of a pair
+SCORED = (DPO_PRECOMPUTED, KTO_PRECOMPUTED)  # the reference's scores come with the batch
+SHARED = (DPO_ADAPTER_OFF, KTO_ADAPTER_OFF)  # the reference is the model itself
 
 
 class Preferences(Objective):
-    """TRL's DPOTrainer: the model is asked for log-probabilities of both sequences of a pair."""
+    """TRL's DPOTrainer, which asks for log-probabilities of both sequences of a pair, and its KTOTrainer, of one."""
 
     def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
-        """Pairs."""
-        return make_pairs(self.tape, self.recipe, scored=self.setup.loss == DPO_PRECOMPUTED)
+        """Pairs, or completions."""
+        scored = self.setup.loss in SCORED
+        if self.setup.loss.startswith(KTO):
+            return make_completions(self.tape, self.recipe, scored=scored)
+        return make_pairs(self.tape, self.recipe, scored=scored)
 
     def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
         """Both forward passes, and the loss."""
@@ -52,6 +68,29 @@ def make_pairs(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor
     return tensors, [State("inputs", size * batch, 0) if tape.direct else State("inputs", 0, size) for size in sizes]
 
 
+def make_completions(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor], list[State]]:
+    """Token ids, attention mask and completion mask of a micro-batch, of its own completions and of mismatched ones.
+
+    Source: trl 1.16.0, trainer/kto_trainer.py, DataCollatorForUnpairedPreference.
+    """
+    shape, length = (tape.batch, recipe.sequence_length), recipe.sequence_length
+    names = [f"{of}{name}" for of in ("", "KL_") for name in ("input_ids", "attention_mask", "completion_mask")]
+    tensors = [tape.constant(shape, INT64, True, name) for name in names]
+    sizes = [length * INT64.itemsize] * len(names)
+    tensors.append(tape.constant((tape.batch,), BOOL, True, "label"))
+    sizes.append(BOOL.itemsize)
+    for name in ("ref_logps", "ref_KL_logps") if scored else ():
+        tensors.append(tape.constant((tape.batch,), FP32, True, name))
+        sizes.append(FP32.itemsize)
+    return tensors, [
+        State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size) for size in sizes
+    ]
+
+
+def _states(tape: Tape, sizes: list[int]) -> list[State]:
+    return [State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size) for size in sizes]
+
+
 def forward_and_preferences(
     setup: Setup, tape: Tape, model: Any, recipe: Recipe, arguments: list[Tensor], states: list[State]
 ) -> Output:
@@ -62,7 +101,7 @@ def forward_and_preferences(
     switched off, it has no weights of its own, and its head gives all that the head of the one that trains gives.
     Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__ and _compute_loss; trainer/utils.py, use_adapter.
     """
-    ids, shares = arguments[0], setup.loss == DPO_ADAPTER_OFF
+    ids, shares = arguments[0], setup.loss in SHARED
 
     def policy(labels: Tensor) -> Scored:
         return _scores(tape, model(ids, labels))
@@ -72,8 +111,10 @@ def forward_and_preferences(
         frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
         trained = len(tape.parameters)
         before = tape.trained, tape.asks_inputs, tape.reentrant, tape.sharding, tape.observers
-        if not shares and tape.sharding is not None and not tape.sharding.walks_others:
-            tape.sharding, tape.observers = None, ()  # an engine of its own shares the reference, block by block
+        if tape.sharding is not None and not tape.sharding.walks_others:
+            # an engine of its own shares the reference, block by block; and where the reference is the model itself,
+            # what is gathered for it is what the end of the pass before has had
+            tape.sharding, tape.observers = None, ()
         tape.trained, tape.asks_inputs, tape.reentrant = _switched_off(tape) if shares else None, False, False
         other = family(setup.model.family)(tape, frozen)
         tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
@@ -90,7 +131,10 @@ def forward_and_preferences(
             one.node = None  # it was its own accumulator: a cycle
         return found
 
-    loss = preference_loss(tape.batch, policy, None if setup.loss == DPO_PRECOMPUTED else reference, ids)
+    other_one = None if setup.loss in SCORED else reference
+    if setup.loss.startswith(KTO):
+        return Output(completion_loss(policy, other_one, ids), None)
+    loss = preference_loss(tape.batch, policy, other_one, ids)
     return Output(loss, None)
 
 

@@ -6,19 +6,20 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4497 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4531 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, litgpt,
   lora_parts, losses, losses_more, master, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
   preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
   sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero, zero_adapters, zero_offload | bart,
   bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
-  glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llava,
-  mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, llava, mixtral, mpt, mpt under llm-foundry, neox, neox
-  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt
+  under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
@@ -36,21 +37,21 @@ adapter: dora | 138 | adapted, adapters, adapters_more, fully_shard_more, more_f
   qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon,
   gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
   roberta, t5, vit
-adapter: ia3 | 147 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
+adapter: ia3 | 153 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
   quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmoe, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1187 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, litgpt,
+  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmoe, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
+adapter: lora | 1189 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, litgpt,
   lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more,
   torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt,
   gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
-  llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+  llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
+  clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
@@ -68,12 +69,12 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 546 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs, pairs_beside, quantized,
+frozen: parts | 556 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs, pairs_beside, quantized,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
-  glm4, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
+  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -90,6 +91,7 @@ loss: chunked | 530 | heads, litgpt, losses, losses_more, sharded_more, torchtun
   qwen3, qwen3_moe | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
   qwen_moe
+loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
@@ -101,6 +103,9 @@ loss: fused | 213 | fully_shard_more, heads, losses, losses_more, quantized | bl
   neox, opt, phi3, qwen_moe
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
+loss: orpo | 1 | preference | llama | llama
+loss: reward | 8 | preference | llama | llama
+loss: simpo | 4 | preference | llama | llama
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
 max_gradient_norm | 228 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, master, optimizers,
   precisions, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, gemma, gemma2, gpt2, gpt_neox, llama,
@@ -123,9 +128,9 @@ offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_
 optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
   quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
   qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 94 | adapted, adapters_more, frozen, halves, master, more_families, optimizers, precisions, random,
-  vision | bert, clip, gpt2, gpt_oss, llama, llava, mistral, olmo2, olmo3, olmoe, qwen2, smollm3, starcoder2, vit |
-  bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2, vit
+optimizer: adam | 98 | adapted, adapters_more, frozen, halves, master, more_families, optimizers, precisions, random,
+  vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, qwen2, smollm3,
+  starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
 optimizer: adamw-8bit | 25 | flat_parameter, optimizers, precisions | bert, gpt2, llama, mistral, opt, qwen2 | bert,
   gpt2, llama, opt
 optimizer: adamw-8bit-paged | 16 | flat_parameter, optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
@@ -140,27 +145,28 @@ optimizer: lion | 18 | flat_parameter, optimizers, precisions | bert, gpt2, llam
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: muon | 64 | modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt
-optimizer: rmsprop | 247 | adapted, adapters_more, checkpoints, families, frozen, halves, master, moe, more_families,
+optimizer: rmsprop | 250 | adapted, adapters_more, checkpoints, families, frozen, halves, master, moe, more_families,
   optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip, deepseek_v2,
-  deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo3, olmoe,
-  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
-  bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 416 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, master, moe,
+  deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava,
+  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 418 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, master, moe,
   more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
   chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
-  llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 461 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, litgpt,
+  llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 464 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, litgpt,
   master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, torchtune,
   vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
-  gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mistral, mixtral, mpt, neox under
-  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral,
+  mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt,
+  gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
+  mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
 optimizer_in_backward: true | 97 | checkpoints, galore, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   qwen2 | bert, gpt2, llama
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
@@ -200,19 +206,19 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2845 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2865 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, litgpt, lora_parts, losses,
   losses_more, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference,
   quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
   sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3,
   falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under nanogpt, gpt_neox, gpt_oss,
-  llama, llama under litgpt, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2,
-  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llava, mixtral, mpt, mpt under
-  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+  llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt,
+  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3,
+  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral,
+  mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -221,27 +227,29 @@ precision: fsdp | 311 | flat_adapters, flat_host, flat_parameter, foundry, fully
   gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt under
   llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2, gemma3, glm,
   gpt2, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-precision: mixed | 1431 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+precision: mixed | 1441 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, losses, losses_more, master, moe, more_families, padding,
   pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq, smoothing, suite, vision, zero,
   zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2329 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3,
+  olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
+  vit
+precision: pure | 2341 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, litgpt, lora_parts, losses, losses_more, modded,
   modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
   random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
   sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm, clip, deepseek_v2,
   deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt
-  under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
-  llama under torchtune, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox
-  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
+  llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt
+  under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 81 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3_text,
@@ -257,26 +265,26 @@ quantization: nf4-double | 103 | adapters, flat_adapters, litgpt, pairs, quantiz
   mistral, mixtral, mpt, neox under litgpt, opt, phi, phi3, qwen2, qwen3, roberta, t5 | bart, bloom, falcon under
   litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt,
   opt, phi, phi3, roberta, t5
-weight_dtype: 16 bits | 714 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, losses_more,
+weight_dtype: 16 bits | 716 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, losses_more,
   more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart, bert, bloom, chatglm,
   clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
-  llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet,
-  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+  llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: dora | 89 | adapted, adapters, adapters_more, fully_shard_more,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
   vit
-activation_checkpointing: full + adapter: ia3 | 95 | adapted, adapters, adapters_more, fully_shard_more,
+activation_checkpointing: full + adapter: ia3 | 99 | adapted, adapters, adapters_more, fully_shard_more,
   more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen_moe, roberta,
-  starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 753 | adapted, adapters, adapters_more, flat_adapters,
+  gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen_moe,
+  roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 755 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
   sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
   under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, roberta,
+  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, roberta,
   starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
@@ -290,10 +298,10 @@ activation_checkpointing: full + ema: true | 27 | galore, master, optimizers, pr
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 342 | adapters, frozen, fully_shard_more, lora_parts, more_families,
+activation_checkpointing: full + frozen: parts | 348 | adapters, frozen, fully_shard_more, lora_parts, more_families,
   pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta,
-  starcoder2, t5, vit
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
+  roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
@@ -302,6 +310,7 @@ activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_
 activation_checkpointing: full + loss: chunked | 292 | heads, litgpt, losses, losses_more, sharded_more, torchtune |
   bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
   llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 26 | losses, returned, titan | bert, llama, llama under
@@ -310,6 +319,9 @@ activation_checkpointing: full + loss: fused | 123 | heads, losses, losses_more,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mpt, neox, opt, phi, phi3
+activation_checkpointing: full + loss: orpo | 1 | preference | llama
+activation_checkpointing: full + loss: reward | 5 | preference | llama
+activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: full + max_gradient_norm | 129 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas | bert,
@@ -326,8 +338,9 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 93 | adapted, adapters_more, checkpoints, frozen, halves,
   moe, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral,
   qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 57 | adapted, adapters_more, halves, master, more_families,
-  optimizers, precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2, vit
+activation_checkpointing: full + optimizer: adam | 60 | adapted, adapters_more, halves, master, more_families,
+  optimizers, precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2,
+  vit
 activation_checkpointing: full + optimizer: adamw-8bit | 17 | flat_parameter, optimizers, precisions | gpt2, llama
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 7 | flat_parameter, optimizers | bert, gpt2, llama
@@ -338,19 +351,19 @@ activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 125 | adapted, adapters_more, checkpoints, families, frozen,
+activation_checkpointing: full + optimizer: rmsprop | 127 | adapted, adapters_more, checkpoints, families, frozen,
   halves, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision | bart, bert, bloom,
-  clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 276 | adapted, adapters_more, attention, checkpoints, families,
+  clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi,
+  phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 278 | adapted, adapters_more, attention, checkpoints, families,
   frozen, halves, master, moe, more_families, optimizers, pairs, precisions, quantized, random, seq2seq, suite, vision
-  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava,
-  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 282 | adapted, adapters, adapters_more, checkpoints,
+  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
+  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 283 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, halves, litgpt, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq,
   torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
@@ -379,33 +392,33 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1572 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1588 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, litgpt, lora_parts,
   losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
   quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more,
   smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llava, mixtral, mpt, mpt under llm-foundry, neox, neox
-  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
   titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under
   llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 741 | adapters, attention, checkpoints, compile, evaluation,
+activation_checkpointing: full + precision: mixed | 748 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, losses, losses_more, master, moe, more_families,
   padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
   zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1288 | adapted, adapters, adapters_more, attention, checkpoints,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1295 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, litgpt, lora_parts, losses, losses_more, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart,
   bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox
+  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
@@ -416,10 +429,11 @@ activation_checkpointing: full + quantization: nf4 | 119 | adapters, flat_adapte
 activation_checkpointing: full + quantization: nf4-double | 62 | adapters, flat_adapters, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox,
   opt, phi, phi3, roberta
-activation_checkpointing: full + weight_dtype: 16 bits | 444 | adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + weight_dtype: 16 bits | 445 | adapters, adapters_more, flat_adapters,
   fully_shard_more, galore, halves, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
   sharded_bits, sharded_more | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
@@ -516,30 +530,30 @@ adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
 adapter: ia3 + offload: activations | 9 | pairs | bert, gpt2, llama, opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
-adapter: ia3 + optimizer: adam | 3 | adapters_more, more_families | olmo2, starcoder2, vit
-adapter: ia3 + optimizer: rmsprop | 7 | adapted, adapters_more, more_families | deepseek, gpt_oss, mixtral, qwen_moe,
-  t5, vit
-adapter: ia3 + optimizer: sgd | 13 | adapted, adapters_more, more_families | chatglm, clip, deepseek, falcon, glm,
-  llama, olmoe, qwen_moe, vit
-adapter: ia3 + optimizer: sgd-momentum | 16 | adapted, adapters, adapters_more, quantized | bart, bert, deepseek,
-  gemma, gpt2, llama, mixtral, mpt, phi, phi3, roberta, t5
+adapter: ia3 + optimizer: adam | 4 | adapters_more, more_families | llama4, olmo2, starcoder2, vit
+adapter: ia3 + optimizer: rmsprop | 8 | adapted, adapters_more, more_families | deepseek, gpt_oss, llama4, mixtral,
+  qwen_moe, t5, vit
+adapter: ia3 + optimizer: sgd | 14 | adapted, adapters_more, more_families | chatglm, clip, deepseek, falcon, glm,
+  llama, llama4, olmoe, qwen_moe, vit
+adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, more_families, quantized | bart,
+  bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: ia3 + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 84 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
+adapter: ia3 + precision: amp | 86 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
   pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gpt2, gpt_oss,
-  llama, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, starcoder2, t5, vit
+  llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 1 | fully_shard_more | llama
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
-adapter: ia3 + precision: pure | 36 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
-  pairs_beside | bert, chatglm, clip, deepseek, gemma, gpt2, gpt_oss, llama, mixtral, olmo2, qwen_moe, roberta,
-  starcoder2, t5, vit
+adapter: ia3 + precision: pure | 39 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
+  pairs_beside | bert, chatglm, clip, deepseek, gemma, gpt2, gpt_oss, llama, llama4, mixtral, olmo2, qwen_moe,
+  roberta, starcoder2, t5, vit
 adapter: ia3 + quantization: int8 | 2 | quantized | opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
-adapter: ia3 + weight_dtype: 16 bits | 16 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
-  llama, mpt, olmoe, phi, phi3, starcoder2
+adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
+  llama, llama4, mpt, olmoe, phi, phi3, starcoder2
 adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_more, fully_shard_more, pairs,
   zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
   phi, phi3, qwen_moe, resnet, roberta, vit
@@ -587,11 +601,11 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shar
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
 adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 529 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 531 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
   sharded_bits | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_oss, llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi
-  under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
+  phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
 adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
@@ -712,7 +726,7 @@ frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + max_gradient_norm | 8 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + offload: activations | 29 | pairs | bert, bloom, gemma3, gpt2, llama, opt, phi
 frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
-frozen: parts + optimizer: adam | 4 | frozen, more_families | clip, llava, olmo2
+frozen: parts + optimizer: adam | 6 | frozen, more_families | clip, llama4, llava, olmo2
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
 frozen: parts + optimizer: sgd | 34 | frozen, more_families | bart, chatglm, deepseek, glm, glm4, gpt_oss, llava,
   mixtral, resnet, roberta, starcoder2, t5, vit
@@ -724,17 +738,17 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 133 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
+frozen: parts + precision: amp | 135 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
   quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 131 | adapters, frozen, more_families, pairs, pairs_beside, zero_adapters | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava,
+frozen: parts + precision: mixed | 135 | adapters, frozen, more_families, pairs, pairs_beside, zero_adapters | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
   mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 170 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
+frozen: parts + precision: pure | 174 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
   pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_oss, llama, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2, t5, vit
-frozen: parts + weight_dtype: 16 bits | 10 | more_families, pairs | gpt2, gpt_oss, llama, olmo2, starcoder2
+  gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + weight_dtype: 16 bits | 11 | more_families, pairs | gpt2, gpt_oss, llama, llama4, olmo2, starcoder2
 generation_batch_size + precision: amp | 30 | generation, generation_more, pairs_beside | deepseek, falcon, gemma,
   glm, glm4, gpt2, llama, mixtral, neox, qwen_moe
 generation_batch_size + precision: mixed | 16 | generation, generation_more, pairs_beside | bart, gemma, gpt2, llama,
@@ -796,6 +810,7 @@ loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama und
   under litgpt
 loss: chunked + quantization: nf4-double | 10 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt
 loss: chunked + weight_dtype: 16 bits | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: cpo + precision: amp | 1 | preference | llama
 loss: dpo + padding: right | 14 | pairs, preference | gpt2, llama
 loss: dpo + precision: amp | 102 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
@@ -835,6 +850,10 @@ loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, ge
   neox, opt, phi, phi3
 loss: half-logits + precision: pure | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
+loss: orpo + precision: amp | 1 | preference | llama
+loss: reward + precision: amp | 4 | preference | llama
+loss: reward + precision: pure | 2 | preference | llama
+loss: simpo + precision: amp | 4 | preference | llama
 loss: vocab-parallel + max_gradient_norm | 19 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.replicas | 11 | titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.sharding: fsdp | 30 | titan, titan_replicas | llama under torchtitan
@@ -1001,13 +1020,13 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
   llama, mixtral, qwen_moe, vit
 optimizer: adam + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
-optimizer: adam + precision: amp | 36 | adapted, adapters_more, frozen, halves, more_families, optimizers,
-  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2, vit
+optimizer: adam + precision: amp | 39 | adapted, adapters_more, frozen, halves, more_families, optimizers,
+  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
 optimizer: adam + precision: pure | 34 | adapted, adapters_more, frozen, more_families, optimizers, precisions,
   random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2
-optimizer: adam + weight_dtype: 16 bits | 10 | halves, more_families | clip, llama, llava, olmo2, olmoe, starcoder2,
-  vit
+optimizer: adam + weight_dtype: 16 bits | 12 | halves, more_families | clip, llama, llama4, llava, olmo2, olmoe,
+  starcoder2, vit
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
@@ -1054,10 +1073,10 @@ optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | b
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 126 | adapted, adapters_more, checkpoints, families, frozen, halves, moe,
+optimizer: rmsprop + precision: amp | 128 | adapted, adapters_more, checkpoints, families, frozen, halves, moe,
   more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
-  deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+  deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
 optimizer: rmsprop + precision: pure | 80 | adapted, adapters_more, checkpoints, families, frozen, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
@@ -1075,9 +1094,9 @@ optimizer: sgd + precision: amp | 201 | adapted, adapters_more, attention, check
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
   olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 127 | adapted, adapters_more, attention, checkpoints, families, frozen, moe,
+optimizer: sgd + precision: pure | 129 | adapted, adapters_more, attention, checkpoints, families, frozen, moe,
   more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, olmoe, opt, phi, phi3,
+  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
@@ -1089,11 +1108,11 @@ optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisio
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
 optimizer: sgd-momentum + parallel.sharding: fsdp | 29 | litgpt, torchtune | falcon under litgpt, llama under litgpt,
   llama under torchtune, neox under litgpt, phi under litgpt
-optimizer: sgd-momentum + precision: amp | 185 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 186 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision
   | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama under
-  litgpt, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+  litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 209 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune, vision | bart,
@@ -1206,10 +1225,10 @@ precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
 precision: amp + quantization: nf4-double | 45 | adapters, flat_adapters, pairs, quantized, sharded_bits | bloom,
   gemma, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
-precision: amp + weight_dtype: 16 bits | 667 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
+precision: amp + weight_dtype: 16 bits | 669 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
   halves, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | gemma2,

@@ -1,0 +1,44 @@
+"""Names of copies on the Hugging Face hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vramplan.catalog import locate
+from vramplan.catalog.mirrors import FILE, load_mirrors
+from vramplan.catalog.models import find_model, list_models
+from vramplan.errors import InputError
+
+pytestmark = pytest.mark.contract
+
+
+def test_each_is_of_a_profile_and_none_is_an_alias() -> None:
+    profiles = list_models()
+    names, aliases = {one.name for one in profiles}, {word.lower() for one in profiles for word in one.aliases}
+    shipped = load_mirrors(locate.shipped_dirs()[0] / FILE)
+    assert {one.model for one in shipped.values()} <= names
+    assert not aliases & set(shipped)
+    assert all("/" in name and one.source for name, one in shipped.items())
+
+
+def test_a_copy_has_the_shape_of_its_original_and_says_so() -> None:
+    shape, told = find_model("NousResearch/Meta-Llama-3-8B")
+    assert shape == find_model("llama-3-8b")[0]
+    assert told[0].value == "llama-3-8b"
+    assert "NousResearch/Meta-Llama-3-8B" in told[0].why
+    with pytest.raises(InputError, match="no profile is called 'foo/bar'"):
+        find_model("foo/bar")
+
+
+def test_a_folder_of_profiles_may_have_a_table_of_its_own(tmp_path: Path) -> None:
+    head = "kind: mirrors\nsources:\n  card: {title: a card, url: https://x.y, accessed: '2026-11-23'}\nmirrors:\n"
+    table = tmp_path / FILE
+    table.write_text(f"{head}  - {{model: gpt2, source: card, repositories: [me/mine]}}\n", "utf-8")
+    assert find_model("me/mine", [tmp_path])[0].name == "gpt2"
+    table.write_text(f"{head}  - {{model: gpt2, source: none, repositories: [me/mine, me/mine]}}\n", "utf-8")
+    with pytest.raises(InputError) as caught:
+        find_model("me/mine", [tmp_path])
+    said = [problem.message for problem in caught.value.problems]
+    assert said == ["none is not among the sources", "me/mine is there twice"]

@@ -1,0 +1,62 @@
+"""Repositories of the Hugging Face hub whose models have the shape of a profile: copies, and fine-tunes of it.
+
+They stand in `mirrors.yaml` of a folder of profiles, with the source of each group. The table is read when a name with
+a slash is neither a profile nor in the local cache of the hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from vramplan.catalog import document, locate
+from vramplan.catalog.fields import Fields, Sink
+from vramplan.catalog.reading import once
+
+FILE = "mirrors.yaml"
+
+
+class Mirror(NamedTuple):
+    """What a repository has the shape of."""
+
+    model: str  # the name of a profile
+    source: str  # the title of what says so
+
+
+@once
+def load_mirrors(path: Path | str) -> dict[str, Mirror]:
+    """The repositories of a file, in lower case. Raises InputError with every problem of the file."""
+    loaded = document.load(Path(path))
+    fields = Fields(loaded.root, Sink(loaded.file, loaded.problems))
+    fields.reject_unknown(("kind", "sources", "mirrors"))
+    if fields.text("kind") != "mirrors":
+        fields.problem("kind", "a table of repositories is of kind mirrors", hint="kind: mirrors")
+    sources = fields.fields("sources")
+    found: dict[str, Mirror] = {}
+    for group in fields.mappings("mirrors"):
+        group.reject_unknown(("model", "source", "repositories"))
+        model, source = group.text("model"), group.text("source")
+        title = None
+        if sources is not None and source in sources.names:
+            entry = sources.fields(source)
+            title = None if entry is None else entry.text("title")
+        if title is None:
+            group.problem("source", f"{source or 'none'} is not among the sources")
+        for repository in group.texts("repositories") or ():
+            if repository.lower() in found:
+                group.problem("repositories", f"{repository} is there twice")
+            found[repository.lower()] = Mirror(model or "", title or "")
+    fields.sink.raise_all()
+    return found
+
+
+def mirror_of(name: str, dirs: Sequence[Path] = ()) -> Mirror | None:
+    """What a repository has the shape of, by the tables of all folders, the first one first; None if none knows it."""
+    for folder in locate.searched(dirs):
+        path = folder / FILE
+        if path.is_file():
+            found = load_mirrors(path).get(name.strip().rstrip("/").lower())
+            if found is not None:
+                return found
+    return None

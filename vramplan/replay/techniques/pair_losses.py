@@ -1,0 +1,130 @@
+"""Preference losses of TRL without a reference model, over whole logits: ORPO, CPO, SimPO; and reward models.
+
+They are the loss of a batch of pairs, chosen before rejected, that one forward pass has returned logits for. Names that
+start with an underscore are locals of the original which outlive their use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.replay.inputs import Objective
+from vramplan.replay.models.modules import CPO, ORPO, SIMPO, Output
+from vramplan.replay.operators.basic import add, add_scalar, cross_entropy, div_by, mean_last, mul, mul_scalar, neg
+from vramplan.replay.operators.loss_parts import log1mexp, log_sigmoid, shifted, sum_last
+from vramplan.replay.operators.selected_log_softmax import selected_log_softmax
+from vramplan.replay.operators.views import contiguous, narrow, split, view
+from vramplan.replay.record import State
+from vramplan.replay.techniques.objectives import leave_autocast
+from vramplan.replay.tensors import BOOL, INT64, Tensor
+
+SEQUENCES = 2  # of a pair
+
+
+class Pairs(Objective):
+    """A forward pass over both sequences of each pair; the loss is made of the logits that it returns."""
+
+    names: tuple[str, ...] = ("input_ids", "attention_mask")
+
+    def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
+        """Token ids and mask of both sequences of each pair.
+
+        Source: trl 1.16.0, trainer/reward_trainer.py, DataCollatorForPreference.
+        """
+        return self.tensors(self.names, SEQUENCES * self.tape.batch)
+
+    def tensors(self, names: tuple[str, ...], rows: int) -> tuple[list[Tensor], list[State]]:
+        """Tensors of so many rows of a sequence."""
+        tape, length = self.tape, self.recipe.sequence_length
+        size = rows // tape.batch * length * INT64.itemsize
+        found = [tape.constant((rows, length), INT64, True, name) for name in names]
+        state = State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size)
+        return found, [state] * len(names)
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+        """The forward pass, and the loss of what it returns."""
+        return Output(self.loss(self.logits(model, arguments[0]), []), None)
+
+    def logits(self, model: Any, ids: Tensor) -> Tensor:
+        """What the model returns, in fp32 if it ran under autocast; without a loss, so that its labels are not read."""
+        output = leave_autocast(self.tape, model(ids, ids))
+        self.tape.pack = None  # it is the model's forward pass that is wrapped
+        assert isinstance(output.logits, Tensor)
+        return output.logits
+
+    def loss(self, logits: Tensor, arguments: list[Tensor]) -> Tensor:
+        """Of the logits of chosen and rejected sequences, [2B, S, V]."""
+        raise NotImplementedError
+
+
+class LogitPairs(Pairs):
+    """ORPO (arXiv:2403.07691), CPO (arXiv:2401.08417) and SimPO (arXiv:2405.14734).
+
+    Source: trl 1.16.0, experimental/orpo/orpo_trainer.py and experimental/cpo/cpo_trainer.py, concatenated_forward,
+    get_batch_logps and get_batch_loss_metrics, up to the metrics. SimPO is CPO's trainer with `cpo_alpha=0.0`.
+    """
+
+    names = ("input_ids", "attention_mask", "labels")
+
+    def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
+        """Token ids, mask and labels of chosen and of rejected sequences.
+
+        Source: trl 1.16.0, experimental/utils.py, DPODataCollatorWithPadding.
+        """
+        names = [f"{of}_{name}" for of in ("chosen", "rejected") for name in self.names]
+        return self.tensors(tuple(names), self.tape.batch)
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+        """The tensors are concatenated first, and live until the trainer has made the loss."""
+        tape, (pairs, length) = self.tape, arguments[0].shape
+        joined = [tape.new("cat", (SEQUENCES * pairs, length), INT64, True) for _ in self.names]
+        return Output(self.loss(self.logits(model, joined[0]), joined), None)
+
+    def loss(self, logits: Tensor, arguments: list[Tensor]) -> Tensor:
+        """The preference loss, and but for SimPO the cross-entropy of the chosen sequences."""
+        tape, word = self.tape, self.setup.loss
+        pairs, given = tape.batch, arguments[2]
+        _labels = tape.new("where" if word == ORPO else "clone", given.shape, INT64, True)
+        nll = self._chosen(logits, _labels) if word in (ORPO, CPO) else None
+        chosen, rejected = split(self._log_probabilities(logits, given, average=word != CPO), pairs, 0)
+        if word == ORPO:
+            odds = add(add(chosen, neg(rejected)), neg(add(log1mexp(chosen), neg(log1mexp(rejected)))))
+            loss = mean_last(mul_scalar(log_sigmoid(odds)))
+        else:
+            margin = add(chosen, neg(rejected))
+            margin = add_scalar(margin) if word == SIMPO else margin
+            either = mul_scalar(neg(log_sigmoid(mul_scalar(margin))))  # with the labels, and as if they were turned
+            loss = mean_last(add(either, neg(mul_scalar(log_sigmoid(mul_scalar(margin))))))
+        return loss if nll is None else add(nll, neg(loss) if word == ORPO else loss)
+
+    def _chosen(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`cross_entropy_loss` of the chosen half, whose logits are copied without the last position."""
+        pairs, (_, length, width) = self.tape.batch, logits.shape
+        _logits = contiguous(narrow(narrow(logits, 0, pairs), 1, length - 1))
+        half = labels.alias((pairs, length), None, None)
+        _shifted = contiguous(shifted(half, (pairs, length - 1)))
+        rows = pairs * (length - 1)
+        return mul_scalar(cross_entropy(view(_logits, (rows, width)), view(_shifted, (rows,))))
+
+    def _log_probabilities(self, logits: Tensor, given: Tensor, *, average: bool) -> Tensor:
+        """`get_batch_logps`: a number for each sequence."""
+        tape, (sequences, length, _) = self.tape, logits.shape
+        shape = (sequences, length - 1)
+        labels = tape.new("clone", shape, INT64, True)
+        mask = tape.new("ne", shape, BOOL, True)
+        if self.setup.loss == ORPO:  # CPO's trainer writes into them
+            labels = tape.new("where", shape, INT64, True)
+        found = sum_last(mul(selected_log_softmax(narrow(logits, 1, length - 1), labels), mask))
+        return div_by(found, tape.new("sum", (sequences,), INT64, True)) if average else found
+
+
+class Rewards(Pairs):
+    """A reward model: a classifier of one class, whose score of the chosen sequence is to be the higher one.
+
+    Source: trl 1.16.0, trainer/reward_trainer.py, DataCollatorForPreference and RewardTrainer.compute_loss.
+    """
+
+    def loss(self, logits: Tensor, arguments: list[Tensor]) -> Tensor:
+        """The Bradley-Terry loss of scores [2B, 1]."""
+        chosen, rejected = split(view(logits, (logits.shape[0],)), self.tape.batch, 0)
+        return neg(mean_last(log_sigmoid(add(chosen, neg(rejected)))))
