@@ -21,6 +21,7 @@ THEIRS = (
 REGISTRIES = (
     "catalog/config_classes.py",  # which family each model type is of
     "catalog/shapes.py",  # names that people ask for, for near matches
+    "catalog/generic.py",  # types that are not modelled, and why
     "measure/apart.py",  # Transformers is a package here
     "measure/child.py",
     "time/fitted.py",  # the runs that a constant was fitted from

@@ -192,7 +192,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
     [
         ((*PLAIN, "--kv-cache"), "gguf-parser"),
         ((*PLAIN, "--inference"), "training only"),
-        ((*PLAIN, "--learning-rate", "1"), "does not change memory"),
+        ((*PLAIN, "--learning-rate", "1"), "changes neither memory"),
         ((*PLAIN, "--cpu-offload"), "--offload"),
         ((*PLAIN, "--bach-size", "1"), "--micro-batch"),
         ((*PLAIN, "--print", "device_gib"), "peak.device_bytes"),

@@ -115,7 +115,7 @@ def test_states_of_an_optimizer_without_states_are_an_assumption() -> None:
 
 ANSWERED: dict[str, Keys] = {
     "the own loss of chatglm under a runtime with another": {"model": "chatglm2-6b", "runtime": "llm-foundry"},
-    "its logits in fp32": {"model": "chatglm2-6b", "runtime": "litgpt", "loss": "fp32-logits"},
+    "its logits in fp32": {"model": "chatglm2-6b", "runtime": "llm-foundry", "loss": "fp32-logits"},
     "its logits held in fp32": {"model": "chatglm2-6b", "hold_outputs": True, "loss": "fp32-logits"},
     "images have no tokens in the textbook": {
         "model": "resnet-18",

@@ -30,6 +30,7 @@ class AnswersBehaviour:
     """What a program may say differently; a subclass in its folder does."""
 
     underived: tuple[str, str] | None = None  # why `explain` does not derive its step, and what to do instead
+    allocated_by: str | None = None  # what prints the allocated bytes, where it is not PyTorch
     counts_a_part: bool = False  # whether a device's parameters are those of a part of the model
 
     def basis(self, device: Device) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vramplan.answers.behaviour import wording_of
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters, parameters_of_all
 from vramplan.answers.remarks import assumed, remarks
 from vramplan.answers.settings import settings_of
@@ -203,7 +204,8 @@ def describe(
         run=run,
         data=data,
     )
-    return _sealed(result)
+    prints = wording_of(job).allocated_by
+    return _sealed(result if prints is None else result._replace(allocated_by=prints))
 
 
 def _weight_dtype(job: Job) -> str:

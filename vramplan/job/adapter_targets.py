@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.catalog.fields import Fields, shown
-from vramplan.replay.models import no_all_linear, not_adapted, takes_only_lora
+from vramplan.replay.models import no_all_linear, not_adapted, published, takes_only_lora
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.trained import Names
@@ -57,21 +57,16 @@ def is_made_fused(model: ModelShape) -> bool:
     return peft_of(model).made_fused and model.published_family is None and not model.qk_norm
 
 
-def code_of(model: ModelShape) -> str:
-    """The family whose code Transformers has of a model, whatever program's own code is replayed."""
-    return model.published_family or model.family
-
-
 def known_targets(model: ModelShape, names: Names, kind: str) -> tuple[str, ...]:
     """The words that may be targets: those of a model with experts count their tensors among the layers."""
     former = former_names(kind, model) if names.stacked else {}
-    whole = () if no_all_linear(code_of(model)) else (ALL_LINEAR,)
+    whole = () if no_all_linear(published(model)) else (ALL_LINEAR,)
     return tuple(dict.fromkeys((*whole, *layers_of(model, names), *former)))
 
 
 def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
     """The layers that may be targets: the head of ResNet is none, as it is a layer inside a `Sequential`."""
-    left_out = CLASSIFIERS if takes_only_lora(code_of(model)) else ()
+    left_out = CLASSIFIERS if takes_only_lora(published(model)) else ()
     left_out = (*left_out, *not_adapted(model.family))
     return tuple(name for name in names.linears if name not in left_out)
 
@@ -93,11 +88,11 @@ def check_targets(
         message = f"PEFT's {ALL_LINEAR} does not see {GPTQ} layers, which are none of PyTorch's linear ones"
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
         return
-    why = no_all_linear(code_of(model))
+    why = no_all_linear(published(model))
     if ALL_LINEAR in targets and why is not None:
         message = f"{ALL_LINEAR} is not modelled for {model_type}, {why}"
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
-    if kind != "lora" and takes_only_lora(code_of(model)):
+    if kind != "lora" and takes_only_lora(published(model)):
         fields.refuse("kind", f"{kind} is not modelled for {model_type}", hint="use lora")
     former = former_names(kind, model)
     if former:

@@ -9,7 +9,6 @@ from vramplan.job import adapter_beside as beside
 from vramplan.job.adapter_targets import (
     check_saved,
     check_targets,
-    code_of,
     fused_targets,
     is_known,
     known_targets,
@@ -19,7 +18,7 @@ from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, told_of, types_with
 from vramplan.job.read import RawJob
 from vramplan.options import words
-from vramplan.replay.models import may_miss_adapter, no_all_linear
+from vramplan.replay.models import may_miss_adapter, no_all_linear, published
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,
@@ -271,7 +270,7 @@ class _Adapter:
             whose = f"PEFT's own for {model_type}"
             if self.model.published_family is not None:  # LitGPT's and torchtune's recipes name them alike
                 known, whose = (Q_AND_V, ()), "queries and values, as in the recipes of the runtime"
-            if not known[0] and self.kind != "ia3" and no_all_linear(code_of(self.model)) is None:
+            if not known[0] and self.kind != "ia3" and no_all_linear(published(self.model)) is None:
                 known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
             if not known[0]:
                 message = f"is missing: PEFT has no targets of its own for {model_type}"

@@ -83,9 +83,7 @@ def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
         for part, hundredths in zip(result.components, figures.components, strict=True)
         if part.bytes
     ]
-    caches = any(part.name == "allocator" for part in result.overheads)  # PyTorch's, which says what it is asked for
-    basis = "torch.cuda.max_memory_allocated()" if caches else "all that cudaMalloc is asked for"
-    rows.append(Row("total", "allocated", figures.allocated, peak.allocated_bytes, basis))
+    rows.append(Row("total", "allocated", figures.allocated, peak.allocated_bytes, result.allocated_by))
     so_far = peak.allocated_bytes
     for part, hundredths in zip(result.overheads, figures.overheads, strict=True):
         if not part.bytes:

@@ -168,6 +168,7 @@ class FitResult(NamedTuple):
     time: Time | None = None  # of a step; None: the peak rate of the GPU is not known, or the job is of equations
     run: Run | None = None  # the whole one, where the job says how long it is
     data: Data | None = None  # what the input pipeline delivers, where the job says it
+    allocated_by: str = "torch.cuda.max_memory_allocated()"  # what the program prints of the allocated bytes
 
     def to_dict(self, *, strict: bool = False) -> dict[str, Any]:
         """The JSON document of `vramplan fit --format json`, as plain dicts and lists of the caller's own.

@@ -16,6 +16,8 @@ class LlmcAnswers(AnswersBehaviour):
         "fit and timeline answer it; or explain another --runtime",
     )
 
+    allocated_by = "all that cudaMalloc is asked for"
+
     def basis(self, device: Device) -> dict[str, str]:
         """The words for llm.c's own arenas."""
         return basis_of_llmc(device.record, device.job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from vramplan.values.model import ModelShape
@@ -26,6 +27,12 @@ def family(name: str) -> Any:
     It is imported when asked for, so that one family does not cost the start-up of the others.
     """
     return import_module(module_of(name)).FORWARD
+
+
+def published(shape: ModelShape) -> str:
+    """The family that Transformers has of a model, whatever program's code is replayed; that code where it has none."""
+    name = shape.published_family
+    return shape.family if name is None or find_spec(f"{__name__}.{name}") is None else name
 
 
 def module_of(name: str) -> str:
@@ -404,7 +411,7 @@ def has_no_biases(shape: ModelShape) -> bool:
 
 def adapted_experts(shape: ModelShape) -> dict[str, str]:
     """What PEFT's LoRA takes for tensors of experts and routers, by names of layers: `adapted_experts(shape)`."""
-    asked = vars(family(shape.published_family or shape.family)).get("adapted_experts")
+    asked = vars(family(published(shape))).get("adapted_experts")
     return {} if asked is None else dict(asked.__func__(shape))
 
 

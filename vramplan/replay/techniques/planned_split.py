@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.models import has_tensor_plan
+from vramplan.replay.models import has_tensor_plan, published
 from vramplan.replay.record import State
 from vramplan.replay.techniques import Technique
 from vramplan.values.model import ModelShape
@@ -26,7 +26,7 @@ COMMUNICATION = "communication"  # component of the answer
 
 def has_plan(model: ModelShape) -> bool:
     """Whether some plan splits the layers of a model."""
-    return has_tensor_plan(model.published_family or model.family)
+    return has_tensor_plan(published(model))
 
 
 def shape_of_part(model: ModelShape, split: Split) -> ModelShape:
