@@ -12,11 +12,12 @@ from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import segments_of
 from vramplan.planner.setups import setup_of
-from vramplan.replay.models import compiled_graphs, is_float8
+from vramplan.replay.models import compiled_graphs
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.compiling import compiled_segments
+from vramplan.replay.techniques.evidence import FP8, rows_of
 
 FAMILIES = ("gpt2", "llama", "bert")
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:2", "layers:[[0,1]]")
@@ -155,8 +156,8 @@ def test_checkpoints_of_views_become_one() -> None:
 @pytest.mark.parametrize("model_type", FAMILY_OF)
 def test_the_quick_replay_of_every_model_type(model_type: str, technique: dict[str, object]) -> None:
     """Six blocks, so that inner ones stand for others, stored and checkpointed."""
-    modelled = compiled_graphs if "compile" in technique else is_float8
-    if not modelled(FAMILY_OF[model_type]):
+    family = FAMILY_OF[model_type]
+    if not (compiled_graphs(family) if "compile" in technique else family in rows_of(FP8).families):
         pytest.skip("refused")
     card = {"name": "x", "memory": "80 GiB", "bf16": True}
     keys = {"model": small(model_type, layers=6), "gpu": card, "sequence_length": 48, **technique}

@@ -12,13 +12,13 @@ from tests.engine.draws import setups
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from tests.engine.unrolled import same_requests
-from vramplan.replay.models import has_no_biases, shards_by_blocks
+from vramplan.replay.models import has_no_biases
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.fully_shard import shard_shape
 from vramplan.replay.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
 from vramplan.replay.step import replay
-from vramplan.replay.techniques.evidence import adaptable
+from vramplan.replay.techniques.evidence import UNITS, adaptable, is_traced_with
 from vramplan.replay.techniques.trained import names_of
 from vramplan.replay.tensors import FP32, Parameter
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
@@ -33,7 +33,7 @@ ALIGNMENT = 512  # each shard lies in allocator blocks of its own: so much of a 
 @st.composite
 def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
     """An iteration of a family that can be sharded, over some devices."""
-    setup = draw(setups().filter(lambda one: shards_by_blocks(one.model.family)))
+    setup = draw(setups().filter(lambda one: is_traced_with(one.model, *UNITS)))
     offload = draw(st.sampled_from([(), (), ("parameters", "gradients", "optimizer")]))
     shards = devices or draw(st.sampled_from([2, 3, 4, 8, 64]))
     kind = draw(st.sampled_from([FSDP, FSDP_GRAD_OP]))

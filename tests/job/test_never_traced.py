@@ -203,3 +203,19 @@ def test_muon_under_fsdp_shares_its_momenta_and_gathers_one_matrix() -> None:
     alone, shared = (answered(**keys, parallel=one) for one in ({}, {"data": 4, "sharding": "fsdp"}))
     assert component(shared, "optimizer") == pytest.approx(component(alone, "optimizer") / 4, rel=0.01)
     assert any("optimizer muon was never traced together with parallel.sharding fsdp" in one for one in shared.warnings)
+
+
+SAID = [
+    ({"model": "glm-4-9b", "activation_checkpointing": "full", "checkpoint_reentrant": True}, "with glm"),
+    ({"activation_checkpointing": "full", "checkpoint_reentrant": True}, None),
+    ({"model": "chatglm3-6b", "parallel": {"data": 8, "sharding": "zero2"}, "precision": "mixed-fp16"}, "zero2"),
+    ({"parallel": {"data": 8, "sharding": "zero2"}, "precision": "mixed-fp16"}, None),
+    ({"loss": "fused", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 1}}, "fsdp_version 1"),
+    ({"loss": "fused", "parallel": {"data": 8, "sharding": "fsdp"}}, None),
+]
+
+
+@pytest.mark.parametrize(("keys", "said"), SAID, ids=str)
+def test_the_rows_decide_what_was_never_traced(keys: dict[str, Any], said: str | None) -> None:
+    found = [one for one in answered(**keys).warnings if "never traced" in one]
+    assert (not found) if said is None else any(said in one for one in found)

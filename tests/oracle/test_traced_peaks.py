@@ -8,8 +8,9 @@ import pytest
 
 from tests.oracle.compare import FILES, OFFLOADED, ROWS, jobs, rows, rows_of_every_block, setup_of
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES, OF_RUNTIMES
-from vramplan.replay.models import head_losses, is_float8, no_all_linear, no_checkpointing, takes_only_lora
+from vramplan.replay.models import head_losses, no_all_linear, no_checkpointing, takes_only_lora
 from vramplan.replay.step import replay
+from vramplan.replay.techniques.evidence import FP8, rows_of
 from vramplan.values.job import Job
 
 pytestmark = pytest.mark.truth
@@ -320,7 +321,9 @@ def test_the_rows_of_fp8_cover_what_is_modelled() -> None:
 def test_the_rows_of_fp8_cover_every_model_type_of_it() -> None:
     jobs = [row.job for file in ("fp8", "fp8_more") for row in rows(file)]
     assert {job.precision for job in jobs} == {"fp8"}
-    types = {name for name, family in FAMILY_OF.items() if is_float8(family)} - {"smollm3"}  # the blocks of llama
+    types = {name for name, family in FAMILY_OF.items() if family in rows_of(FP8).families} - {
+        "smollm3"
+    }  # the blocks of llama
     assert {job.model.transformers_model_type for job in jobs} == types
     for model_type in types:
         of_type = [job for job in jobs if job.model.transformers_model_type == model_type]

@@ -66,6 +66,11 @@ FAMILY_OF = {
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
+OTHERWISE = {
+    "llama4": "it has a tower for images (modelled: llama4_text, which is its text_config)",
+}
+"""Model types that compute otherwise than any known one, though their keys are the usual ones; and why."""
+
 OF_RUNTIMES = {"modded_nanogpt": "modded_nanogpt"}
 """The same of model types that are no class of Transformers, and that only the code of a runtime has."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.config_classes import MODEL_TYPES, OTHERWISE
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.catalog.shapes import KNOWN_FAMILIES
 from vramplan.values.job import Assumption
@@ -56,11 +56,6 @@ NOT_A_DECODER = ("is_encoder_decoder", "vision_config", "audio_config", "image_s
 
 INSIDE = ("attn_config", "ffn_config")
 """Mappings inside of a configuration that have a part of the keys: those of DBRX and MPT."""
-
-OTHERWISE = {
-    "llama4": "it has a tower for images (modelled: llama4_text, which is its text_config)",
-}
-"""Model types that compute otherwise than any known one, though their keys are the usual ones; and why."""
 
 WIDTH_FACTOR = 4  # of a feed-forward layer over the model where no key says how wide it is: GPT's
 

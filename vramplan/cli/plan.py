@@ -62,11 +62,11 @@ def plan(
 
     \b
     Examples:
-      vramplan plan -m llama-3.1-8b -g h100 --gpus 8
+      vramplan plan -m llama-3.2-1b -g l4 --gpus 8
       vramplan plan -m gpt2-xl -g v100 --global-batch 512
-      vramplan plan -m llama-2-70b -g a100 --gpus 64 --runtime megatron
+      vramplan plan -m llama-2-13b -g a100 --gpus 16 --runtime megatron
       vramplan plan -m llama-3.1-8b -g 8xh100 --sharding fsdp --emit axolotl
-      vramplan plan -m llama-3.1-8b -g 8xa100 --exclude compile=true --exclude sharding=ddp
+      vramplan plan -m llama-3.2-3b -g 8xa100 --exclude compile=true --exclude sharding=ddp
       vramplan plan -m gpt2-xl -g rtx-4090 --runtime all --optimizer adamw,adamw-8bit
 
     \b

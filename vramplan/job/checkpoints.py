@@ -10,7 +10,6 @@ from vramplan.replay.models import (
     divides_scores_in_place,
     holds_outputs,
     is_hosted,
-    is_reentered,
     ladder_of,
     selective_strategies,
 )
@@ -33,7 +32,7 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None) -> 
     if strategy in ("selective", "selective-op"):
         message = f"true contradicts {strategy}: a reentrant checkpoint keeps nothing but its input"
         fields.refuse(key, message, hint="leave one of the two out")
-    elif holds_outputs(model.family) or (model.positions == "relative" and not is_reentered(model.family)):
+    elif holds_outputs(model.family) or model.positions == "relative":
         what = "attention weights" if holds_outputs(model.family) else "position bias"
         message = f"true is not modelled for {model.code}, whose blocks return their {what} too"
         fields.refuse(key, message, hint="leave it out")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.job.never_traced import never_traced
 from vramplan.replay.models import takes_packing
-from vramplan.replay.techniques.evidence import Gap, missing, rows_of, untraced
+from vramplan.replay.techniques.evidence import Gap, is_traced_with, missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import Job
 
@@ -28,12 +27,11 @@ def _untraced_code(job: Job) -> list[Gap]:
     """Losses and inputs that were traced, and never with the code of the model's family, which has the same head."""
     if job.model.engine is not None:
         return []
-    kin = {name for name, family in FAMILY_OF.items() if family == job.model.family}
     alone = [gap.technique for gap in missing(job) if gap.beside is None]
     return [
         Gap(one, None)
         for one in alone
-        if key_of(one) in OF_THE_HEAD and rows_of(one).codes and not kin & {*rows_of(one).codes}
+        if key_of(one) in OF_THE_HEAD and rows_of(one).number and not is_traced_with(job.model, one)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.replay.models import is_float8, no_float8
+from vramplan.replay.models import no_float8
 from vramplan.replay.techniques.float8 import SINCE, runs_float8
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu
@@ -20,7 +20,7 @@ def check_float8(
 ) -> list[Assumption]:
     """Refuse what fp8 cannot be computed with; what is taken for granted is returned."""
     key = "precision"
-    if model is not None and not is_float8(model.family):
+    if model is not None:
         reason = no_float8(model.family)
         if reason is None and model.task in ("image", "contrastive"):
             reason = f"whose images are seldom a multiple of {ROWS} tokens"

@@ -8,20 +8,17 @@ from vramplan.job.cells import FSDP_FP8
 from vramplan.replay.models import (
     compiled_graphs,
     compiles_blocks,
-    is_float8,
-    is_reentered,
     looks_up_4bit,
     masks_padding,
     takes_packing,
 )
-from vramplan.replay.techniques.evidence import COMPILE, rows_of
+from vramplan.replay.techniques.evidence import COMPILE, FP8, REENTRANT, given_without_rows, is_traced_with, rows_of
 from vramplan.replay.techniques.expert_adapters import is_over_experts
-from vramplan.replay.techniques.vocabulary import traced_code
+from vramplan.replay.techniques.vocabulary import PLAIN_OPTIMIZER, traced_code
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
 
 FLOAT8 = ("fp8", FSDP_FP8)
-WITHOUT_ROWS = ("galore-adamw-8bit", "apollo-adamw", "adam-mini")
 
 
 def never_traced(job: Job) -> Iterator[str]:
@@ -35,12 +32,12 @@ def never_traced(job: Job) -> Iterator[str]:
         yield f"packing true was never traced with {traced_code(job.model)}: the mask is counted beside"
     if job.attention == "flash" and job.model.attention_softcap:
         yield f"attention flash was never traced with {traced_code(job.model)}, whose scores are bounded"
-    if job.checkpoint_reentrant and not is_reentered(job.model.family):
+    if job.checkpoint_reentrant and not is_traced_with(job.model, REENTRANT):
         yield f"checkpoint_reentrant true was never traced with {traced_code(job.model)}"
     if job.adapter is not None and job.quantization is not None and _is_over_experts(job):
         yield f"quantization {job.quantization} was never traced together with an adapter over experts"
     word = job.optimizer.partition(":")[0]
-    if word in WITHOUT_ROWS:
+    if word != PLAIN_OPTIMIZER and not rows_of(f"optimizer: {word}").number:
         yield f"optimizer {word} was never traced in a whole run: states and step are those of its library's code"
     if job.loss == "kto":
         yield "loss kto was never traced: it is composed of what loss dpo was traced with, over single sequences"
@@ -59,8 +56,8 @@ def _compiled(job: Job) -> Iterator[str]:
         yield f"{key} with {traced_code(job.model)}"
     elif job.model.engine is not None:
         yield f"{key} with {job.model.code}"
-    if job.loss != "standard":
-        yield f"{key} together with loss {job.loss}"
+    if loss := given_without_rows(job, "loss", COMPILE):
+        yield f"{key} together with loss {loss}"
     if job.model.task == "cls":
         yield f"{key} with a classifier"
     if job.attention == "eager":
@@ -88,14 +85,14 @@ def _is_over_experts(job: Job) -> bool:
 def _float8(job: Job) -> Iterator[str]:
     """Conversions were traced on one device, with the loss and the code of some families, and not compiled."""
     key = f"precision {job.precision} was never traced"
-    if not is_float8(job.model.family):
+    if not is_traced_with(job.model, FP8):
         yield f"{key} with {traced_code(job.model)}"
     if job.precision == FSDP_FP8 and job.sharding is not None:
         yield f"{key} together with parallel.sharding {job.sharding.kind}, whose units are gathered in bf16 here"
     if job.compile:
         yield f"{key} together with compile true, whose casts to fp8 count as parts of other kernels"
-    if job.loss != "standard":
-        yield f"{key} together with loss {job.loss}"
+    if loss := given_without_rows(job, "loss", FP8):
+        yield f"{key} together with loss {loss}"
     if job.model.task == "cls":
         yield f"{key} with a classifier"
 

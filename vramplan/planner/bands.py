@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vramplan.replay.models import peaks_published
+from vramplan.replay.models import peaks_published, published
 from vramplan.replay.models.modules import HALF_LOGITS
 from vramplan.values.job import Job
 
@@ -138,7 +138,7 @@ def unpublished(job: Job, sharing: str | None) -> tuple[str, ...]:
     """
     family = job.model.published_family or job.model.family
     lacking = {
-        f"no peak of {family} on a GPU is published": not is_measured(family, None),
+        f"no peak of {family} on a GPU is published": not is_measured(published(job.model), None),
         f"no peak under {sharing} alone is published": not is_measured_sharing(sharing),
     }
     return tuple(words for words, holds in lacking.items() if holds)

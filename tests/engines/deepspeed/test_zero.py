@@ -12,15 +12,17 @@ from tests.engine.draws import setups
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import trained_setups
 from vramplan.engines.deepspeed.layout import Layout, flushes
-from vramplan.engines.deepspeed.traced import FAMILIES, GATHERED_ADAPTERS, LOOKED_AT_AS_VIEWS
+from vramplan.engines.deepspeed.traced import GATHERED_ADAPTERS, LOOKED_AT_AS_VIEWS, STAGES
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
+from vramplan.replay.techniques.evidence import is_traced_with
 from vramplan.values.parallel import Sharded, Zero
 
 pytestmark = pytest.mark.closed_form
 
 DRAWS = settings(max_examples=8, deadline=None)
+COMPOSED = ("chatglm",)  # whose forward pass was traced, and the stages with others
 SCALARS_BYTES = {"zero1": 1024, "zero2": 1024, "zero3": 1536}  # a norm that is kept, and buffers of one element
 SIZES = st.lists(st.integers(1, 500), min_size=1, max_size=12)
 
@@ -37,7 +39,8 @@ def zero(kind: str, shards: int, bucket: int = 10**6, threshold: int = 0, ahead:
 
 
 def is_able(setup: Setup) -> bool:
-    return setup.model.family in FAMILIES and setup.model.experts is None
+    known = is_traced_with(setup.model, *STAGES) or setup.model.family in COMPOSED
+    return known and setup.model.experts is None
 
 
 @st.composite

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from vramplan.options.words import FLAT_OPTIMIZERS, PREFERENCE_LOSSES
 from vramplan.replay.sharding.traced import SHARDED_BITS, smoothing_of_the_trainer
+from vramplan.replay.techniques.evidence import given_without_rows, is_traced_with
 from vramplan.values.job import Job, trains_all
-from vramplan.values.parallel import ZERO3
+from vramplan.values.parallel import ZERO3, ZERO_STAGES
 
 ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
 
 
-FAMILIES = (
-    *("bert", "bloom", "gemma", "gemma2", "gemma3", "glm", "gpt2", "llama", "mixtral", "neox", "opt", "phi", "phi3"),
-    *("qwen_moe", "roberta", "t5", "vit"),
-    "chatglm",  # composed of its traced forward pass and of the traced stages
+STAGES = tuple(f"parallel.sharding: {stage}" for stage in ZERO_STAGES)
+
+READ = (
+    *("precision", "quantization", "ema", "compile", "checkpoint_reentrant"),
+    *("eval_batch_size", "generation_batch_size"),
 )
+"""Keys of techniques that change what a stage of ZeRO reads: beside it they need a traced row, of any stage."""
 
 GATHERED_ADAPTERS = ("lora", "ia3")
 """Adapters of stage 3. DoRA reads the weight of a layer outside its module, which registers it as an external parameter
@@ -49,18 +52,13 @@ def composed_with_zero(job: Job) -> dict[str, str]:
     stage3 = job.sharding is not None and job.sharding.kind == ZERO3
     return {
         "model": "" if _is_traced(job, stage3) else job.model.code,
-        "precision": "fp8" if job.precision == "fp8" else "",
+        **{key: given_without_rows(job, key, *STAGES) for key in READ},
         "optimizer": "" if job.optimizer in ADAM else job.optimizer,
-        "quantization": _of_quantization(job, stage3),
-        "ema": "true" if job.ema else "",
-        "compile": "true" if job.compile else "",
-        "loss": job.loss if job.loss in PREFERENCE_LOSSES or (stage3 and job.loss != "standard") else "",
+        # stages 1 and 2 leave the weights of the head where they are
+        "loss": given_without_rows(job, "loss", *STAGES) if stage3 or job.loss in PREFERENCE_LOSSES else "",
         "label_smoothing": smoothing_of_the_trainer(job),
-        "eval_batch_size": "" if job.eval_batch_size is None else str(job.eval_batch_size),
-        "generation_batch_size": "" if job.generation_batch_size is None else str(job.generation_batch_size),
         "offload": _of_offload(job),
         "overlap_comm": _of_overlap(job),
-        "checkpoint_reentrant": "true" if job.checkpoint_reentrant else "",
     }
 
 
@@ -74,13 +72,6 @@ def _of_overlap(job: Job) -> str:
     zero = None if job.sharding is None else job.sharding.zero
     assert job.sharding is not None
     return "true" if zero is not None and zero.overlap_comm and job.offload and job.sharding.kind != ZERO3 else ""
-
-
-def _of_quantization(job: Job, stage3: bool) -> str:
-    """Weights of few bits: stages 1 and 2 leave those of GPTQ under fp16 as they are, which was traced."""
-    if job.quantization is None or (not stage3 and job.quantization == "gptq-int4" and job.precision == "mixed-fp16"):
-        return ""
-    return job.quantization
 
 
 def _untrained(job: Job) -> str:
@@ -101,7 +92,7 @@ def _untrained(job: Job) -> str:
 
 def _is_traced(job: Job, stage3: bool) -> bool:
     """Whether the family was; under stage 3 without the experts, whose weights lie in one parameter of many."""
-    return job.model.family in FAMILIES and not (stage3 and job.model.experts is not None)
+    return is_traced_with(job.model, *STAGES) and not (stage3 and job.model.experts is not None)
 
 
 def _of_offload(job: Job) -> str:

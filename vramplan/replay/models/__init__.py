@@ -17,16 +17,8 @@ TRACED_BEYOND = (
 )
 
 
-# saved tensors on the host, and reentrant checkpoints, were traced with these besides
+# saved tensors on the host were traced with these besides
 HOSTED = ("roberta", "mixtral", "qwen_moe", "deepseek", "glm", "glm4", "falcon", "bart", "vit")
-REENTERED = ("roberta", "mixtral", "qwen_moe", "deepseek", "glm", "glm4", "vit")
-
-
-# blocks were traced as the units of FSDP
-SHARDED = (
-    *("gpt2", "llama", "bert", "roberta", "neox", "opt", "phi", "phi3"),
-    *("gemma", "gemma2", "gemma3", "bloom", "glm", "mixtral", "qwen_moe", "vit"),
-)
 
 
 def family(name: str) -> Any:
@@ -139,11 +131,8 @@ def takes_padding(name: str) -> bool:
 
 
 def shards_by_blocks(name: str) -> bool:
-    """Whether the family was traced with its blocks as the units of FSDP: `shards_by_blocks = True`, or one of those.
-
-    The rows are in tests/oracle/fully_shard.json.
-    """
-    return name in SHARDED or _own(name, "shards_by_blocks", False) is True
+    """Whether a training program's own code makes units of FSDP of the blocks: `shards_by_blocks = True`."""
+    return _own(name, "shards_by_blocks", False) is True
 
 
 def shards_every_selective(name: str) -> bool:
@@ -284,11 +273,6 @@ def is_hosted(name: str) -> bool:
     return name in (*TRACED_BEYOND, *HOSTED) or offloads(name)
 
 
-def is_reentered(name: str) -> bool:
-    """Whether the family was traced with reentrant checkpoints."""
-    return name in (*TRACED_BEYOND, *REENTERED)
-
-
 def drops_out(name: str) -> bool:
     """Whether the family's code has dropout at all: without `drops_out = False`."""
     return getattr(family(name), "drops_out", True) is not False
@@ -304,11 +288,6 @@ def masks_padding(shape: ModelShape, length: int) -> bool:
     window = shape.sliding_window
     reached = window is not None and (shape.sliding_window_start is not None or length >= window)
     return takes_padding(shape.family) and not reached
-
-
-def is_float8(name: str) -> bool:
-    """Whether the family's linear layers have been traced in fp8: `float8 = True`."""
-    return _own(name, "float8", False) is True
 
 
 def compiled_graphs(name: str) -> int | None:

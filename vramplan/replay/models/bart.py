@@ -131,7 +131,6 @@ class Bart:
 
     block_lists = ("encoder.layers", "decoder.layers")
     selective = SELECTIVE
-    float8 = True
     compiled_graphs = 1
     equal_blocks = False  # of two stacks
     smooths = True

@@ -134,7 +134,6 @@ class Bert:
     block_lists = ("layer",)
     selective = SELECTIVE
     compiled_graphs = 1
-    float8 = True
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

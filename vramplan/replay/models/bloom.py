@@ -121,7 +121,6 @@ class Bloom:
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
-    float8 = True
     head_losses = HEAD_LOSSES_WITHOUT_MASK
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

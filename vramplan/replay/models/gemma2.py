@@ -120,7 +120,6 @@ class Gemma2(Positions):
     has_tensor_plan = True
     selective = SELECTIVE
     no_fused_attention = "its code has none"
-    float8 = True
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True

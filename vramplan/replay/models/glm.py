@@ -114,7 +114,6 @@ class Glm(Positions):
 
     has_tensor_plan = True
     selective = SELECTIVE
-    float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     smooths = True

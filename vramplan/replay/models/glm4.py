@@ -43,7 +43,6 @@ class Glm4(glm.Glm):
 
     has_tensor_plan = True
     selective = SELECTIVE
-    float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     smooths = True

@@ -248,7 +248,6 @@ class Llama:
     without_biases = True
     has_tensor_plan = True
     compiled_graphs = 1
-    float8 = True
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True

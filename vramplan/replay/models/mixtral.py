@@ -63,7 +63,6 @@ class Mixtral(Llama):
 
     without_biases = True
     has_tensor_plan = True
-    float8 = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True

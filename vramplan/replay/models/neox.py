@@ -124,7 +124,6 @@ class NeoX(Positions):
 
     peaks_published = True
     selective = SELECTIVE
-    float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     takes_padding = True

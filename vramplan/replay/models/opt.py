@@ -102,7 +102,6 @@ class OPT:
 
     masks_positions = False
     selective = SELECTIVE
-    float8 = True
     compiled_graphs = 1
     gives_views = True
     head_losses = HEAD_LOSSES_WITHOUT_MASK

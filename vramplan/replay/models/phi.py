@@ -113,7 +113,6 @@ class Phi(Positions):
     peaks_published = True
     has_tensor_plan = True
     selective = SELECTIVE
-    float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES_WITH_BIAS
     takes_padding = True

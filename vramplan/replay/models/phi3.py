@@ -128,7 +128,6 @@ class Phi3(Positions):
     without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
-    float8 = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     takes_padding = True

@@ -95,7 +95,6 @@ class QwenMoe(Llama):
     """Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, with their loss."""
 
     has_tensor_plan = True
-    float8 = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     smooths = True

@@ -60,7 +60,6 @@ class Roberta(Bert):
     word embeddings come at the end.
     """
 
-    float8 = True
     compiled_graphs = 1
     smooths = True
     evaluates = True

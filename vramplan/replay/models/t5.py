@@ -306,7 +306,6 @@ class T5:
 
     keeps_fp32 = True
     selective = SELECTIVE
-    float8 = True
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
     smooths = True
     evaluates = True

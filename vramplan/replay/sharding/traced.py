@@ -13,6 +13,7 @@ from vramplan.replay.models import (
     shares_by_itself,
 )
 from vramplan.replay.sharding import way_of
+from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
@@ -20,7 +21,6 @@ from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon.py; muon_fsdp2.py)
 
-SHARDED_LOSSES = ("standard", "fp32-logits", "fused", "vocab-parallel")
 OF_BITSANDBYTES = FLAT_OPTIMIZERS  # which step no DTensors
 
 SHARDED_BITS = ("nf4", "nf4-double")
@@ -62,14 +62,12 @@ def composed_with_shards(job: Job) -> dict[str, str]:
         return {}
     if job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         return {key: word for key, word in way_of(job.sharding.kind).composed(job).items() if word}
-    flat = job.sharding.version == 1
-    known = ("standard", "fp32-logits") if flat else SHARDED_LOSSES
-    is_known = job.loss in known or (job.loss.startswith("chunked:") and not flat)
+    is_traced = shards_by_blocks(job.model.family) or is_traced_with(job.model, *UNITS)
     found = {
-        "model": "" if shards_by_blocks(job.model.family) else job.model.code,
+        "model": "" if is_traced else job.model.code,
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
         "optimizer": job.optimizer if job.optimizer in BY_MATRIX else "",
-        "loss": "" if is_known else job.loss,
+        "loss": given_without_rows(job, "loss", *((FLAT,) if job.sharding.version == 1 else UNITS)),
         "label_smoothing": smoothing_of_the_trainer(job),
         "weight_dtype": "16 bits" if job.half_weights and job.adapter is None else "",
     }

@@ -14,9 +14,11 @@ from typing import NamedTuple
 from vramplan.replay.models import compiles_blocks, offloads, shares_by_itself
 from vramplan.replay.techniques.vocabulary import EVALUATION, GENERATION, given, key_of, techniques_of, traced_code
 from vramplan.values.job import Job
+from vramplan.values.model import ModelShape
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
 
 COMPILE, FP8, SELECTIVE_OP = "compile: true", "precision: fp8", "activation_checkpointing: selective-op"
+REENTRANT, FLAT = "checkpoint_reentrant: true", "parallel.fsdp_version: 1"
 PACKING, OFFLOAD = "packing: true", "offload: activations"
 PREFERENCES = tuple(f"loss: {word}" for word in ("dpo", "orpo", "cpo", "simpo", "reward"))
 
@@ -92,9 +94,10 @@ class Rows(NamedTuple):
     number: int
     files: tuple[str, ...]
     codes: tuple[str, ...]  # of one technique: as `traced_code` has them; of a pair: families
+    families: tuple[str, ...]  # as `ModelShape.code` has them: with the training program whose code it is
 
 
-NO_ROWS = Rows(0, (), ())
+NO_ROWS = Rows(0, (), (), ())
 UNDER = " under "  # in what `ModelShape.code` calls a family of a training program's own code
 
 
@@ -146,6 +149,17 @@ def rows_of(*techniques: str) -> Rows:
     return _read().get(" + ".join(sorted(techniques)), NO_ROWS)
 
 
+def is_traced_with(model: ModelShape, *techniques: str) -> bool:
+    """Whether the code of the model's family was traced with any of some techniques."""
+    return any(model.code in rows_of(one).families for one in techniques)
+
+
+def given_without_rows(job: Job, key: str, *beside: str) -> str:
+    """What a job has at a key that no row has beside any of some techniques, as a message shows it; "" for none."""
+    found = (one for one in techniques_of(job) if key_of(one) == key)
+    return ", ".join(given(job, one) for one in found if not any(rows_of(one, other).number for other in beside))
+
+
 def model_types_with(*techniques: str) -> tuple[str, ...]:
     """Model types of Transformers whose code was traced with any of some techniques, sorted."""
     codes = {code for one in techniques for code in rows_of(one).codes}
@@ -183,6 +197,7 @@ def _read() -> dict[str, Rows]:
 
     found = {}
     for line in ROWS.replace("\n ", "").splitlines():
-        what, count, files, codes = line.split(" | ")
-        found[what] = Rows(int(count), tuple(files.split(", ")), tuple(codes.split(", ")))
+        what, count, files, *codes = line.split(" | ")
+        whose = [tuple(one.split(", ")) for one in codes]
+        found[what] = Rows(int(count), tuple(files.split(", ")), whose[0], whose[-1])
     return found
