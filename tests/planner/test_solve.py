@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -167,3 +168,12 @@ def test_what_cannot_be_solved_says_why(words: tuple[str, ...], message: str) ->
     ran = run("fit", "-m", "gpt2", "-g", "t4", *words)
     assert ran.code == 2
     assert message in ran.err
+
+
+@pytest.mark.contract
+def test_all_devices_are_counted_where_several_share_a_replica() -> None:
+    ran = run("fit", "llama-3.1-8b", "-g", "rtx-4090", "--gpus", "auto", "--tensor", "2", "--runtime", "torchtitan")
+    text = " ".join(ran.out.split())
+    whole, replicas = re.search(r"number of GPUs is (\d+), (\d+) times 2", text).groups()  # type: ignore[union-attr]
+    assert f"on {whole} x rtx-4090" in text
+    assert int(whole) == 2 * int(replicas)

@@ -58,7 +58,7 @@ def render_fit(result: FitResult) -> str:
     figures = Figures(result)
     sections = [
         headline(result, figures),
-        [] if result.solved is None else [text(solved_words(result.solved))],
+        [] if result.solved is None else [text(solved_words(result.solved, result.job))],
         _run(result),
         _time(result),
         _memory(result, figures),

@@ -256,7 +256,7 @@ def _solved(result: FitResult, width: int) -> list[Line]:
     """What was solved for, and what the next value needs."""
     if result.solved is None:
         return []
-    return _paragraph("solved", [Span(solved_words(result.solved), "strong")], width)[:3]
+    return _paragraph("solved", [Span(solved_words(result.solved, result.job), "strong")], width)[:3]
 
 
 def _memory(result: FitResult, figures: Figures, width: int) -> list[Line]:

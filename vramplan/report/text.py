@@ -52,7 +52,9 @@ def render_fit(result: FitResult, *, width: int) -> list[Line]:
 
 def _solved(result: FitResult, width: int) -> list[Line]:
     """What was solved for, and what the next value needs."""
-    return [] if result.solved is None else wrap([Span(solved_words(result.solved))], width, first=2, rest=2)
+    return (
+        [] if result.solved is None else wrap([Span(solved_words(result.solved, result.job))], width, first=2, rest=2)
+    )
 
 
 def _segments(result: FitResult) -> str:
