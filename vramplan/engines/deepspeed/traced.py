@@ -14,7 +14,7 @@ ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
 STAGES = tuple(f"parallel.sharding: {stage}" for stage in ZERO_STAGES)
 
 READ = (
-    *("precision", "quantization", "ema", "compile", "checkpoint_reentrant"),
+    *("precision", "ema", "compile", "checkpoint_reentrant"),
     *("eval_batch_size", "generation_batch_size"),
 )
 """Keys of techniques that change what a stage of ZeRO reads: beside it they need a traced row, of any stage."""
@@ -53,6 +53,8 @@ def composed_with_zero(job: Job) -> dict[str, str]:
     return {
         "model": "" if _is_traced(job, stage3) else job.model.code,
         **{key: given_without_rows(job, key, *STAGES) for key in READ},
+        # stages 1 and 2 share gradients and states of what is trained, which no quantized weight is
+        "quantization": given_without_rows(job, "quantization", *STAGES) if stage3 else "",
         "optimizer": "" if job.optimizer in ADAM else job.optimizer,
         # stages 1 and 2 leave the weights of the head where they are
         "loss": given_without_rows(job, "loss", *STAGES) if stage3 or job.loss in PREFERENCE_LOSSES else "",
