@@ -45,6 +45,8 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     if model is not None and not model.attention_heads:
         if given not in {None, "eager"}:
             resolver.fields.refuse("attention", f"{given} means nothing to {model.name}, which has none")
+        elif given is not None:
+            resolver.assume("attention", given, f"as the job says, but {model.name} has none, so it changes nothing")
         return "eager"
     obstacle = None if model is None else no_fused_attention(model.family)
     bounded = model is not None and given == "flash" and model.attention_softcap
