@@ -216,7 +216,10 @@ def _same(key: str, given: Any, echoed: Any, result: FitResult) -> bool:
         return given in (words.AUTO, echoed) or words.PRECISIONS.get(given) in (echoed, None)
     if option.words == words.CELL_WORDS:
         own = own_cells(str(job["precision"]))  # which says the others
-        return given in (echoed, own.get(key)) or (key == "weight_dtype" and job.get("adapter") is not None)
+        follows = key in ("gradient_dtype", "optimizer_state_dtype") and given == result.weight_dtype
+        return follows or given in (echoed, own.get(key)) or (key == "weight_dtype" and job.get("adapter") is not None)
+    if key == "epochs":
+        return given == (1 if echoed is None else echoed)  # once, where nobody says how often
     if key == "attention":
         return given == "sdpa" or given == echoed
     if option.kind == "size" or key == "parallel.node_bandwidth" or option.name in (*OF_A_RUN, "data_rate"):
