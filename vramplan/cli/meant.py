@@ -33,6 +33,7 @@ OPTIONS = {
     "the measured steps are --iterations; accumulation is --gradient-accumulation-steps": ("steps",),
     "give the model as --model NAME": ("name", "checkpoint-name"),
     "--precision tf32": ("tf32",),
+    "full fine-tuning is what is planned without --lora or another adapter": ("full-finetune", "full-finetuning", "sft"),
     "--optimizer adamw-8bit": ("8bit-adam", "adam8bit", "8bit-optimizer", "bnb"),
     "--loss fused, the loss of Liger": ("liger", "use-liger", "use-liger-kernel", "liger-kernel"),
     "`vramplan measure` runs real steps of a job": ("measure", "benchmark", "profile"),
@@ -62,7 +63,15 @@ def option(name: str, command: Any) -> str | None:
             first = meant.partition(" ")[0]
             if not first.startswith("--") or first in declared:
                 return meant
-    return None
+    runtime = _runtime(word)
+    return None if runtime is None or "--runtime" not in declared else f"--runtime {runtime}"
+
+
+def _runtime(word: str) -> str | None:
+    """The program that is called so."""
+    from vramplan.catalog.locate import shipped_called
+
+    return shipped_called("runtimes", word.removeprefix("use-"))
 
 
 def command(name: str) -> str | None:
