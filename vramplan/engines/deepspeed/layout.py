@@ -140,7 +140,7 @@ class Order(NamedTuple):
     places: tuple[Place | None, ...]  # None: in no block
     arrivals: tuple[int, ...]  # in which order backward completes their gradients
     uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
-    made: tuple[int, ...] = ()  # the number of each parameter, as the replay makes them
+    made: tuple[int, ...] = ()  # the number of each parameter, in the order in which the replay makes them
     trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
     kept_bytes: int = 0  # of quantized weights what is no parameter, so that every device has all of it
 
@@ -195,7 +195,8 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     loss = output.loss
     del output
     backward(tape, loss)
-    found = made = [one for one in tape.parameters if with_uses or one.node is not None]
+    found = [one for one in tape.parameters if with_uses or one.node is not None]  # as they are registered
+    made = [one for one in noted.created if with_uses or one.node is not None]
     early = EARLY.get(recipe.shape.family)
     if early is not None:
         inside = next((i for i, one in enumerate(found) if id(one) in noted.places), len(found))
@@ -276,6 +277,7 @@ class _Noted(Sharding):
         self.tape: Tape | None = tape
         self.walks = 0
         self.places: dict[int, Place] = {}
+        self.created: list[Parameter] = []
         self.came: list[Parameter] = []
         self.uses: list[tuple[Parameter, ...]] = []  # of modules
 
@@ -291,6 +293,10 @@ class _Noted(Sharding):
             return block
 
         return build
+
+    def made(self, parameter: Parameter) -> None:
+        """A parameter was made."""
+        self.created.append(parameter)
 
     def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient is complete."""
