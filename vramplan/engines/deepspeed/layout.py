@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from itertools import accumulate
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from vramplan.replay.autograd import backward
@@ -70,8 +70,18 @@ class Layout:
 
     def most_loaded(self, *, last: bool) -> int:
         """The part whose parameters, whole, are most; of several such parts the last or the first."""
-        ranks = range(self.shards)
+        ranks = self.telling_ranks
         return max(reversed(ranks) if last else ranks, key=self.whole_elements)
+
+    @cached_property
+    def telling_ranks(self) -> tuple[int, ...]:
+        """Every part but those inside one parameter, which are alike: of these the first and the last."""
+        found = {0, self.shards - 1, min(-(-self.elements // self.part), self.shards - 1) if self.part else 0}
+        for start, end in pairwise(self.starts):
+            if start < end:
+                first, last = start // self.part, (end - 1) // self.part
+                found.update(one for one in (first, first + 1, last - 1, last) if first <= one <= last)
+        return tuple(sorted(found))
 
 
 class Flush(NamedTuple):
