@@ -13,7 +13,7 @@ Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -57,7 +57,7 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     held, tape.held = tape.held, []
     tape.enter(frame.path)
     tape.recomputing, tape.category, tape.autocast = frame, "activations", tape.compute_dtype
-    phase, tape.flop_phase = tape.flop_phase, "recompute"
+    phase, tape.direction = tape.direction, "recompute"
     tape.selective = frame.keeps is not None
     try:
         inputs = frame.inputs if tape.unpack is None else tape.unpack(frame.inputs)
@@ -67,7 +67,7 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     finally:
         inputs = ()
         tape.recomputing, tape.category, tape.autocast = None, category, autocast
-        tape.flop_phase, tape.selective = phase, False
+        tape.direction, tape.selective = phase, False
         tape.enter(frame.path)
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.held = casts, held
@@ -81,7 +81,7 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     That is returned: it is there until the callbacks at the end of backward are through.
     Source: torch/autograd/__init__.py, _make_grads; torch/csrc/autograd/engine.cpp, Engine::thread_main.
     """
-    tape.category, tape.flop_phase = "temporaries", "backward"
+    tape.category, tape.direction = "temporaries", "backward"
     root = tape.constant((), loss.dtype, False) if received else tape.new("ones_like", (), loss.dtype, False)
     walk(tape, loss, root, since=0)
     tape.enter(())
@@ -116,24 +116,24 @@ def _run(tape: Tape, node: Node) -> None:
     if node.frame is not None:
         frame = node.frame
         if frame.taken is None:
-            for one in tape.observers:
-                one.recomputing(node)
+            for recomputing in tape.told.recomputing:
+                recomputing(node)
             _recompute(tape, frame)
         taken = frame.taken
         assert taken is not None
         start, end = node.slot, node.slot + node.width
         saved = taken[start:end]
         taken[start:end] = [None] * node.width
-        tape.launch(node.operator, (*grads, *saved))
+        _tell(tape, node.operator, (*grads, *saved))
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
     elif tape.unpack is not None and node.saved and not any(one.unpacks for one in tape.observers):
         saved = tape.unpack(node.saved)
-        tape.launch(node.operator, (*grads, *saved))
+        _tell(tape, node.operator, (*grads, *saved))
         results = list(node.fn(grad, saved))
         del saved
     else:
-        tape.launch(node.operator, (*grads, *(node.saved or ())))
+        _tell(tape, node.operator, (*grads, *(node.saved or ())))
         results = list(node.fn(grad, node.saved or ()))
     _validate(tape, node, results)
     node.saved = None
@@ -161,6 +161,12 @@ def _run(tape: Tape, node: Node) -> None:
         del result
     for parameter in ready:
         _accumulate(tape, parameter)
+
+
+def _tell(tape: Tape, operator: str, operands: Sequence[Any]) -> None:
+    """The backward function of an operator is about to run."""
+    for launched in tape.told.launched:
+        launched(operator, operands)
 
 
 def _validate(tape: Tape, node: Node, results: list[Tensor | None]) -> None:
@@ -220,13 +226,13 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     assert total is not None
     if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
         if parameter.name == ASKED and tape.input_table is not None:
-            for one in tape.observers:
-                one.table_reached(tape.input_table)
+            for reached in tape.told.table_reached:
+                reached(tape.input_table)
         copied = parameter in tape.leaves and (total.strides is not None or tape.leaves[parameter])
         parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
         return
-    for one in tape.observers:
-        one.before_accumulate(parameter)
+    for before in tape.told.before_accumulate:
+        before(parameter)
     if tape.gradients_resident:  # rule 4: it is added in place and freed here
         tape.accumulated(total)
         if total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
@@ -237,5 +243,5 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
         tape.relabel(total, "gradients")
         parameter.grad = total
     del total
-    for one in tape.observers:
-        one.after_accumulate(parameter)
+    for after in tape.told.after_accumulate:
+        after(parameter)

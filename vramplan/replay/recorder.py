@@ -14,10 +14,6 @@ if sys.implementation.name != "cpython":  # pragma: no cover
     raise RuntimeError("vramplan follows lifetimes by CPython's reference counts; other interpreters free late")
 
 Path = tuple[tuple[int, int], ...]  # the repeated units around an event: (identity, copies), outermost first
-# an operator that ran: the events before it, its name, its direction, where, and shape, dtype, whether batched and
-# strides of each operand
-Launch = tuple[int, str, str, Path, list[tuple[Shape, DType, int, Shape | None]]]
-Counted = tuple[int, int, int, int]  # the number of a launch, its FLOPs, those made again, the head of an attention
 Saved = Sequence[Any]
 
 
@@ -203,9 +199,13 @@ class Trained(Protocol):
 
 
 class Observer:
-    """Is told of what a tape records, and may act on it. As it stands, it does nothing."""
+    """Is told of what a tape records, and may act on it. As it stands, it does nothing.
+
+    A method that a class does not override is never called.
+    """
 
     unpacks = False  # whether what `recorded` gives unpacks saved tensors by itself
+    walks_others = True  # whether it is told of another model than the one that trains, too
 
     def made(self, parameter: Parameter) -> None:
         """A parameter was made."""
@@ -216,6 +216,15 @@ class Observer:
     def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
         """An operator is about to run; its backward function, or one around it."""
         return fn
+
+    def launched(self, operator: str, operands: Sequence[Any]) -> None:
+        """An operator is about to run on these operands, in forward or in backward."""
+
+    def worked(self, flops: int, again: int, head_size: int) -> None:
+        """The operator that runs has counted floating-point operations of the representative batch.
+
+        A fused attention gives the size of its heads, and `again`: those of scores that it makes a second time.
+        """
 
     def recomputing(self, node: Node) -> None:
         """A checkpoint is about to run again, for the backward of a node."""
@@ -230,6 +239,32 @@ class Observer:
         """A hook of the accumulator of a gradient: when it has the gradient."""
 
 
+EVENTS = tuple(name for name, method in vars(Observer).items() if callable(method) and name[0] != "_")
+
+
+class Told:
+    """Who is told of what: of each event, the methods of the observers that override it, in their order."""
+
+    __slots__ = EVENTS
+
+    made: tuple[Callable[[Parameter], None], ...]
+    made_linear: tuple[Callable[[Any], None], ...]
+    recorded: tuple[Callable[[Sequence[Tensor | None], Backward], Backward], ...]
+    launched: tuple[Callable[[str, Sequence[Any]], None], ...]
+    worked: tuple[Callable[[int, int, int], None], ...]
+    recomputing: tuple[Callable[[Node], None], ...]
+    table_reached: tuple[Callable[[Parameter], None], ...]
+    before_accumulate: tuple[Callable[[Parameter], None], ...]
+    after_accumulate: tuple[Callable[[Parameter], None], ...]
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        for event in EVENTS:
+            plain = getattr(Observer, event)
+            setattr(
+                self, event, tuple(getattr(one, event) for one in observers if getattr(type(one), event) is not plain)
+            )
+
+
 class Sharding(Observer):
     """How devices share the states of a model: what happens around each block. As it stands, nothing does."""
 
@@ -239,7 +274,6 @@ class Sharding(Observer):
     buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
     thin: Callable[[Tensor, Parameter], Tensor] | None = None  # what runs the thin layers of an adapter
     rows_among = 1  # devices that have rows of each matrix when it is stepped
-    walks_others = True  # whether another model than the one that trains can go through the same walk
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """What builds a block, from what builds it on one device."""
@@ -306,17 +340,14 @@ class Tape:
         self.trained: Trained | None = None  # what is trained, where that is not every weight
         self.sharding: Sharding | None = None  # how devices share the states, where they do: an observer too
         self.observers: tuple[Observer, ...] = ()
+        self.told = Told(())
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
         self.carried: Any = None  # what the iteration before has left: vramplan/replay/carried.py
         self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
         self.input_table: Parameter | None = None
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
         self.gradients_resident = False
-        self.flops: dict[str, int] = {"forward": 0, "recompute": 0, "backward": 0}
-        self.launches: list[Launch] = []  # every operator that ran; vramplan/replay/kernels.py makes kernels of them
-        self.counted: list[Counted] = []
-        self.flop_phase = "forward"
-        self.recomputed: dict[tuple[int, int], int] = {}  # by the outermost units around, of one of their copies
+        self.direction = "forward"  # what runs: forward, recompute or backward
 
     # ------------------------------------------------------------------------------------------------ storages
     def new(
@@ -416,17 +447,22 @@ class Tape:
             trainable = self.trained.parameter(self, name, shape, dtype)
         parameter = Parameter(self, name, shape, dtype, self.copies, trainable)
         self.parameters.append(parameter)
-        for one in self.observers:
-            one.made(parameter)
+        for made in self.told.made:
+            made(parameter)
         return parameter
 
     def observe(self, observer: Observer) -> None:
         """Tell an observer of all that comes, after those that are there."""
-        self.observers = (*self.observers, observer)
+        self.tell((*self.observers, observer))
 
     def ignore(self, observer: Observer) -> None:
         """Tell an observer no more."""
-        self.observers = tuple(one for one in self.observers if one is not observer)
+        self.tell([one for one in self.observers if one is not observer])
+
+    def tell(self, observers: Sequence[Observer]) -> None:
+        """Tell these and no others."""
+        self.observers = tuple(observers)
+        self.told = Told(self.observers)
 
     def looked_up(self, tensor: Tensor, table: Parameter) -> Tensor:
         """What a table gave, made to need a gradient if the iteration asks that of its token embeddings.
@@ -549,26 +585,10 @@ class Tape:
         """From here on it is this phase: forward, backward or step."""
         self.phases.append((len(self.events), name))
 
-    def launch(self, operator: str, operands: Sequence[Any]) -> None:
-        """An operator is about to run on these operands. Shapes are noted, never tensors: those have lifetimes."""
-        read = [(x.shape, x.dtype, x.batched, x.strides) for x in operands if isinstance(x, Tensor)]
-        self.launches.append((len(self.events), operator, self.flop_phase, self.path, read))
-
-    def attend(self, flops: int, again: int, head_size: int) -> None:
-        """Count those of a fused attention kernel; `again` are of scores that it makes a second time."""
-        self.work(flops)
-        if self.launches:
-            self.counted[-1] = (*self.counted[-1][:2], again, head_size)
-
-    def work(self, flops: int) -> None:
-        """Count floating-point operations of the representative batch."""
-        self.flops[self.flop_phase] += flops * self.copies
-        if self.launches:
-            self.counted.append((len(self.launches) - 1, flops, 0, 0))
-        if self.flop_phase == "recompute":
-            (unit, times), (inner, each), *_ = (*self.path, (0, 1), (0, 1))
-            key = (unit, inner)
-            self.recomputed[key] = self.recomputed.get(key, 0) + flops * self.copies // (times * each)
+    def work(self, flops: int, again: int = 0, head_size: int = 0) -> None:
+        """The operator that runs counts its floating-point operations, as `Observer.worked` says."""
+        for worked in self.told.worked:
+            worked(flops, again, head_size)
 
     # --------------------------------------------------------------------------------------------------- graph
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
@@ -576,9 +596,11 @@ class Tape:
 
         Saved inputs are packed here, saved outputs by `save` afterwards: the order in which a checkpoint stops early.
         """
-        self.launch(operator, inputs)
-        for one in self.observers:
-            fn = one.recorded(inputs, fn)
+        told = self.told
+        for launched in told.launched:
+            launched(operator, inputs)
+        for recorded in told.recorded:
+            fn = recorded(inputs, fn)
         if self.no_grad:
             return None
         for tensor in inputs:

@@ -33,14 +33,14 @@ def reentrant_checkpoint(walk: Walk, function: Callable[..., Tensor], x: Tensor,
         casts, tape.casts = tape.casts, {}
         held, tape.held = tape.held, []
         tape.enter(path)
-        tape.category, tape.autocast, tape.flop_phase = "activations", tape.compute_dtype, "recompute"
+        tape.category, tape.autocast, tape.direction = "activations", tape.compute_dtype, "recompute"
         since = len(tape.nodes)
         outer, tape.entrance = tape.entrance, leaf
         out = function(detached, *others)
         tape.entrance = outer
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.autocast = casts, before[2]
-        tape.category, tape.flop_phase = "temporaries", "backward"
+        tape.category, tape.direction = "temporaries", "backward"
         walk(tape, out, grad, since)
         tape.held = held
         tape.enter(before[0])

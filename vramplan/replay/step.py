@@ -12,6 +12,7 @@ import gc
 from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
+from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, iteration_of
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
@@ -79,6 +80,7 @@ class Iteration:
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
         tape.pytorch, tape.composed_norms = setup.pytorch, setup.composed_norms
+        self.ran = Launches(tape)
         self.techniques = techniques_of(setup, tape, self.precision)
         for one in self.techniques:
             one.before_model()
@@ -181,7 +183,7 @@ class Iteration:
         managed, pieces = optimizer.managed_bytes(), self._pieces() if tape.unrolled else ()
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
-        record = Record(tape, states, saved_at, managed)
+        record = Record(tape, states, saved_at, managed, ran=self.ran)
         if self.carried is not None:
             record.carried = (self.carried.index, frozenset(self.carried.left))
         if tape.unrolled:
@@ -191,7 +193,8 @@ class Iteration:
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
-        tape.sharding, tape.observers, tape.carried = None, (), None  # which know the tape
+        tape.sharding = tape.carried = None
+        tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
         tape.parameters.clear()

@@ -211,7 +211,8 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(one.node is not None for one in found),
         sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
     )
-    tape.sharding, tape.observers = None, ()
+    tape.sharding = None
+    tape.tell(())
     tape.drop_leaves()
     for one in tape.parameters:
         one.node = one.grad = None
