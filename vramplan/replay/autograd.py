@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
-from vramplan.replay.recorder import ASKED, Frame, Node, StopRecomputation, Tape
+from vramplan.replay.recorder import Frame, Node, StopRecomputation, Tape
 from vramplan.replay.tensors import Parameter, Tensor, dense_like
 
 
@@ -38,16 +38,14 @@ def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: st
     Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False), the default of Transformers, and
     create_selective_checkpoint_contexts.
     """
-    if tape.reentrant:
-        from vramplan.replay.reentrant import reentrant_checkpoint  # only these jobs pay for it
-
-        return reentrant_checkpoint(walk, function, *inputs)
-    frame = Frame(function, inputs if tape.pack is None else tuple(tape.pack(inputs)), tape.path, keeps)
-    tape.frame, tape.selective = frame, keeps is not None
+    for checkpointed in tape.told.checkpointed:
+        return checkpointed(function, inputs)
+    frame = Frame(function, tape.packed(inputs), tape.path, tape.autocast, keeps)
+    tape.frame = frame
     try:
         return function(*inputs)
     finally:
-        tape.frame, tape.selective = None, False
+        tape.frame = None
 
 
 def _recompute(tape: Tape, frame: Frame) -> None:
@@ -56,18 +54,17 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     casts, tape.casts = tape.casts, {}
     held, tape.held = tape.held, []
     tape.enter(frame.path)
-    tape.recomputing, tape.category, tape.autocast = frame, "activations", tape.compute_dtype
+    tape.recomputing, tape.category, tape.autocast = frame, "activations", frame.autocast
     phase, tape.direction = tape.direction, "recompute"
-    tape.selective = frame.keeps is not None
     try:
-        inputs = frame.inputs if tape.unpack is None else tape.unpack(frame.inputs)
+        inputs: Sequence[Any] = tape.unpacked(frame.inputs)
         frame.function(*inputs)
     except StopRecomputation:
         pass
     finally:
         inputs = ()
         tape.recomputing, tape.category, tape.autocast = None, category, autocast
-        tape.direction, tape.selective = phase, False
+        tape.direction = phase
         tape.enter(frame.path)
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.held = casts, held
@@ -85,13 +82,12 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     root = tape.constant((), loss.dtype, False) if received else tape.new("ones_like", (), loss.dtype, False)
     walk(tape, loss, root, since=0)
     tape.enter(())
-    if tape.carried is not None:
-        tape.carried.keep(tape.held)
+    for walked in tape.told.graph_walked:
+        walked(tape.held)
     for kept in tape.held:
         if type(kept) is Parameter:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
     tape.held.clear()
-    tape.input_table = tape.entrance = None
     return root
 
 
@@ -127,11 +123,11 @@ def _run(tape: Tape, node: Node) -> None:
         _tell(tape, node.operator, (*grads, *saved))
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
-    elif tape.unpack is not None and node.saved and not any(one.unpacks for one in tape.observers):
-        saved = tape.unpack(node.saved)
-        _tell(tape, node.operator, (*grads, *saved))
-        results = list(node.fn(grad, saved))
-        del saved
+    elif tape.told.unpacking and node.saved and not any(one.unpacks for one in tape.observers):
+        unpacked = tape.unpacked(node.saved)
+        _tell(tape, node.operator, (*grads, *unpacked))
+        results = list(node.fn(grad, unpacked))
+        del unpacked
     else:
         _tell(tape, node.operator, (*grads, *(node.saved or ())))
         results = list(node.fn(grad, node.saved or ()))
@@ -225,9 +221,8 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     total, parameter.waiting = parameter.waiting, None
     assert total is not None
     if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
-        if parameter.name == ASKED and tape.input_table is not None:
-            for reached in tape.told.table_reached:
-                reached(tape.input_table)
+        for reached in tape.told.leaf_reached:
+            reached(parameter)
         copied = parameter in tape.leaves and (total.strides is not None or tape.leaves[parameter])
         parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
         return

@@ -42,7 +42,7 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
     tape.phase("forward")
     tape.no_grad = True
-    tape.autocast = tape.compute_dtype = precision.autocast
+    tape.autocast = precision.autocast
     if setup.loss == LABEL_SMOOTHER:
         output = forward_and_smoothed_loss(setup, tape, model, arguments)
     else:

@@ -135,6 +135,17 @@ class Node:
         self.grads: list[Tensor | None] | None = None
 
 
+class Leaf(Node):
+    """What gets the gradient of a leaf where a graph of its own begins, as that of a reentrant checkpoint."""
+
+    __slots__ = ()
+
+
+def begins_graph(node: Any) -> bool:
+    """Whether what a tensor's gradient goes to makes it a leaf that is no weight."""
+    return type(node) is Leaf or (type(node) is Parameter and node.name == ASKED)
+
+
 class Recomputed:
     """Stands for the node of a tensor that is recomputed: such tensors need gradients, but nobody walks their graph."""
 
@@ -160,14 +171,32 @@ class Frame:
     Source: torch/utils/checkpoint.py, _CheckpointFrame and create_selective_checkpoint_contexts.
     """
 
-    __slots__ = ("__weakref__", "asked", "function", "inputs", "keeps", "kept", "path", "products", "saves", "taken")
+    __slots__ = (
+        "__weakref__",
+        "asked",
+        "autocast",
+        "function",
+        "inputs",
+        "keeps",
+        "kept",
+        "path",
+        "products",
+        "saves",
+        "taken",
+    )
 
     def __init__(
-        self, function: Callable[..., Any], inputs: tuple[Any, ...], path: Path, keeps: str | None = None
+        self,
+        function: Callable[..., Any],
+        inputs: Saved,
+        path: Path,
+        autocast: DType | None,
+        keeps: str | None = None,
     ) -> None:
         self.function = function
         self.inputs = inputs
         self.path = path
+        self.autocast = autocast  # the element type of autocast, in recomputation too
         self.saves = 0
         self.taken: list[Any] | None = None
         self.keeps = keeps  # None: nothing; MATMULS or ALTERNATE_MATMULS
@@ -220,17 +249,47 @@ class Observer:
     def launched(self, operator: str, operands: Sequence[Any]) -> None:
         """An operator is about to run on these operands, in forward or in backward."""
 
+    def packing(self, tensors: Saved) -> Saved:
+        """Tensors are about to be saved for backward: what is saved in their place."""
+        return tensors
+
+    def unpacking(self, saved: Saved) -> Saved:
+        """Backward asks for what was saved: the tensors again."""
+        return saved
+
+    def model_left(self) -> None:
+        """What follows in forward is outside of contexts around the model's forward pass."""
+
     def worked(self, flops: int, again: int, head_size: int) -> None:
         """The operator that runs has counted floating-point operations of the representative batch.
 
         A fused attention gives the size of its heads, and `again`: those of scores that it makes a second time.
         """
 
+    def checkpointed(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+        """A segment is checkpointed: what runs in place of the usual checkpoint gives its result."""
+
+    def passed_by_name(self, tensor: Tensor) -> None:
+        """Every block is given a tensor as an argument by its name, which no checkpoint takes for one of its inputs."""
+
     def recomputing(self, node: Node) -> None:
         """A checkpoint is about to run again, for the backward of a node."""
 
+    def looked_up(self, tensor: Tensor, table: Parameter | None) -> Tensor:
+        """What a table gave, or without one the first module of a model; what goes on in its place."""
+        return tensor
+
+    def leaf_reached(self, leaf: Parameter) -> None:
+        """Backward has come to a leaf of the graph that is no weight."""
+
     def table_reached(self, table: Parameter) -> None:
-        """Backward has come to what a table gave that was asked for its gradient (`Tape.looked_up`)."""
+        """Backward has come to what a table gave that was asked for its gradient."""
+
+    def outputs_bound(self) -> None:
+        """The training loop has bound the variables of its outputs to new ones."""
+
+    def graph_walked(self, held: Sequence[Any]) -> None:
+        """Backward is through; what lived until now is about to go."""
 
     def before_accumulate(self, parameter: Parameter) -> None:
         """A hook of the accumulator of a gradient: before it takes the gradient."""
@@ -251,8 +310,17 @@ class Told:
     made_linear: tuple[Callable[[Any], None], ...]
     recorded: tuple[Callable[[Sequence[Tensor | None], Backward], Backward], ...]
     launched: tuple[Callable[[str, Sequence[Any]], None], ...]
+    packing: tuple[Callable[[Saved], Saved], ...]
+    unpacking: tuple[Callable[[Saved], Saved], ...]
+    model_left: tuple[Callable[[], None], ...]
+    checkpointed: tuple[Callable[[Callable[..., Any], tuple[Any, ...]], Any], ...]
+    passed_by_name: tuple[Callable[[Tensor], None], ...]
+    outputs_bound: tuple[Callable[[], None], ...]
+    graph_walked: tuple[Callable[[Sequence[Any]], None], ...]
     worked: tuple[Callable[[int, int, int], None], ...]
     recomputing: tuple[Callable[[Node], None], ...]
+    looked_up: tuple[Callable[[Tensor, Parameter | None], Tensor], ...]
+    leaf_reached: tuple[Callable[[Parameter], None], ...]
     table_reached: tuple[Callable[[Parameter], None], ...]
     before_accumulate: tuple[Callable[[Parameter], None], ...]
     after_accumulate: tuple[Callable[[Parameter], None], ...]
@@ -323,14 +391,7 @@ class Tape:
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
         self.recomputing: Frame | None = None
         self.no_grad = False  # torch.no_grad(): nothing is recorded
-        # torch.autograd.graph.saved_tensors_hooks: what is saved is packed while the first is there
-        self.pack: Callable[[Saved], Saved] | None = None
-        self.unpack: Callable[[Saved], list[Tensor]] | None = None
-        self.reentrant = False  # checkpoints are reentrant
-        self.entrance: Any = None  # what gets the gradient of the leaf where a graph begins that is no weight
-        self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
-        self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.pytorch: tuple[int, int] | None = None  # the release whose operators run; None: those that were traced
         self.composed_norms = False  # of that release: whether nn.RMSNorm is composed of its parts
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
@@ -342,9 +403,6 @@ class Tape:
         self.observers: tuple[Observer, ...] = ()
         self.told = Told(())
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
-        self.carried: Any = None  # what the iteration before has left: vramplan/replay/carried.py
-        self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
-        self.input_table: Parameter | None = None
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
         self.gradients_resident = False
         self.direction = "forward"  # what runs: forward, recompute or backward
@@ -464,26 +522,20 @@ class Tape:
         self.observers = tuple(observers)
         self.told = Told(self.observers)
 
-    def looked_up(self, tensor: Tensor, table: Parameter) -> Tensor:
-        """What a table gave, made to need a gradient if the iteration asks that of its token embeddings.
-
-        Such a tensor and its gradient live until backward is over.
-        Source: transformers, modeling_utils.py, enable_input_require_grads, which its switch for checkpointing calls;
-        torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable.
-        """
-        if not self.asks_inputs:
-            return tensor
-        self.input_table = self.input_table or table
-        return self.asked(tensor) if table is self.input_table else tensor
+    def looked_up(self, tensor: Tensor, table: Parameter | None = None) -> Tensor:
+        """What a table gave, or the first module of a model, as it goes on: observers may change it."""
+        for looked_up in self.told.looked_up:
+            tensor = looked_up(tensor, table)
+        return tensor
 
     def asked(self, tensor: Tensor) -> Tensor:
-        """What the first module of a model gave, made to need a gradient as `looked_up` says."""
-        if not self.asks_inputs or tensor.node is not None:
-            return tensor
+        """A tensor that was made to need a gradient: a leaf, which lives with its gradient until backward is over.
+
+        Source: torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable.
+        """
         accumulator = Parameter(self, ASKED, tensor.shape, tensor.dtype, 1, trainable=True)
         accumulator.storage = tensor.storage
         self.held.append(accumulator)
-        self.entrance = accumulator
         return tensor.alias(tensor.shape, tensor.strides, accumulator)
 
     @contextmanager
@@ -646,8 +698,8 @@ class Tape:
         """Keep tensors for backward (outputs, or further inputs)."""
         if node is None:
             return
-        if self.pack is not None and self.frame is None:
-            tensors = tuple(self.pack(tensors))
+        if self.told.packing and self.frame is None:
+            tensors = tuple(self.packed(tensors))
         if node is RECOMPUTED:
             assert self.recomputing is not None
             self._pack(self.recomputing, tensors)
@@ -661,6 +713,29 @@ class Tape:
             node.saved = list(tensors)
         else:
             node.saved.extend(tensors)
+
+    def packed(self, tensors: Saved) -> Saved:
+        """What is saved in place of tensors: torch.autograd.graph.saved_tensors_hooks."""
+        for packing in self.told.packing:
+            tensors = packing(tensors)
+        return tensors
+
+    def unpacked(self, saved: Saved) -> Saved:
+        """The tensors that were saved."""
+        for unpacking in self.told.unpacking:
+            saved = unpacking(saved)
+        return saved
+
+    def leave_model(self) -> None:
+        """What follows in forward is outside of contexts around the model's forward pass."""
+        for left in self.told.model_left:
+            left()
+
+    @property
+    def selective(self) -> bool:
+        """Whether the checkpoint that runs or is recomputed now keeps results."""
+        frame = self.frame or self.recomputing
+        return frame is not None and frame.keeps is not None
 
     def keep(self, product: bool, *results: Tensor) -> None:
         """Let a selective checkpoint keep what an operator of its list gave.

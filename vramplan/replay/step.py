@@ -89,7 +89,6 @@ class Iteration:
         self.objective = objective_of(setup, tape, recipe)
         self.arguments, self.inputs = self.objective.inputs(self.model)
         self.optimizer = optimizer_of(setup, tape, self.precision)
-        tape.reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in recipe.segments)
         self.outputs: list[object] = []  # what the caller holds of them
         self.unreached: list[Parameter] = []
         self.carried: Carried | None = None  # what the iteration before has left
@@ -99,11 +98,11 @@ class Iteration:
         tape, setup = self.tape, self.setup
         tape.phase("forward")
         if setup.outlives and not setup.compile:  # whose graphs say nothing of what hangs on them
-            self.carried = tape.carried = imported("vramplan.replay.carried:Carried")(tape)
+            self.carried = imported("vramplan.replay.carried:Carried")(tape)
         self.shards.before_forward()
         for one in self.techniques:
             one.before_forward()
-        tape.autocast = tape.compute_dtype = self.precision.autocast
+        tape.autocast = self.precision.autocast
         output = self.objective.forward(self.model, self.arguments, self.inputs)
         assert output.loss is not None
         loss = self.shards.after_model(output.loss)
@@ -119,7 +118,7 @@ class Iteration:
         if setup.hold_outputs:
             self.outputs.append(output)
         if self.carried is not None:
-            self.carried.bound_anew()
+            self.carried.outputs_bound()
         return loss
 
     def backward(self, held: list[Tensor]) -> None:
@@ -193,7 +192,7 @@ class Iteration:
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
-        tape.sharding = tape.carried = None
+        tape.sharding = None
         tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
@@ -220,8 +219,8 @@ class Iteration:
 
     def _find_unreached(self) -> None:
         """Weights that the loss does not hang on: their gradients stay None, and optimizers pass them over."""
-        if self.tape.reentrant:
-            return  # such checkpoints record their weights in backward
+        if any(one.records_in_backward for one in self.techniques):
+            return
         self.unreached = [one for one in self.tape.parameters if one.node is not None and not one.pending]
         for one in self.unreached:
             one.idle, one.node = True, None

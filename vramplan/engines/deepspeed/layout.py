@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from vramplan.replay.asked import AsksInputs
 from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
@@ -185,7 +186,9 @@ class _Key:
 def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
     tape.trained = key.trained
-    tape.asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
+    asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
+    if asks_inputs:
+        tape.observe(AsksInputs(tape))
     noted = _Modules(tape) if with_uses else _Noted(tape)
     tape.sharding = noted
     tape.observe(noted)

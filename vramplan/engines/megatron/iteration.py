@@ -24,6 +24,7 @@ from vramplan.replay.precision import Precision, precision_of
 from vramplan.replay.recipe import recipe_of, slice_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.reentrant import ReentrantCheckpoints
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.replicated import last_first
 from vramplan.replay.techniques.clipping import clip_fp32_gradients
@@ -145,7 +146,8 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     recipe = recipe_of(setup, precision)
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
-    tape.gradients_resident = tape.reentrant = True
+    tape.gradients_resident = True
+    tape.observe(ReentrantCheckpoints(setup, tape, precision))
 
     tape.phase("forward")
     waiting = [_hold(tape, one) for one in others]
