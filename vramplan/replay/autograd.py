@@ -107,12 +107,13 @@ def _run(tape: Tape, node: Node) -> None:
     grads = node.grads
     assert grads is not None
     node.grads = None
+    told = tape.told
     tape.enter(node.path)
     grad: Any = grads[0] if len(grads) == 1 else grads
     if node.frame is not None:
         frame = node.frame
         if frame.taken is None:
-            for recomputing in tape.told.recomputing:
+            for recomputing in told.recomputing:
                 recomputing(node)
             _recompute(tape, frame)
         taken = frame.taken
@@ -120,16 +121,19 @@ def _run(tape: Tape, node: Node) -> None:
         start, end = node.slot, node.slot + node.width
         saved = taken[start:end]
         taken[start:end] = [None] * node.width
-        _tell(tape, node.operator, (*grads, *saved))
+        for launched in told.launched:
+            launched(node.operator, (*grads, *saved))
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
-    elif tape.told.unpacking and node.saved and not any(one.unpacks for one in tape.observers):
+    elif told.unpacking and node.saved and not any(one.unpacks for one in tape.observers):
         unpacked = tape.unpacked(node.saved)
-        _tell(tape, node.operator, (*grads, *unpacked))
+        for launched in told.launched:
+            launched(node.operator, (*grads, *unpacked))
         results = list(node.fn(grad, unpacked))
         del unpacked
     else:
-        _tell(tape, node.operator, (*grads, *(node.saved or ())))
+        for launched in told.launched:
+            launched(node.operator, (*grads, *(node.saved or ())))
         results = list(node.fn(grad, node.saved or ()))
     _validate(tape, node, results)
     node.saved = None
@@ -157,12 +161,6 @@ def _run(tape: Tape, node: Node) -> None:
         del result
     for parameter in ready:
         _accumulate(tape, parameter)
-
-
-def _tell(tape: Tape, operator: str, operands: Sequence[Any]) -> None:
-    """The backward function of an operator is about to run."""
-    for launched in tape.told.launched:
-        launched(operator, operands)
 
 
 def _validate(tape: Tape, node: Node, results: list[Tensor | None]) -> None:

@@ -63,7 +63,7 @@ class Launches(Observer):
     """Notes what a tape runs. Shapes are noted, never tensors: those have lifetimes."""
 
     def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+        self.tape, self.events = tape, tape.events
         self.flops: dict[str, int] = {FORWARD: 0, RECOMPUTE: 0, BACKWARD: 0}
         self.launches: list[Launch] = []
         self.counted: list[Counted] = []
@@ -74,7 +74,7 @@ class Launches(Observer):
         """An operator is about to run on these operands."""
         read = [(x.shape, x.dtype, x.batched, x.strides) for x in operands if isinstance(x, Tensor)]
         tape = self.tape
-        self.launches.append((len(tape.events), operator, tape.direction, tape.path, read))
+        self.launches.append((len(self.events), operator, tape.direction, tape.path, read))
 
     def worked(self, flops: int, again: int, head_size: int) -> None:
         """It counts its operations."""

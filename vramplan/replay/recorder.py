@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from math import prod
 from typing import Any, Protocol
 
@@ -327,10 +328,19 @@ class Told:
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         for event in EVENTS:
-            plain = getattr(Observer, event)
-            setattr(
-                self, event, tuple(getattr(one, event) for one in observers if getattr(type(one), event) is not plain)
-            )
+            setattr(self, event, ())
+        for one in observers:
+            for event in _overridden(type(one)):
+                setattr(self, event, (*getattr(self, event), getattr(one, event)))
+
+
+@cache
+def _overridden(kind: type[Any]) -> tuple[str, ...]:
+    """The events that a class of observers follows."""
+    return tuple(event for event in EVENTS if getattr(kind, event) is not getattr(Observer, event))
+
+
+NOBODY = Told(())
 
 
 class Sharding(Observer):
@@ -401,7 +411,7 @@ class Tape:
         self.trained: Trained | None = None  # what is trained, where that is not every weight
         self.sharding: Sharding | None = None  # how devices share the states, where they do: an observer too
         self.observers: tuple[Observer, ...] = ()
-        self.told = Told(())
+        self.told = NOBODY
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
         self.gradients_resident = False
@@ -520,7 +530,7 @@ class Tape:
     def tell(self, observers: Sequence[Observer]) -> None:
         """Tell these and no others."""
         self.observers = tuple(observers)
-        self.told = Told(self.observers)
+        self.told = Told(observers) if observers else NOBODY
 
     def looked_up(self, tensor: Tensor, table: Parameter | None = None) -> Tensor:
         """What a table gave, or the first module of a model, as it goes on: observers may change it."""
