@@ -15,7 +15,7 @@ from vramplan.replay import techniques
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import OUTSIDE_LOSSES, Segment
 from vramplan.replay.precision import precision_of
-from vramplan.replay.recorder import Observer, Tape
+from vramplan.replay.recorder import EVENTS, Observer, Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques import OBJECTIVES, TECHNIQUES, Technique, techniques_of
@@ -38,6 +38,7 @@ PLAIN = Setup(
 )
 OF_A_BLOCK = 12  # weights and biases of two norms and four layers
 WEIGHTS = LAYERS * OF_A_BLOCK + 4  # two tables, the last norm
+MOST_ATTRIBUTES = 39
 
 
 def names_of(setup: Setup) -> list[str]:
@@ -128,6 +129,22 @@ def test_an_observer_sees_everything_and_changes_nothing(monkeypatch: pytest.Mon
     }
     assert tape.observers == ()
     assert tape.sharding is None
+
+
+def test_an_observer_is_told_of_what_it_overrides_alone() -> None:
+    class OfLeaves(Observer):
+        def leaf_reached(self, leaf: Parameter) -> None:
+            """Overridden, and nothing else is."""
+
+    tape, observer = Tape(2), OfLeaves()
+    tape.observe(observer)
+    assert [event for event in EVENTS if getattr(tape.told, event)] == ["leaf_reached"]
+    tape.ignore(observer)
+    assert not any(getattr(tape.told, event) for event in EVENTS)
+
+
+def test_the_recorder_has_no_switch_of_a_guest() -> None:
+    assert len(vars(Tape(2))) <= MOST_ATTRIBUTES, "let an observer know it: vramplan/replay/recorder.py, Observer"
 
 
 @pytest.mark.parametrize("word", OWNERS)

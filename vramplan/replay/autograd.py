@@ -13,11 +13,11 @@ Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
-from vramplan.replay.recorder import ASKED, Frame, Node, StopRecomputation, Tape
+from vramplan.replay.recorder import Frame, Node, StopRecomputation, Tape
 from vramplan.replay.tensors import Parameter, Tensor, dense_like
 
 
@@ -38,16 +38,14 @@ def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: st
     Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False), the default of Transformers, and
     create_selective_checkpoint_contexts.
     """
-    if tape.reentrant:
-        from vramplan.replay.reentrant import reentrant_checkpoint  # only these jobs pay for it
-
-        return reentrant_checkpoint(walk, function, *inputs)
-    frame = Frame(function, inputs if tape.pack is None else tuple(tape.pack(inputs)), tape.path, keeps)
-    tape.frame, tape.selective = frame, keeps is not None
+    for checkpointed in tape.told.checkpointed:
+        return checkpointed(function, inputs)
+    frame = Frame(function, tape.packed(inputs), tape.path, tape.autocast, keeps)
+    tape.frame = frame
     try:
         return function(*inputs)
     finally:
-        tape.frame, tape.selective = None, False
+        tape.frame = None
 
 
 def _recompute(tape: Tape, frame: Frame) -> None:
@@ -56,18 +54,17 @@ def _recompute(tape: Tape, frame: Frame) -> None:
     casts, tape.casts = tape.casts, {}
     held, tape.held = tape.held, []
     tape.enter(frame.path)
-    tape.recomputing, tape.category, tape.autocast = frame, "activations", tape.compute_dtype
-    phase, tape.flop_phase = tape.flop_phase, "recompute"
-    tape.selective = frame.keeps is not None
+    tape.recomputing, tape.category, tape.autocast = frame, "activations", frame.autocast
+    phase, tape.direction = tape.direction, "recompute"
     try:
-        inputs = frame.inputs if tape.unpack is None else tape.unpack(frame.inputs)
+        inputs: Sequence[Any] = tape.unpacked(frame.inputs)
         frame.function(*inputs)
     except StopRecomputation:
         pass
     finally:
         inputs = ()
         tape.recomputing, tape.category, tape.autocast = None, category, autocast
-        tape.flop_phase, tape.selective = phase, False
+        tape.direction = phase
         tape.enter(frame.path)
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.held = casts, held
@@ -81,17 +78,16 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     That is returned: it is there until the callbacks at the end of backward are through.
     Source: torch/autograd/__init__.py, _make_grads; torch/csrc/autograd/engine.cpp, Engine::thread_main.
     """
-    tape.category, tape.flop_phase = "temporaries", "backward"
+    tape.category, tape.direction = "temporaries", "backward"
     root = tape.constant((), loss.dtype, False) if received else tape.new("ones_like", (), loss.dtype, False)
     walk(tape, loss, root, since=0)
     tape.enter(())
-    if tape.carried is not None:
-        tape.carried.keep(tape.held)
+    for walked in tape.told.graph_walked:
+        walked(tape.held)
     for kept in tape.held:
         if type(kept) is Parameter:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle
     tape.held.clear()
-    tape.input_table = tape.entrance = None
     return root
 
 
@@ -111,29 +107,33 @@ def _run(tape: Tape, node: Node) -> None:
     grads = node.grads
     assert grads is not None
     node.grads = None
+    told = tape.told
     tape.enter(node.path)
     grad: Any = grads[0] if len(grads) == 1 else grads
     if node.frame is not None:
         frame = node.frame
         if frame.taken is None:
-            for one in tape.observers:
-                one.recomputing(node)
+            for recomputing in told.recomputing:
+                recomputing(node)
             _recompute(tape, frame)
         taken = frame.taken
         assert taken is not None
         start, end = node.slot, node.slot + node.width
         saved = taken[start:end]
         taken[start:end] = [None] * node.width
-        tape.launch(node.operator, (*grads, *saved))
+        for launched in told.launched:
+            launched(node.operator, (*grads, *saved))
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
-    elif tape.unpack is not None and node.saved and not any(one.unpacks for one in tape.observers):
-        saved = tape.unpack(node.saved)
-        tape.launch(node.operator, (*grads, *saved))
-        results = list(node.fn(grad, saved))
-        del saved
+    elif told.unpacking and node.saved and not any(one.unpacks for one in tape.observers):
+        unpacked = tape.unpacked(node.saved)
+        for launched in told.launched:
+            launched(node.operator, (*grads, *unpacked))
+        results = list(node.fn(grad, unpacked))
+        del unpacked
     else:
-        tape.launch(node.operator, (*grads, *(node.saved or ())))
+        for launched in told.launched:
+            launched(node.operator, (*grads, *(node.saved or ())))
         results = list(node.fn(grad, node.saved or ()))
     _validate(tape, node, results)
     node.saved = None
@@ -219,14 +219,13 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     total, parameter.waiting = parameter.waiting, None
     assert total is not None
     if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
-        if parameter.name == ASKED and tape.input_table is not None:
-            for one in tape.observers:
-                one.table_reached(tape.input_table)
+        for reached in tape.told.leaf_reached:
+            reached(parameter)
         copied = parameter in tape.leaves and (total.strides is not None or tape.leaves[parameter])
         parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
         return
-    for one in tape.observers:
-        one.before_accumulate(parameter)
+    for before in tape.told.before_accumulate:
+        before(parameter)
     if tape.gradients_resident:  # rule 4: it is added in place and freed here
         tape.accumulated(total)
         if total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
@@ -237,5 +236,5 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
         tape.relabel(total, "gradients")
         parameter.grad = total
     del total
-    for one in tape.observers:
-        one.after_accumulate(parameter)
+    for after in tape.told.after_accumulate:
+        after(parameter)

@@ -9,16 +9,16 @@ Source: torch/csrc/autograd/python_function.cpp, PyNode::release_variables, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.recorder import Observer, Tape, rounded
 from vramplan.replay.tensors import FP32, Storage, Tensor
 
 NAME = "outputs of the iteration before"
 
 
-class Carried:
+class Carried(Observer):
     """One storage in place of all that is left; its size is known when this iteration has made the like of it.
 
     `index` is that storage, `left` are the storages whose place it takes: the end of each of them is in the next
@@ -33,12 +33,13 @@ class Carried:
         tape.fixed[self.index] = 0
         self.left: tuple[int, ...] = ()
         self._kept: list[Storage] = []
+        tape.observe(self)
 
-    def bound_anew(self) -> None:
+    def outputs_bound(self) -> None:
         """The loop has new outputs: the old ones go, and their graph."""
         self._before = None
 
-    def keep(self, held: Iterable[Any]) -> None:
+    def graph_walked(self, held: Sequence[Any]) -> None:
         """What hangs on the graph, after backward."""
         for one in held:
             tensor = one[1] if type(one) is tuple else one
@@ -47,7 +48,7 @@ class Carried:
 
     def end(self, outputs: Sequence[Any]) -> None:
         """The iteration is over: what it leaves is what the one before has left."""
-        self.bound_anew()
+        self.outputs_bound()
         self._take(outputs)
         tape, kept = self.tape, list(dict.fromkeys(self._kept))
         self._kept.clear()

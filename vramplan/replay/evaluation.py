@@ -7,6 +7,7 @@ in buffers that stay.
 from __future__ import annotations
 
 from vramplan.replay.inputs import inputs_of, make_inputs
+from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, full_blocks
 from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
 from vramplan.replay.precision import precision_of
@@ -36,11 +37,12 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     if setup.frozen or setup.adapter is not None:
         adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
         tape.trained = trained_of(setup._replace(adapter=adapter), precision)
+    ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
     arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
     tape.phase("forward")
     tape.no_grad = True
-    tape.autocast = tape.compute_dtype = precision.autocast
+    tape.autocast = precision.autocast
     if setup.loss == LABEL_SMOOTHER:
         output = forward_and_smoothed_loss(setup, tape, model, arguments)
     else:
@@ -49,7 +51,8 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     tape.casts.clear()
     del output
     arguments.clear()
-    record = Record(tape, [*resident(setup, training), *inputs], 0)
+    record = Record(tape, [*resident(setup, training), *inputs], 0, ran=ran)
+    tape.tell(())  # which know the tape
     for parameter in tape.parameters:
         parameter.node = None  # it was its own accumulator: the only cycle
     tape.parameters.clear()

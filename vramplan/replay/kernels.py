@@ -1,7 +1,7 @@
 """What a replay ran, as kernels: operator, direction, shapes, bytes read and written, floating-point operations.
 
-A tape notes every operator that is about to run with the shapes of its operands (`Tape.launch`) and the operations that
-it counts (`Tape.work`, `Tape.attend`). What an operator writes is what was born until the next one began. All figures
+`Launches` notes every operator that a tape is about to run with the shapes of its operands and the operations that it
+counts. What an operator writes is what was born until the next one began. All figures
 are polynomials in the micro-batch, as sizes are: each operand is fixed, in proportion to it, or to its square.
 
 Views launch nothing: an operator that gives no tensor, and counts nothing, is one, unless it writes in place.
@@ -14,7 +14,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from vramplan.replay.layouts import DType, Shape
-from vramplan.replay.recorder import Counted, Launch, Path
+from vramplan.replay.recorder import Observer, Path, Tape
+from vramplan.replay.tensors import Tensor
 
 PRODUCT, ATTENTION, CONVOLUTION, BYTES, COLLECTIVE = "product", "attention", "convolution", "bytes", "collective"
 KINDS = (PRODUCT, ATTENTION, CONVOLUTION, BYTES, COLLECTIVE)
@@ -29,6 +30,11 @@ COLLECTIVES = frozenset({"all_gather", "reduce_scatter", "all_reduce", "all_to_a
 # Products of operands that were cast to eight bits first.
 EIGHT_BITS = frozenset({"float8_linear", "te_linear", "fp8_gemm"})
 FP8 = "float8"
+
+# an operator that ran: the events before it, its name, its direction, where, and shape, dtype, whether batched and
+# strides of each operand
+Launch = tuple[int, str, str, Path, list[tuple[Shape, DType, int, Shape | None]]]
+Counted = tuple[int, int, int, int]  # the number of a launch, its FLOPs, those made again, the head of an attention
 
 Operand = tuple[Shape, DType, int, Shape | None]  # shape, element type, batched, strides
 Poly = tuple[int, int, int]  # of the micro-batch: fixed, for each sample, for each pair of samples
@@ -51,6 +57,35 @@ class Kernel(NamedTuple):
     written: Poly  # bytes, those of tensors that die inside it too
     shapes: tuple[Shape, ...]  # of its operands, at the representative micro-batch
     times: int
+
+
+class Launches(Observer):
+    """Notes what a tape runs. Shapes are noted, never tensors: those have lifetimes."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape, self.events = tape, tape.events
+        self.flops: dict[str, int] = {FORWARD: 0, RECOMPUTE: 0, BACKWARD: 0}
+        self.launches: list[Launch] = []
+        self.counted: list[Counted] = []
+        self.recomputed: dict[tuple[int, int], int] = {}  # by the outermost units around, of one of their copies
+        tape.observe(self)
+
+    def launched(self, operator: str, operands: Sequence[Any]) -> None:
+        """An operator is about to run on these operands."""
+        read = [(x.shape, x.dtype, x.batched, x.strides) for x in operands if isinstance(x, Tensor)]
+        tape = self.tape
+        self.launches.append((len(self.events), operator, tape.direction, tape.path, read))
+
+    def worked(self, flops: int, again: int, head_size: int) -> None:
+        """It counts its operations."""
+        tape = self.tape
+        self.flops[tape.direction] += flops * tape.copies
+        if self.launches:
+            self.counted.append((len(self.launches) - 1, flops, again, head_size))
+        if tape.direction == RECOMPUTE:
+            (unit, times), (inner, each), *_ = (*tape.path, (0, 1), (0, 1))
+            key = (unit, inner)
+            self.recomputed[key] = self.recomputed.get(key, 0) + flops * tape.copies // (times * each)
 
 
 def at(poly: Poly, batch: int) -> int:

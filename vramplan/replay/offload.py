@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 from vramplan.replay.record import Record
-from vramplan.replay.recorder import Saved, Tape
+from vramplan.replay.recorder import Observer, Saved, Tape
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import DType, Shape, Tensor
 
@@ -80,18 +79,39 @@ def pinned_bytes(tensors: Iterable[HostTensor], batch: int) -> int:
     return total
 
 
-class OffloadsActivations(Technique):
+class Packs(Observer):
+    """Inside of the context: what is saved goes to the host."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.host: list[HostTensor] = []
+
+    def packing(self, tensors: Saved) -> Saved:
+        """A copy of each is saved."""
+        return to_host(self.tape, self.host, tensors)
+
+
+class OffloadsActivations(Technique, Observer):
     """The model's forward pass runs inside of save_on_cpu."""
 
     def before_forward(self) -> None:
         """The context begins."""
-        self.host: list[HostTensor] = []
-        self.tape.pack, self.tape.unpack = partial(to_host, self.tape, self.host), to_device
+        self.packs = Packs(self.tape)
+        self.tape.observe(self.packs)
+        self.tape.observe(self)
+
+    def unpacking(self, saved: Saved) -> Saved:
+        """Backward asks for what was saved inside."""
+        return to_device(saved)
+
+    def model_left(self) -> None:
+        """The context ends."""
+        self.tape.ignore(self.packs)
 
     def after_forward(self) -> None:
-        """The context ends."""
-        self.tape.pack = None
+        """It has ended, at the latest."""
+        self.model_left()
 
     def annotate(self, record: Record) -> None:
         """What is on the host."""
-        record.host = self.host
+        record.host = self.packs.host

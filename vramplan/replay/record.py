@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from vramplan.replay.kernels import Kernel, Noted, classes_of, kernels_of
+from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of
 from vramplan.replay.recorder import Path, Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 
@@ -66,7 +66,15 @@ Item = Run | Repeat
 class Record:
     """One iteration, ready to be asked. Valid for every micro-batch above 1, or for 1 alone (or for one, if direct)."""
 
-    def __init__(self, tape: Tape, states: list[State], saved_at: int, managed_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        states: list[State],
+        saved_at: int,
+        managed_bytes: int = 0,
+        *,
+        ran: Launches | None = None,
+    ) -> None:
         self.states = states
         self.managed_bytes = managed_bytes  # of states outside the allocator, which no figure here counts
         self.fixed = tape.fixed
@@ -78,10 +86,11 @@ class Record:
         self.host: list[Any] = []  # what forward has saved there: vramplan/replay/offload.py, HostTensor
         self.host_states: Any = None  # what of the states lives there: vramplan/replay/sharding/hosted.py
         self.batch = tape.batch
-        self.launches, self.counted = tape.launches, tape.counted
+        self.launches: list[Launch] = [] if ran is None else ran.launches
+        self.counted: list[Counted] = [] if ran is None else ran.counted
+        self.flops: dict[str, int] = {} if ran is None else ran.flops
+        self.recomputed: dict[tuple[int, int], int] = {} if ran is None else ran.recomputed
         self.beside: tuple[Record, ...] = ()  # of the other parts of the model on this device of a pipeline
-        self.flops = dict(tape.flops)
-        self.recomputed = dict(tape.recomputed)
         self.events = list(tape.events)
         self.phases = [(position, name) for position, name in tape.phases]
         self.saved_at = saved_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from math import prod
 from typing import Any, Protocol
 
@@ -14,10 +15,6 @@ if sys.implementation.name != "cpython":  # pragma: no cover
     raise RuntimeError("vramplan follows lifetimes by CPython's reference counts; other interpreters free late")
 
 Path = tuple[tuple[int, int], ...]  # the repeated units around an event: (identity, copies), outermost first
-# an operator that ran: the events before it, its name, its direction, where, and shape, dtype, whether batched and
-# strides of each operand
-Launch = tuple[int, str, str, Path, list[tuple[Shape, DType, int, Shape | None]]]
-Counted = tuple[int, int, int, int]  # the number of a launch, its FLOPs, those made again, the head of an attention
 Saved = Sequence[Any]
 
 
@@ -139,6 +136,17 @@ class Node:
         self.grads: list[Tensor | None] | None = None
 
 
+class Leaf(Node):
+    """What gets the gradient of a leaf where a graph of its own begins, as that of a reentrant checkpoint."""
+
+    __slots__ = ()
+
+
+def begins_graph(node: Any) -> bool:
+    """Whether what a tensor's gradient goes to makes it a leaf that is no weight."""
+    return type(node) is Leaf or (type(node) is Parameter and node.name == ASKED)
+
+
 class Recomputed:
     """Stands for the node of a tensor that is recomputed: such tensors need gradients, but nobody walks their graph."""
 
@@ -164,14 +172,32 @@ class Frame:
     Source: torch/utils/checkpoint.py, _CheckpointFrame and create_selective_checkpoint_contexts.
     """
 
-    __slots__ = ("__weakref__", "asked", "function", "inputs", "keeps", "kept", "path", "products", "saves", "taken")
+    __slots__ = (
+        "__weakref__",
+        "asked",
+        "autocast",
+        "function",
+        "inputs",
+        "keeps",
+        "kept",
+        "path",
+        "products",
+        "saves",
+        "taken",
+    )
 
     def __init__(
-        self, function: Callable[..., Any], inputs: tuple[Any, ...], path: Path, keeps: str | None = None
+        self,
+        function: Callable[..., Any],
+        inputs: Saved,
+        path: Path,
+        autocast: DType | None,
+        keeps: str | None = None,
     ) -> None:
         self.function = function
         self.inputs = inputs
         self.path = path
+        self.autocast = autocast  # the element type of autocast, in recomputation too
         self.saves = 0
         self.taken: list[Any] | None = None
         self.keeps = keeps  # None: nothing; MATMULS or ALTERNATE_MATMULS
@@ -203,9 +229,13 @@ class Trained(Protocol):
 
 
 class Observer:
-    """Is told of what a tape records, and may act on it. As it stands, it does nothing."""
+    """Is told of what a tape records, and may act on it. As it stands, it does nothing.
+
+    A method that a class does not override is never called.
+    """
 
     unpacks = False  # whether what `recorded` gives unpacks saved tensors by itself
+    walks_others = True  # whether it is told of another model than the one that trains, too
 
     def made(self, parameter: Parameter) -> None:
         """A parameter was made."""
@@ -217,17 +247,100 @@ class Observer:
         """An operator is about to run; its backward function, or one around it."""
         return fn
 
+    def launched(self, operator: str, operands: Sequence[Any]) -> None:
+        """An operator is about to run on these operands, in forward or in backward."""
+
+    def packing(self, tensors: Saved) -> Saved:
+        """Tensors are about to be saved for backward: what is saved in their place."""
+        return tensors
+
+    def unpacking(self, saved: Saved) -> Saved:
+        """Backward asks for what was saved: the tensors again."""
+        return saved
+
+    def model_left(self) -> None:
+        """What follows in forward is outside of contexts around the model's forward pass."""
+
+    def worked(self, flops: int, again: int, head_size: int) -> None:
+        """The operator that runs has counted floating-point operations of the representative batch.
+
+        A fused attention gives the size of its heads, and `again`: those of scores that it makes a second time.
+        """
+
+    def checkpointed(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+        """A segment is checkpointed: what runs in place of the usual checkpoint gives its result."""
+
+    def passed_by_name(self, tensor: Tensor) -> None:
+        """Every block is given a tensor as an argument by its name, which no checkpoint takes for one of its inputs."""
+
     def recomputing(self, node: Node) -> None:
         """A checkpoint is about to run again, for the backward of a node."""
 
+    def looked_up(self, tensor: Tensor, table: Parameter | None) -> Tensor:
+        """What a table gave, or without one the first module of a model; what goes on in its place."""
+        return tensor
+
+    def leaf_reached(self, leaf: Parameter) -> None:
+        """Backward has come to a leaf of the graph that is no weight."""
+
     def table_reached(self, table: Parameter) -> None:
-        """Backward has come to what a table gave that was asked for its gradient (`Tape.looked_up`)."""
+        """Backward has come to what a table gave that was asked for its gradient."""
+
+    def outputs_bound(self) -> None:
+        """The training loop has bound the variables of its outputs to new ones."""
+
+    def graph_walked(self, held: Sequence[Any]) -> None:
+        """Backward is through; what lived until now is about to go."""
 
     def before_accumulate(self, parameter: Parameter) -> None:
         """A hook of the accumulator of a gradient: before it takes the gradient."""
 
     def after_accumulate(self, parameter: Parameter) -> None:
         """A hook of the accumulator of a gradient: when it has the gradient."""
+
+
+EVENTS = tuple(name for name, method in vars(Observer).items() if callable(method) and name[0] != "_")
+
+
+class Told:
+    """Who is told of what: of each event, the methods of the observers that override it, in their order."""
+
+    __slots__ = EVENTS
+
+    made: tuple[Callable[[Parameter], None], ...]
+    made_linear: tuple[Callable[[Any], None], ...]
+    recorded: tuple[Callable[[Sequence[Tensor | None], Backward], Backward], ...]
+    launched: tuple[Callable[[str, Sequence[Any]], None], ...]
+    packing: tuple[Callable[[Saved], Saved], ...]
+    unpacking: tuple[Callable[[Saved], Saved], ...]
+    model_left: tuple[Callable[[], None], ...]
+    checkpointed: tuple[Callable[[Callable[..., Any], tuple[Any, ...]], Any], ...]
+    passed_by_name: tuple[Callable[[Tensor], None], ...]
+    outputs_bound: tuple[Callable[[], None], ...]
+    graph_walked: tuple[Callable[[Sequence[Any]], None], ...]
+    worked: tuple[Callable[[int, int, int], None], ...]
+    recomputing: tuple[Callable[[Node], None], ...]
+    looked_up: tuple[Callable[[Tensor, Parameter | None], Tensor], ...]
+    leaf_reached: tuple[Callable[[Parameter], None], ...]
+    table_reached: tuple[Callable[[Parameter], None], ...]
+    before_accumulate: tuple[Callable[[Parameter], None], ...]
+    after_accumulate: tuple[Callable[[Parameter], None], ...]
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        for event in EVENTS:
+            setattr(self, event, ())
+        for one in observers:
+            for event in _overridden(type(one)):
+                setattr(self, event, (*getattr(self, event), getattr(one, event)))
+
+
+@cache
+def _overridden(kind: type[Any]) -> tuple[str, ...]:
+    """The events that a class of observers follows."""
+    return tuple(event for event in EVENTS if getattr(kind, event) is not getattr(Observer, event))
+
+
+NOBODY = Told(())
 
 
 class Sharding(Observer):
@@ -239,7 +352,6 @@ class Sharding(Observer):
     buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
     thin: Callable[[Tensor, Parameter], Tensor] | None = None  # what runs the thin layers of an adapter
     rows_among = 1  # devices that have rows of each matrix when it is stepped
-    walks_others = True  # whether another model than the one that trains can go through the same walk
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """What builds a block, from what builds it on one device."""
@@ -289,14 +401,7 @@ class Tape:
         self.frame: Frame | None = None  # the checkpoint whose forward runs now
         self.recomputing: Frame | None = None
         self.no_grad = False  # torch.no_grad(): nothing is recorded
-        # torch.autograd.graph.saved_tensors_hooks: what is saved is packed while the first is there
-        self.pack: Callable[[Saved], Saved] | None = None
-        self.unpack: Callable[[Saved], list[Tensor]] | None = None
-        self.reentrant = False  # checkpoints are reentrant
-        self.entrance: Any = None  # what gets the gradient of the leaf where a graph begins that is no weight
-        self.selective = False  # whether the checkpoint that runs or is recomputed now keeps results
         self.autocast: DType | None = None
-        self.compute_dtype: DType | None = None  # the autocast dtype of the forward pass, restored in recomputation
         self.pytorch: tuple[int, int] | None = None  # the release whose operators run; None: those that were traced
         self.composed_norms = False  # of that release: whether nn.RMSNorm is composed of its parts
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
@@ -306,17 +411,11 @@ class Tape:
         self.trained: Trained | None = None  # what is trained, where that is not every weight
         self.sharding: Sharding | None = None  # how devices share the states, where they do: an observer too
         self.observers: tuple[Observer, ...] = ()
+        self.told = NOBODY
         self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
-        self.carried: Any = None  # what the iteration before has left: vramplan/replay/carried.py
-        self.asks_inputs = False  # whether the output of the first table, that of the tokens, has to need a gradient
-        self.input_table: Parameter | None = None
         self.aside: list[Any] | None = None  # what a graph holds that the loss does not hang on
         self.gradients_resident = False
-        self.flops: dict[str, int] = {"forward": 0, "recompute": 0, "backward": 0}
-        self.launches: list[Launch] = []  # every operator that ran; vramplan/replay/kernels.py makes kernels of them
-        self.counted: list[Counted] = []
-        self.flop_phase = "forward"
-        self.recomputed: dict[tuple[int, int], int] = {}  # by the outermost units around, of one of their copies
+        self.direction = "forward"  # what runs: forward, recompute or backward
 
     # ------------------------------------------------------------------------------------------------ storages
     def new(
@@ -416,38 +515,37 @@ class Tape:
             trainable = self.trained.parameter(self, name, shape, dtype)
         parameter = Parameter(self, name, shape, dtype, self.copies, trainable)
         self.parameters.append(parameter)
-        for one in self.observers:
-            one.made(parameter)
+        for made in self.told.made:
+            made(parameter)
         return parameter
 
     def observe(self, observer: Observer) -> None:
         """Tell an observer of all that comes, after those that are there."""
-        self.observers = (*self.observers, observer)
+        self.tell((*self.observers, observer))
 
     def ignore(self, observer: Observer) -> None:
         """Tell an observer no more."""
-        self.observers = tuple(one for one in self.observers if one is not observer)
+        self.tell([one for one in self.observers if one is not observer])
 
-    def looked_up(self, tensor: Tensor, table: Parameter) -> Tensor:
-        """What a table gave, made to need a gradient if the iteration asks that of its token embeddings.
+    def tell(self, observers: Sequence[Observer]) -> None:
+        """Tell these and no others."""
+        self.observers = tuple(observers)
+        self.told = Told(observers) if observers else NOBODY
 
-        Such a tensor and its gradient live until backward is over.
-        Source: transformers, modeling_utils.py, enable_input_require_grads, which its switch for checkpointing calls;
-        torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable.
-        """
-        if not self.asks_inputs:
-            return tensor
-        self.input_table = self.input_table or table
-        return self.asked(tensor) if table is self.input_table else tensor
+    def looked_up(self, tensor: Tensor, table: Parameter | None = None) -> Tensor:
+        """What a table gave, or the first module of a model, as it goes on: observers may change it."""
+        for looked_up in self.told.looked_up:
+            tensor = looked_up(tensor, table)
+        return tensor
 
     def asked(self, tensor: Tensor) -> Tensor:
-        """What the first module of a model gave, made to need a gradient as `looked_up` says."""
-        if not self.asks_inputs or tensor.node is not None:
-            return tensor
+        """A tensor that was made to need a gradient: a leaf, which lives with its gradient until backward is over.
+
+        Source: torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable.
+        """
         accumulator = Parameter(self, ASKED, tensor.shape, tensor.dtype, 1, trainable=True)
         accumulator.storage = tensor.storage
         self.held.append(accumulator)
-        self.entrance = accumulator
         return tensor.alias(tensor.shape, tensor.strides, accumulator)
 
     @contextmanager
@@ -549,26 +647,10 @@ class Tape:
         """From here on it is this phase: forward, backward or step."""
         self.phases.append((len(self.events), name))
 
-    def launch(self, operator: str, operands: Sequence[Any]) -> None:
-        """An operator is about to run on these operands. Shapes are noted, never tensors: those have lifetimes."""
-        read = [(x.shape, x.dtype, x.batched, x.strides) for x in operands if isinstance(x, Tensor)]
-        self.launches.append((len(self.events), operator, self.flop_phase, self.path, read))
-
-    def attend(self, flops: int, again: int, head_size: int) -> None:
-        """Count those of a fused attention kernel; `again` are of scores that it makes a second time."""
-        self.work(flops)
-        if self.launches:
-            self.counted[-1] = (*self.counted[-1][:2], again, head_size)
-
-    def work(self, flops: int) -> None:
-        """Count floating-point operations of the representative batch."""
-        self.flops[self.flop_phase] += flops * self.copies
-        if self.launches:
-            self.counted.append((len(self.launches) - 1, flops, 0, 0))
-        if self.flop_phase == "recompute":
-            (unit, times), (inner, each), *_ = (*self.path, (0, 1), (0, 1))
-            key = (unit, inner)
-            self.recomputed[key] = self.recomputed.get(key, 0) + flops * self.copies // (times * each)
+    def work(self, flops: int, again: int = 0, head_size: int = 0) -> None:
+        """The operator that runs counts its floating-point operations, as `Observer.worked` says."""
+        for worked in self.told.worked:
+            worked(flops, again, head_size)
 
     # --------------------------------------------------------------------------------------------------- graph
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
@@ -576,9 +658,11 @@ class Tape:
 
         Saved inputs are packed here, saved outputs by `save` afterwards: the order in which a checkpoint stops early.
         """
-        self.launch(operator, inputs)
-        for one in self.observers:
-            fn = one.recorded(inputs, fn)
+        told = self.told
+        for launched in told.launched:
+            launched(operator, inputs)
+        for recorded in told.recorded:
+            fn = recorded(inputs, fn)
         if self.no_grad:
             return None
         for tensor in inputs:
@@ -624,8 +708,8 @@ class Tape:
         """Keep tensors for backward (outputs, or further inputs)."""
         if node is None:
             return
-        if self.pack is not None and self.frame is None:
-            tensors = tuple(self.pack(tensors))
+        if self.told.packing and self.frame is None:
+            tensors = tuple(self.packed(tensors))
         if node is RECOMPUTED:
             assert self.recomputing is not None
             self._pack(self.recomputing, tensors)
@@ -639,6 +723,29 @@ class Tape:
             node.saved = list(tensors)
         else:
             node.saved.extend(tensors)
+
+    def packed(self, tensors: Saved) -> Saved:
+        """What is saved in place of tensors: torch.autograd.graph.saved_tensors_hooks."""
+        for packing in self.told.packing:
+            tensors = packing(tensors)
+        return tensors
+
+    def unpacked(self, saved: Saved) -> Saved:
+        """The tensors that were saved."""
+        for unpacking in self.told.unpacking:
+            saved = unpacking(saved)
+        return saved
+
+    def leave_model(self) -> None:
+        """What follows in forward is outside of contexts around the model's forward pass."""
+        for left in self.told.model_left:
+            left()
+
+    @property
+    def selective(self) -> bool:
+        """Whether the checkpoint that runs or is recomputed now keeps results."""
+        frame = self.frame or self.recomputing
+        return frame is not None and frame.keeps is not None
 
     def keep(self, product: bool, *results: Tensor) -> None:
         """Let a selective checkpoint keep what an operator of its list gave.

@@ -5,13 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vramplan.replay.recorder import Node, Saved, Tape
+from vramplan.replay.autograd import walk
+from vramplan.replay.recorder import Leaf, Observer, Saved
+from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import Tensor
 
-Walk = Callable[[Tape, Tensor, Tensor, int], None]  # the engine: runs the nodes after the first few, in reverse
+
+class ReentrantCheckpoints(Technique, Observer):
+    """Checkpoints are reentrant."""
+
+    walks_others = False
+    records_in_backward = True
+
+    def before_model(self) -> None:
+        """Segments that are checkpointed run so from now on."""
+        self.tape.observe(self)
+
+    def checkpointed(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+        """A segment runs."""
+        return reentrant_checkpoint(function, *inputs)
+
+    def passed_by_name(self, tensor: Tensor) -> None:
+        """The function that backward runs again holds it."""
+        self.tape.held.append(tensor)
 
 
-def reentrant_checkpoint(walk: Walk, function: Callable[..., Tensor], x: Tensor, *masks: Tensor) -> Tensor:
+def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *masks: Tensor) -> Tensor:
     """`torch.utils.checkpoint.checkpoint(use_reentrant=True)`: forward records nothing but this one node.
 
     Backward computes the whole segment again, with a graph, and walks that graph; so everything that the segment saves
@@ -23,24 +42,22 @@ def reentrant_checkpoint(walk: Walk, function: Callable[..., Tensor], x: Tensor,
     Backward: the gradient of the input, as the inner walk leaves it.
     Source: torch/utils/checkpoint.py, CheckpointFunction.
     """
-    tape, path = x.tape, x.tape.path
+    tape, path, autocast = x.tape, x.tape.path, x.tape.autocast
 
     def backward(grad: Tensor, saved: Saved) -> tuple[Tensor | None]:
         tape, source, others = grad.tape, saved[0], saved[1:]
-        leaf = Node("AccumulateGrad", _no_backward, [], path)
+        leaf = Leaf("AccumulateGrad", _no_backward, [], path)
         detached = source.alias(source.shape, source.strides, leaf)
         before = tape.path, tape.category, tape.autocast
         casts, tape.casts = tape.casts, {}
         held, tape.held = tape.held, []
         tape.enter(path)
-        tape.category, tape.autocast, tape.flop_phase = "activations", tape.compute_dtype, "recompute"
+        tape.category, tape.autocast, tape.direction = "activations", autocast, "recompute"
         since = len(tape.nodes)
-        outer, tape.entrance = tape.entrance, leaf
         out = function(detached, *others)
-        tape.entrance = outer
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.autocast = casts, before[2]
-        tape.category, tape.flop_phase = "temporaries", "backward"
+        tape.category, tape.direction = "temporaries", "backward"
         walk(tape, out, grad, since)
         tape.held = held
         tape.enter(before[0])

@@ -12,6 +12,7 @@ import gc
 from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
+from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, iteration_of
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
@@ -79,6 +80,7 @@ class Iteration:
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
         tape.pytorch, tape.composed_norms = setup.pytorch, setup.composed_norms
+        self.ran = Launches(tape)
         self.techniques = techniques_of(setup, tape, self.precision)
         for one in self.techniques:
             one.before_model()
@@ -87,7 +89,6 @@ class Iteration:
         self.objective = objective_of(setup, tape, recipe)
         self.arguments, self.inputs = self.objective.inputs(self.model)
         self.optimizer = optimizer_of(setup, tape, self.precision)
-        tape.reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in recipe.segments)
         self.outputs: list[object] = []  # what the caller holds of them
         self.unreached: list[Parameter] = []
         self.carried: Carried | None = None  # what the iteration before has left
@@ -97,11 +98,11 @@ class Iteration:
         tape, setup = self.tape, self.setup
         tape.phase("forward")
         if setup.outlives and not setup.compile:  # whose graphs say nothing of what hangs on them
-            self.carried = tape.carried = imported("vramplan.replay.carried:Carried")(tape)
+            self.carried = imported("vramplan.replay.carried:Carried")(tape)
         self.shards.before_forward()
         for one in self.techniques:
             one.before_forward()
-        tape.autocast = tape.compute_dtype = self.precision.autocast
+        tape.autocast = self.precision.autocast
         output = self.objective.forward(self.model, self.arguments, self.inputs)
         assert output.loss is not None
         loss = self.shards.after_model(output.loss)
@@ -117,7 +118,7 @@ class Iteration:
         if setup.hold_outputs:
             self.outputs.append(output)
         if self.carried is not None:
-            self.carried.bound_anew()
+            self.carried.outputs_bound()
         return loss
 
     def backward(self, held: list[Tensor]) -> None:
@@ -181,7 +182,7 @@ class Iteration:
         managed, pieces = optimizer.managed_bytes(), self._pieces() if tape.unrolled else ()
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
-        record = Record(tape, states, saved_at, managed)
+        record = Record(tape, states, saved_at, managed, ran=self.ran)
         if self.carried is not None:
             record.carried = (self.carried.index, frozenset(self.carried.left))
         if tape.unrolled:
@@ -191,7 +192,8 @@ class Iteration:
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
-        tape.sharding, tape.observers, tape.carried = None, (), None  # which know the tape
+        tape.sharding = None
+        tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
         tape.parameters.clear()
@@ -217,8 +219,8 @@ class Iteration:
 
     def _find_unreached(self) -> None:
         """Weights that the loss does not hang on: their gradients stay None, and optimizers pass them over."""
-        if self.tape.reentrant:
-            return  # such checkpoints record their weights in backward
+        if any(one.records_in_backward for one in self.techniques):
+            return
         self.unreached = [one for one in self.tape.parameters if one.node is not None and not one.pending]
         for one in self.unreached:
             one.idle, one.node = True, None

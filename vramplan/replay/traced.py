@@ -105,7 +105,7 @@ class TracedTape(Tape):
         self.weights[id(parameter)] = Weight(parameter, self.blocks(self.path))
         return parameter
 
-    def looked_up(self, tensor: Tensor, table: Parameter) -> Tensor:
+    def looked_up(self, tensor: Tensor, table: Parameter | None = None) -> Tensor:
         """What a table gave, which may become a leaf of the graph."""
         found = super().looked_up(tensor, table)
         if type(found.node) is Parameter:

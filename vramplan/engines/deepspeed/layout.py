@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+from vramplan.replay.asked import AsksInputs
 from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
@@ -195,7 +196,9 @@ class _Key:
 def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
     tape.trained = key.trained
-    tape.asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
+    asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
+    if asks_inputs:
+        tape.observe(AsksInputs(tape))
     noted = _Modules(tape) if with_uses else _Noted(tape)
     tape.sharding = noted
     tape.observe(noted)
@@ -222,7 +225,8 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(one.node is not None for one in found),
         sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
     )
-    tape.sharding, tape.observers = None, ()
+    tape.sharding = None
+    tape.tell(())
     tape.drop_leaves()
     for one in tape.parameters:
         one.node = one.grad = None

@@ -27,7 +27,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     key = (setup.frozen, setup.adapter, setup.quantization, setup.precision)
     tape.gradients_resident = False
     if setup.sharding.kind == "zero3":
-        order = order_of(recipe, tape.trained, key, with_uses=True, asks_inputs=tape.asks_inputs)
+        order = order_of(recipe, tape.trained, key, with_uses=True, asks_inputs=bool(tape.told.looked_up))
         of_stage_3 = zero3_gathering.Policy(
             setup.sharding.shards,
             precision.weights,

@@ -120,8 +120,7 @@ class Gathering(Observer):
                 self.leaving = ()
             if self.recomputed:
                 self.is_over = True
-            if self.tape.unpack is not None:  # the hook of a module runs before its first node asks for what it saved
-                saved = self.tape.unpack(saved)
+            saved = self.tape.unpacked(saved)  # the hook of a module runs before its first node asks for what it saved
             found = fn(grad, saved)
             if sums is None or found[0] is None:
                 return found

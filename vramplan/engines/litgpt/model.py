@@ -319,8 +319,8 @@ class GPT:
         tape.casts.clear()
         wide = [to(one, FP32) for one in logits]
         del logits
-        if tape.carried is not None:
-            tape.carried.bound_anew()  # `loss` is a number by then: the loop reads it at each iteration
+        for bound in tape.told.outputs_bound:
+            bound()  # `loss` is a number by then: the loop reads it at each iteration
         held = wide if recipe.loss.startswith(CHUNKED) else wide[0]
         shifted = narrow(wide[-1], 1, wide[-1].shape[1] - 1)
         targets = labels.alias(

@@ -116,13 +116,13 @@ def flash_attention_of_rows(q: Tensor, k: Tensor, v: Tensor, length: int, ends: 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         scores = 2 * samples * heads * length * length * width
-        tape.attend(5 * scores, scores, width)  # five products: scores again, dv, dp, dq, dk
+        tape.work(5 * scores, scores, width)  # five products: scores again, dv, dp, dq, dk
         grads = tuple(tape.like("flash_attention_backward", x) for x in saved[:3])
         tape.workspace("flash_attention_backward", workspace_bytes, per_sample * (accumulator + sums))
         return grads
 
     node = tape.record("flash_attention", (q, k, v), backward, (q, k, v, *ends))
-    tape.attend(4 * samples * heads * length * length * width, 0, width)
+    tape.work(4 * samples * heads * length * length * width, 0, width)
     out = tape.new("flash_attention", q.shape, q.dtype, q.batched, None, node)
     lse = tape.new("flash_attention", (samples, heads, length), FP32, q.batched)
     state = tape.new("flash_attention", (2,), INT64, False)

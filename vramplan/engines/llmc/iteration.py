@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.engines.llmc.model import ATTENTION, CLASSIFIER, arena, kernels, parameters, weights
+from vramplan.replay.kernels import Launches
 from vramplan.replay.precision import precision_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Path, Tape, rounded
@@ -41,10 +42,11 @@ def replay_llmc(setup: Setup, tape: Tape) -> Record:
         tape.new("cudaMalloc", (tape.batch, size), BYTE, True, category=category)
         for size, category in ((kept, "activations"), (scratch, "temporaries"))
     ]
-    _run(tape, setup, dtype, "forward")
+    ran = Launches(tape)
+    _run(ran, tape, setup, dtype, "forward")
     saved_at = len(tape.events)
     tape.phase("backward")
-    _run(tape, setup, dtype, "backward")
+    _run(ran, tape, setup, dtype, "backward")
     tape.phase("step")
     held.clear()
 
@@ -59,20 +61,20 @@ def replay_llmc(setup: Setup, tape: Tape) -> Record:
         State("workspace", CUBLASLT_WORKSPACE_BYTES, 0),
         State("buffers", rounded(FP32.itemsize), 0),  # accumulated_mean_loss
     ]
-    record = Record(tape, states, saved_at)
+    record = Record(tape, states, saved_at, ran=ran)
+    tape.tell(())
     for parameter in tape.parameters:
         parameter.node = None
     tape.parameters.clear()
     return record
 
 
-def _run(tape: Tape, setup: Setup, dtype: DType, direction: str) -> None:
+def _run(ran: Launches, tape: Tape, setup: Setup, dtype: DType, direction: str) -> None:
     """List the kernels of a pass: backward has a gradient of each operand, and reads each again.
 
     Source: train_gpt2.cu, gpt2_forward and gpt2_backward_and_reduce: their calls, in their order.
     """
     shape, length = setup.model, setup.sequence_length
-    tape.flop_phase = direction
     twice = 2 if direction == "backward" else 1
     for one in kernels(shape, length, setup.attention):
         if direction == "backward" and one.name == CLASSIFIER:
@@ -82,12 +84,12 @@ def _run(tape: Tape, setup: Setup, dtype: DType, direction: str) -> None:
         operands = [((tape.batch, *size), dtype, True, None) for size in one.operands]
         operands += [(size, dtype, False, None) for size in one.weights]
         path: Path = ((0, copies),) if copies > 1 else ()
-        tape.launches.append((len(tape.events), one.name, direction, path, operands * (1 if one.flops else twice)))
+        ran.launches.append((len(tape.events), one.name, direction, path, operands * (1 if one.flops else twice)))
         if one.flops:
             count = one.flops * tape.batch
-            tape.flops[direction] += count * copies
+            ran.flops[direction] += count * copies
             head = shape.head_size if one.name == ATTENTION else 0
-            tape.counted.append((len(tape.launches) - 1, count, 0, head))
+            ran.counted.append((len(ran.launches) - 1, count, 0, head))
 
 
 def shards_of(setup: Setup) -> int:

@@ -38,7 +38,7 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, devices: int) -> Tensor:
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        tape.attend(5 * work // 2, work // 2, width)
+        tape.work(5 * work // 2, work // 2, width)
         if grad.strides is not None:
             grad = tape.new("clone", grad.shape, grad.dtype, batched)
         of_q = tape.like("empty_like", saved[0])
@@ -55,7 +55,7 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, devices: int) -> Tensor:
         return (of_q, kept.alias(k_shape, None, None), kept.alias(k_shape, None, None))
 
     node = tape.record("ring_attention", (q, k, v), backward, (q,))
-    tape.attend(work, 0, width)
+    tape.work(work, 0, width)
     buffers = [tape.new("cat", pair, k_dtype, batched)]
     results, sums, seeds = [], [], []
     whole = None
@@ -99,7 +99,7 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, devices: int) -> Tensor:
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        tape.attend(5 * work // 2, work // 2, width)
+        tape.work(5 * work // 2, work // 2, width)
         of_q = tape.like("empty_like", saved[0])
         of_both = [tape.new("zeros", whole, dtype, batched) for _ in "kv"]
         parts = [tape.new("all_gather", whole, dtype, batched) for _ in "kv"]
@@ -118,7 +118,7 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, devices: int) -> Tensor:
         return (of_q, *of_both)
 
     node = tape.record("gathered_attention", (q, k, v), backward, (q, k, v))
-    tape.attend(work, 0, width)
+    tape.work(work, 0, width)
     parts = [tape.new("all_gather", whole, dtype, batched) for _ in "kv"]
     for i in range(2):
         parts[i] = tape.new("index_select", whole, dtype, batched)

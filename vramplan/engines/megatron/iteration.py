@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from vramplan.engines.megatron import deepspeed
 from vramplan.replay.autograd import backward, walk
+from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.operators.basic import mul_scalar
@@ -23,6 +24,7 @@ from vramplan.replay.precision import Precision, precision_of
 from vramplan.replay.recipe import recipe_of, slice_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.reentrant import ReentrantCheckpoints
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.replicated import last_first
 from vramplan.replay.techniques.clipping import clip_fp32_gradients
@@ -142,8 +144,10 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     """
     precision = precision_of(setup.precision)
     recipe = recipe_of(setup, precision)
+    ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
-    tape.gradients_resident = tape.reentrant = True
+    tape.gradients_resident = True
+    tape.observe(ReentrantCheckpoints(setup, tape, precision))
 
     tape.phase("forward")
     waiting = [_hold(tape, one) for one in others]
@@ -191,7 +195,8 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     states += [State("buffers", 0, size, blocks) for size in model.kept_by_samples()]
     states += _kept_by_checkpoints(recipe)
     states.append(State("buffers", 0, model.buffer_bytes()))
-    record = Record(tape, states, saved_at)
+    record = Record(tape, states, saved_at, ran=ran)
+    tape.tell(())  # which know the tape
     for parameter in tape.parameters:
         parameter.node = None
     tape.parameters.clear()
@@ -224,7 +229,7 @@ def sent(tape: Tape, hidden: Tensor) -> tuple[Tensor, Tensor]:
 
 def later_stages(tape: Tape, out: Tensor, gradient: Tensor) -> None:
     """Backward from the gradient that the next stage has sent."""
-    tape.category, tape.flop_phase = "temporaries", "backward"
+    tape.category, tape.direction = "temporaries", "backward"
     received = tape.new("recv", gradient.shape, gradient.dtype, True)
     walk(tape, out, received, since=0)
     del received

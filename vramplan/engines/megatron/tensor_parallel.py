@@ -345,10 +345,10 @@ def core_checkpoint(function: Callable[..., Tensor], *inputs: Tensor, mask: Tens
         detached = [x.alias(x.shape, x.strides, leaf) for x, leaf in zip(saved, leaves, strict=False)]
         given = saved[count] if len(saved) > count else None
         before = tape.category
-        tape.category, tape.flop_phase = "activations", "recompute"
+        tape.category, tape.direction = "activations", "recompute"
         since = len(tape.nodes)
         out = function(*detached, given)
-        tape.category, tape.flop_phase = "temporaries", "backward"
+        tape.category, tape.direction = "temporaries", "backward"
         walk(tape, out, grad, since)
         tape.category = before
         gradients = tuple(leaf.grad for leaf in leaves)

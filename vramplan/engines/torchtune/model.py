@@ -308,7 +308,7 @@ class TransformerDecoder:
         OffloadActivations (max_fwd_stash_size); recipes/full_finetune_single_device.py, _loss_step.
         """
         tape, recipe = self.tape, self.recipe
-        tape.pack = None
+        tape.leave_model()
         shape = recipe.shape
         h = RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(h)
         weight: Parameter = self.tok_embeddings

@@ -45,8 +45,12 @@ def materialised(x: Tensor) -> Tensor:
 @contextmanager
 def unasked(tape: Tape) -> Iterator[None]:
     """Products that no kernel of backward reads: a compiled block keeps what was made of them instead."""
-    selective, tape.selective = tape.selective, False
+    frame = tape.frame or tape.recomputing
+    if frame is None:
+        yield
+        return
+    keeps, frame.keeps = frame.keeps, None
     try:
         yield
     finally:
-        tape.selective = selective
+        frame.keeps = keeps

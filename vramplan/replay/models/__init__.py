@@ -202,6 +202,11 @@ def bounds_positions(name: str) -> bool:
     return _own(name, "bounded_positions", False) is True
 
 
+def asks_no_inputs(name: str) -> bool:
+    """Whether the family's own switch for checkpoints asks no embeddings for a gradient: `asks_no_inputs = True`."""
+    return _own(name, "asks_no_inputs", False) is True
+
+
 def has_conv1d(name: str) -> bool:
     """Whether the family's linear layers are Conv1D of Transformers, not nn.Linear: `conv1d = True`."""
     return _own(name, "conv1d", False) is True

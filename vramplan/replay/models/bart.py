@@ -213,11 +213,8 @@ class Bart:
 
     def words(self, ids: Tensor) -> Tensor:
         """BartScaledWordEmbedding.forward: scaled, also by 1."""
-        tape = self.tape
-        asks, tape.asks_inputs = tape.asks_inputs, False  # not what is looked up, but what the module returns
-        scaled = mul_scalar(embedding(ids, self.shared))
-        tape.asks_inputs = asks
-        return tape.looked_up(scaled, self.shared)
+        scaled = mul_scalar(embedding(ids, self.shared, returned=False))
+        return self.tape.looked_up(scaled, self.shared)
 
     def look_up(self, ids: Tensor) -> Tensor:
         """BartLearnedPositionalEmbedding.forward."""

@@ -149,12 +149,12 @@ class ChatGLM:
     smooths = True
     own_loss = CAUSAL_LM_FP32  # it copies the logits in fp32 for it, and returns them in their own type
     evaluates = True
+    asks_no_inputs = True  # the switch of its own code does nothing but checkpoint
     no_eager_attention = "its code calls fused attention alone"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
         self.tape, self.recipe = tape, recipe
-        tape.asks_inputs = False  # the switch of its own code does nothing but checkpoint
         with tape.building(EMBEDDINGS):
             self.word_embeddings = tape.parameter(
                 "word_embeddings.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype

@@ -162,12 +162,12 @@ class VisionEmbeddings:
     def __call__(self, pixel_values: Tensor) -> Tensor:
         patches = conv2d(pixel_values, self.patch_embedding, stride=self.patch)
         batch, width, rows, columns = patches.shape
-        patches = self.tape.asked(patches)
+        patches = self.tape.looked_up(patches)
         patches = transpose(view(patches, (batch, width, rows * columns)), 1, 2)
         class_embeds = spread(self.class_embedding, (batch, 1, width))
         embeddings = joined(class_embeds, patches)
         ids = self.tape.constant((1, self.positions), INT64, False)
-        embeddings = add(embeddings, embedding(ids, self.position_embedding))
+        embeddings = add(embeddings, embedding(ids, self.position_embedding, returned=False))
         return embeddings
 
 
@@ -278,7 +278,6 @@ class Clip:
         self.tape, self.recipe = tape, recipe
         with tape.building("text_encoder"):
             self.text_model = TextModel(tape, recipe)
-        tape.input_table = self.text_model.token_embedding
         with tape.building("vision_encoder"):
             self.vision_model = VisionModel(tape, recipe)
         width = self.vision_model.tower.hidden_size

@@ -44,9 +44,7 @@ def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
     tape = weight.tape
     stored = None if tape.sharding is None else tape.sharding.buffer_dtype
     scale = to(tape.constant((), stored or weight.dtype, False), weight.dtype)
-    asks, tape.asks_inputs = tape.asks_inputs, False  # not what is looked up, but what the module returns
-    scaled = mul(embedding(input_ids, weight), scale)
-    tape.asks_inputs = asks
+    scaled = mul(embedding(input_ids, weight, returned=False), scale)
     return tape.looked_up(scaled, weight)
 
 

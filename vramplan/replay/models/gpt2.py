@@ -169,8 +169,8 @@ class GPT2:
         hidden = dropout(hidden, recipe.embedding_dropout)
         state = [hidden]
         del hidden  # the original's loop has no other name for it
-        if tape.reentrant:
-            tape.held.append(position_ids)  # a keyword argument, unlike the mask
+        for passed in tape.told.passed_by_name:
+            passed(position_ids)  # unlike the mask
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), state, mask=mask)
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

@@ -145,8 +145,8 @@ class Linear:
         self.transposed = transposed
         self.adapter = None if tape.trained is None else tape.trained.linear(tape, self, name)
         self.float8 = False
-        for one in tape.observers:
-            one.made_linear(self)
+        for made in tape.told.made_linear:
+            made(self)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.adapter is not None:

@@ -123,7 +123,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         scores = 2 * batch * heads * length * kv_length * width
-        tape.attend(5 * scores, scores, width)  # five products: scores again, dv, dp, dq, dk
+        tape.work(5 * scores, scores, width)  # five products: scores again, dv, dp, dq, dk
         grads = tuple(tape.like("flash_attention_backward", x) for x in saved[:3])
         tape.workspace("flash_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
@@ -132,7 +132,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)
-    tape.attend(4 * batch * heads * length * kv_length * width, 0, width)
+    tape.work(4 * batch * heads * length * kv_length * width, 0, width)
     strides = dense_like(q.shape, q.strides)
     out = tape.new("flash_attention", q.shape, q.dtype, q.batched, strides, node)
     lse = tape.new("flash_attention", (batch, heads, length), FP32, q.batched)
@@ -173,7 +173,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         scores = 2 * batch * heads * length * kv_length
-        tape.attend(scores * (3 * width + 2 * value_width), scores * width, width)
+        tape.work(scores * (3 * width + 2 * value_width), scores * width, width)
         grads = tuple(_stored_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
@@ -183,7 +183,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)
-    tape.attend(2 * batch * heads * length * kv_length * (width + value_width), 0, width)
+    tape.work(2 * batch * heads * length * kv_length * (width + value_width), 0, width)
     out = _stored_by_position(tape, "efficient_attention", q, node, value_width)
     rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
     lse = tape.new("efficient_attention", (batch, heads, rows), FP32, q.batched)

@@ -468,7 +468,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     need_b = bias is not None and bias.node is not None
     w_shape, w_dtype = scale.shape, scale.dtype
     saves = [x]
-    away = tape.pack is not None and tape.frame is None  # then the weights themselves are worth saving too
+    away = bool(tape.told.packing) and tape.frame is None  # then the weights themselves are worth saving too
     if scale is not weight or away:
         saves.append(scale)
     if shift is not None and (shift is not bias or away):
@@ -552,8 +552,8 @@ SORTED_INDICES = (
 )
 
 
-def embedding(ids: Tensor, weight: Parameter) -> Tensor:
-    """`F.embedding`: new, the rows that are looked up.
+def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tensor:
+    """`F.embedding`: new, the rows that are looked up; `returned` says that the module returns them as they are.
 
     Saves `ids`: the gradient of row i is the sum of the incoming rows whose index is i; the table itself is not needed.
     Backward: the incoming gradient in row-major order, a copy if it is not; a dense gradient [V, H], and above 3072
@@ -585,7 +585,8 @@ def embedding(ids: Tensor, weight: Parameter) -> Tensor:
         return (out,)
 
     node = tape.record("embedding", (weight,), backward, (ids,))
-    return tape.looked_up(tape.new("embedding", (*ids.shape, width), dtype, batched, None, node), weight)
+    found = tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
+    return tape.looked_up(found, weight) if returned else found
 
 
 def nll_loss(log_probabilities: Tensor, target: Tensor) -> Tensor:

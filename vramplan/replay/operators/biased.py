@@ -145,7 +145,7 @@ def _efficient_biased(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         scores = 2 * batch * heads * length * kv_length * width
-        tape.attend(5 * scores, scores, width)
+        tape.work(5 * scores, scores, width)
         grads = tuple(_by_position(tape, "efficient_attention_backward", x) for x in saved[:3])
         biased = None
         if wants_bias:
@@ -158,7 +158,7 @@ def _efficient_biased(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)
-    tape.attend(4 * batch * heads * length * kv_length * width, 0, width)
+    tape.work(4 * batch * heads * length * kv_length * width, 0, width)
     out = _by_position(tape, "efficient_attention", q, node)
     lse = tape.new("efficient_attention", (batch, heads, round_up(length, EFFICIENT_LSE)), FP32, q.batched)
     seed = tape.new("efficient_attention", (1,), INT64, False)

@@ -78,7 +78,7 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: list[Tensor]) -> Tenso
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        tape.attend(10 * work, 2 * work, width)
+        tape.work(10 * work, 2 * work, width)
         sums = tape.new("sum", rows, grad.dtype, grad.batched)
         _delta = tape.new("to", rows, FP32, grad.batched)
         del sums
@@ -87,7 +87,7 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, mask: list[Tensor]) -> Tenso
     documents, kv_num, kv_indices, full_kv_num, full_kv_indices, q_num, q_indices, full_q_num, full_q_indices = mask
     blocks = (kv_num, kv_indices, full_kv_num, full_kv_indices, q_num, q_indices, full_q_num, full_q_indices)
     node = tape.record("flex_attention", (q, k, v), backward, (q, k, v, documents, *blocks))
-    tape.attend(4 * work, 0, width)
+    tape.work(4 * work, 0, width)
     out = tape.new("flex_attention", q.shape, q.dtype, q.batched, dense_like(q.shape, q.strides), node)
     lse = tape.new("flex_attention", rows, FP32, q.batched)
     tape.save(node, out, lse)

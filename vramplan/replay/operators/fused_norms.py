@@ -100,7 +100,6 @@ def received(tape: Tape, shape: Shape, dtype: DType) -> Tensor:
     Nothing new: it is received into a buffer of the stage, one for each micro-batch of the step.
     Source: torch/distributed/pipelining/stage.py, _create_act_recv_info and get_bwd_send_ops.
     """
-    tape.asks_inputs = True
     return tape.asked(tape.constant(shape, dtype, True))
 
 

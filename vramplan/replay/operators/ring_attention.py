@@ -53,14 +53,14 @@ def ring_flash(q: Tensor, k: Tensor, v: Tensor, devices: int, *, gathers: bool) 
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        tape.attend(5 * work // 2, work // 2, width)
+        tape.work(5 * work // 2, work // 2, width)
         return _backward(tape, saved, devices, gathers=gathers)
 
     node = tape.record("ring_flash", (q, k, v), backward, (q, k, v))
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)
-    tape.attend(work, 0, width)
+    tape.work(work, 0, width)
     keys: list[Tensor | None] = [_contiguous(k), _contiguous(v)]
     rotater = _Rotater(tape, devices, gathers=gathers)
     lse = out = total = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.replay.recorder import Saved
+from vramplan.replay.recorder import Saved, begins_graph
 from vramplan.replay.tensors import (
     FP32,
     DType,
@@ -54,7 +54,7 @@ def autocast_half(x: Tensor) -> Tensor:
     if dtype is None or x.dtype is not FP32:
         return x
     is_leaf = type(x) is Parameter and (tape.sharding is None or not tape.sharding.weights_are_views)
-    if x.node is not None and (is_leaf or x.node is tape.entrance):
+    if x.node is not None and (is_leaf or begins_graph(x.node)):
         cast = tape.casts.get(x.node)
         if cast is None:
             cast = tape.casts[x.node] = to(x, dtype, category="weight_casts" if type(x) is Parameter else None)

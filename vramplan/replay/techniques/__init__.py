@@ -21,6 +21,8 @@ from vramplan.replay.tensors import Parameter, Tensor
 class Technique:
     """Takes part in an iteration: the phases in the order in which they come. Each does nothing unless overridden."""
 
+    records_in_backward = False  # whether backward records weights that forward has not
+
     def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
         self.setup, self.tape, self.precision = setup, tape, precision
 
@@ -120,6 +122,11 @@ def is_flat(setup: Setup) -> bool:
     return setup.sharding is not None and setup.sharding.version == 1
 
 
+def recomputes_reentrantly(setup: Setup) -> bool:
+    """Whether there are checkpoints, and they are reentrant."""
+    return setup.checkpoint_reentrant and any(segment.checkpointed for segment in setup.segments)
+
+
 def multiplies_in_float8(setup: Setup) -> bool:
     """Whether linear layers of Transformers are converted: compiled, their casts to fp8 are parts of other kernels."""
     asked = PRECISIONS[setup.precision].float8 or setup.precision == "fsdp-fp8"
@@ -128,6 +135,7 @@ def multiplies_in_float8(setup: Setup) -> bool:
 
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
+    (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
     (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
     (multiplies_in_float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
     (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),

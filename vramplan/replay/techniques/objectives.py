@@ -29,7 +29,7 @@ class SmoothsLabels(Objective):
 def forward_and_smoothed_loss(setup: Setup, tape: Tape, model: Any, arguments: list[Tensor]) -> Output:
     """A forward pass, and the smoothed loss of its logits."""
     output = leave_autocast(tape, model(*arguments))
-    tape.pack = None  # it is the model's forward pass that is wrapped
+    tape.leave_model()
     logits = output.logits
     if type(logits) is tuple:  # and what the encoder gave, which lives as long
         return Output(label_smoother(logits[0], arguments[1], shifts=False), logits)

@@ -48,7 +48,7 @@ class Pairs(Objective):
     def logits(self, model: Any, ids: Tensor) -> Tensor:
         """What the model returns, in fp32 if it ran under autocast; without a loss, so that its labels are not read."""
         output = leave_autocast(self.tape, model(ids, ids))
-        self.tape.pack = None  # it is the model's forward pass that is wrapped
+        self.tape.leave_model()
         assert isinstance(output.logits, Tensor)
         return output.logits
 

@@ -110,17 +110,19 @@ def forward_and_preferences(
         alone = (Segment(1, recipe.shape.layers, False),)
         frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
         trained = len(tape.parameters)
-        before = tape.trained, tape.asks_inputs, tape.reentrant, tape.sharding, tape.observers
+        before, observers = (tape.trained, tape.sharding), tape.observers
         if tape.sharding is not None and not tape.sharding.walks_others:
             # an engine of its own shares the reference, block by block; and where the reference is the model itself,
             # what is gathered for it is what the end of the pass before has had
-            tape.sharding, tape.observers = None, ()
-        tape.trained, tape.asks_inputs, tape.reentrant = _switched_off(tape) if shares else None, False, False
+            tape.sharding = None
+        tape.tell([one for one in observers if one.walks_others])
+        tape.trained = _switched_off(tape) if shares else None
         other = family(setup.model.family)(tape, frozen)
         tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
         found = _scores(tape, other(ids, labels))
         tape.no_grad = False
-        tape.trained, tape.asks_inputs, tape.reentrant, tape.sharding, tape.observers = before
+        tape.trained, tape.sharding = before
+        tape.tell(observers)
         weights = tape.parameters[trained:]
         del tape.parameters[trained:]
         if not shares:

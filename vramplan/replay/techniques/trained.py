@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from vramplan.replay.asked import AsksInputs
 from vramplan.replay.inputs import inputs_of, make_inputs
-from vramplan.replay.models import family, looks_up_4bit, no_eager_attention
+from vramplan.replay.models import asks_no_inputs, family, looks_up_4bit, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
 from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.precision import Precision
@@ -33,7 +34,8 @@ class TrainsLess(Technique):
     def before_model(self) -> None:
         """The model is built with this policy."""
         self.tape.trained = self.trained = trained_of(self.setup, self.precision)
-        self.tape.asks_inputs = asks_inputs(self.setup)
+        if asks_inputs(self.setup):
+            self.tape.observe(AsksInputs(self.tape))
 
     def states(self, buffers: Sequence[int]) -> list[State]:
         """What quantized weights share."""
@@ -58,6 +60,8 @@ def asks_inputs(setup: Setup) -> bool:
     Transformers' own switch for checkpointing asks for it, and whoever uses reentrant checkpoints in another way has to
     do the same (`enable_input_require_grads`): one whose input needs no gradient trains nothing.
     """
+    if asks_no_inputs(setup.model.family):
+        return False
     reentrant = setup.checkpoint_reentrant and any(segment.checkpointed for segment in setup.segments)
     if setup.model.published_family is not None:  # code of another engine, which asks for nothing
         return reentrant

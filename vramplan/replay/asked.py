@@ -1,0 +1,34 @@
+"""Token embeddings that are asked for their gradient, so that checkpoints of frozen blocks have something to train."""
+
+from __future__ import annotations
+
+from vramplan.replay.recorder import ASKED, Observer, Tape
+from vramplan.replay.tensors import Parameter, Tensor
+
+
+class AsksInputs(Observer):
+    """Makes the output of the first table, that of the tokens, need a gradient, and that of the first module of images.
+
+    Such a tensor and its gradient live until backward is over.
+    Source: transformers, modeling_utils.py, enable_input_require_grads, which its switch for checkpointing calls.
+    """
+
+    walks_others = False
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.table: Parameter | None = None
+
+    def looked_up(self, tensor: Tensor, table: Parameter | None) -> Tensor:
+        """The tensor, or a leaf in its place."""
+        if table is not None:
+            self.table = self.table or table
+            if table is not self.table:
+                return tensor
+        return tensor if tensor.node is not None else self.tape.asked(tensor)
+
+    def leaf_reached(self, leaf: Parameter) -> None:
+        """Backward has come to the module whose output was asked."""
+        if leaf.name == ASKED and self.table is not None:
+            for reached in self.tape.told.table_reached:
+                reached(self.table)
