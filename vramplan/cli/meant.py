@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.catalog.locate import shipped_called
+from vramplan.options.table import TABLE
+
 SERVING = (
     "vramplan plans training only; for serving try gguf-parser, `accelerate estimate-memory`, or vLLM itself, "
     "which prints the memory that it profiles at start"
@@ -74,16 +77,12 @@ def option(name: str, command: Any) -> str | None:
 
 def _value(word: str, declared: set[str]) -> str | None:
     """The only option that has the word among its values."""
-    from vramplan.options.table import TABLE
-
     rows = [row for row in TABLE if row.option in declared and word in row.words]
     return f"{rows[0].option} {word}" if len(rows) == 1 else None
 
 
 def _runtime(word: str) -> str | None:
     """The program that is called so."""
-    from vramplan.catalog.locate import shipped_called
-
     return shipped_called("runtimes", word.removeprefix("use-"))
 
 
