@@ -56,7 +56,9 @@ def test_low_rank_paths_over_experts_and_convolutions_are_named(options: str) ->
     assert "lora_A" in out.out
 
 
-SIZES = {"deepseek_v2": {"experts": {"active": 2, "intermediate_size": 1408}}}  # what a configuration class has no default of
+SIZES = {
+    "deepseek_v2": {"experts": {"active": 2, "intermediate_size": 1408}}
+}  # what a configuration class has no default of
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
