@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_texts
+from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
+from vramplan.results.reading import ReadJob
 
 NANOGPT = """\
 import time
@@ -309,3 +312,44 @@ def test_nemo_adapters_are_on_fused_layers() -> None:
     peft += "      target_modules: [attention_qkv, mlp_fc2]\n"
     found = job(NEMO.format(tensor=1, master="True") + peft, "a.yaml")
     holds(found, adapter__rank=16, adapter__alpha=16, adapter__targets=["q_proj", "k_proj", "v_proj", "down_proj"])
+
+
+MASON = """\
+python mason.py --cluster own/cluster --num_nodes 2 --budget own --gpus 4 -- accelerate launch \\
+    --mixed_precision bf16 --num_processes 4 --use_deepspeed --deepspeed_config_file ds.json \\
+    open_instruct/{program}.py --model_name_or_path Qwen/Qwen2.5-7B --max_seq_length 512 \\
+    --per_device_train_batch_size 2 --gradient_accumulation_steps 3 --gradient_checkpointing --with_tracking
+"""
+
+
+def test_a_script_that_starts_open_instruct_on_a_cluster_has_all_its_processes() -> None:
+    def started(program: str) -> ReadJob:
+        return read_texts({"own.sh": MASON.format(program=program)}, Wanted())
+
+    found = started("finetune")
+    holds({one.key: one.value for one in found.values}, model="qwen2.5-7b", micro_batch_size=2, gradient_accumulation_steps=3, parallel__data=8)
+    assert "loss" not in found.job
+    assert started("dpo_tune_cache").job["loss"] == "dpo"
+    with pytest.raises(InputError, match="grpo_fast is not training on a data set"):
+        started("grpo_fast")
+
+
+def test_yaml_is_read_as_pyyaml_reads_it() -> None:
+    """Merge keys, and of a key that stands twice the last."""
+    text = """\
+common: &common
+  learning_rate: 1e-5
+own: &own
+  <<: *common
+  seed: 1
+model_name_or_path: Qwen/Qwen2.5-7B
+max_seq_length: 512
+gradient_checkpointing: true
+with_tracking: true
+checkpointing_steps: epoch
+gradient_checkpointing: false
+"""
+    found = meant(text, "own.yaml", ignore_unknown=True)
+    assert found.job["activation_checkpointing"] == "none"
+    with pytest.raises(InputError, match="a merge key takes a mapping"):
+        meant(text + "last:\n  <<: 3\n", "own.yaml", ignore_unknown=True)

@@ -85,10 +85,13 @@ def load(path: Path | str, *, allow_stdin: bool = False) -> Document:
     return parse(read_text(file, allow_stdin=allow_stdin), file)
 
 
-def parse(text: str, file: str | None, *, json: bool | None = None) -> Document:
-    """The same for text. `json`: hold unquoted scalars to JSON's literals; by default for files named `.json`."""
+def parse(text: str, file: str | None, *, json: bool | None = None, merges: bool = False) -> Document:
+    """The same for text. `json`: hold unquoted scalars to JSON's literals; by default for files named `.json`.
+
+    `merges`: take what PyYAML takes: merge keys (`<<: *name`), and of a key that is given twice the last.
+    """
     strict = (file or "").lower().endswith(".json") if json is None else json
-    composer = _Composer(file, strict)
+    composer = _Composer(file, strict, merges)
     root = composer.compose(_without_surrogates(text) if strict else text)
     if not isinstance(root, Mapping):
         kind = "a list" if isinstance(root, Sequence) else "a single value"
@@ -184,19 +187,20 @@ class _Anchored(NamedTuple):
 class _Open:
     """A collection that has not ended: its node, a key that waits for its value, and what is inside it so far."""
 
-    __slots__ = ("anchor", "before", "key", "levels", "node")
+    __slots__ = ("anchor", "before", "key", "levels", "merged", "node")
 
     def __init__(self, node: Mapping | Sequence, anchor: str | None, before: int) -> None:
         self.node, self.anchor, self.before = node, anchor, before
         self.key: Scalar | None = None
         self.levels = 0
+        self.merged: tuple[Scalar, Node] | None = None  # the merge key, and what is behind it
 
 
 class _Composer:
     """Puts a tree together from parser events, with a stack of its own."""
 
-    def __init__(self, file: str | None, json: bool) -> None:
-        self.file, self.json = file, json
+    def __init__(self, file: str | None, json: bool, merges: bool) -> None:
+        self.file, self.json, self.merges = file, json, merges
         self.problems: list[Problem] = []
         self._root: Node | None = None
         self._stack: list[_Open] = []
@@ -286,11 +290,23 @@ class _Composer:
 
     def _end(self) -> None:
         closed = self._stack.pop()
+        if closed.merged is not None:
+            self._merge(closed, *closed.merged)
         levels = closed.levels + 1
         if closed.anchor is not None:
             self._anchors[closed.anchor] = _Anchored(closed.node, self._nodes - closed.before + 1, levels)
         if self._stack:
             self._stack[-1].levels = max(self._stack[-1].levels, levels)
+
+    def _merge(self, closed: _Open, key: Scalar, node: Node) -> None:
+        """Keys of one mapping, or of several in turn, that this one does not have (https://yaml.org/type/merge.html)."""
+        for one in node.items if isinstance(node, Sequence) else [node]:
+            if not isinstance(one, Mapping):
+                self.problem("a merge key takes a mapping, or a list of mappings", key, "<<", hint="<<: *name")
+                return
+            assert isinstance(closed.node, Mapping)
+            for name, entry in one.entries.items():
+                closed.node.entries.setdefault(name, entry)
 
     def _alias(self, event: Any) -> None:
         name, line, column = event.anchor, event.start_mark.line + 1, event.start_mark.column + 1
@@ -336,9 +352,12 @@ class _Composer:
             return
         parent.key = None
         first = parent.node.entries.get(key.text)
-        if key.text == "<<" and key.style == "plain":
+        is_merge = key.text == "<<" and key.style == "plain"
+        if is_merge and self.merges and parent.merged is None:
+            parent.merged = key, node
+        elif is_merge:
             self.problem("merge keys are not supported", key, "<<", hint="write the keys out, or use defaults")
-        elif first is not None:
+        elif first is not None and not self.merges:
             where = f"line {first.key.line}, column {first.key.column}"
             self.problem(f"the key is given twice; first at {where}", key, key.text[:60])
         else:

@@ -24,7 +24,7 @@ class NotConstant:
 
 def from_yaml(text: str, file: str | None, *, json: bool = False) -> dict[str, Written]:
     """YAML or JSON as dotted keys; lists stay whole. Raises InputError with every problem of form."""
-    parsed = document.parse(text, file, json=json)
+    parsed = document.parse(text, file, json=json, merges=not json)
     if parsed.problems:
         raise InputError(parsed.problems)
     return _leaves(parsed.root, file, "")

@@ -14,6 +14,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 OPEN, CLOSE = "\ue000", "\ue001"  # around the name of an unknown, inside an expanded text
@@ -264,6 +265,8 @@ class _Scanner:
 
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
 _LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "torch.distributed.launch")
+_NODES = ("--num_nodes", "--num-nodes", "--nodes", "--nnodes")
+_GPUS = ("--gpus", "--num_gpus", "--num-gpus", "--gpus_per_node", "--gpus-per-node")
 _MODULES = ("torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch")
 
 
@@ -433,6 +436,7 @@ class _Reader:
         first = arguments[0].text.rsplit("/", 1)[-1]
         if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
             arguments = [part for item in arguments[1:] for part in _split(item)]
+        arguments = self.inside(arguments)
         at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
         if at is None:
             module = next((i for i, item in enumerate(arguments) if item.text == "-m"), None)
@@ -446,6 +450,23 @@ class _Reader:
             self.script.launcher = arguments[:at]
             self.script.program = arguments[at]
             self.script.arguments = arguments[at + 1 :]
+
+    def inside(self, arguments: list[Argument]) -> list[Argument]:
+        """The command behind `--` of a program that starts others on a cluster, with the processes that it starts."""
+        texts = [item.text for item in arguments]
+        if "--" not in texts:
+            return arguments
+        at = texts.index("--")
+        outer, inner = texts[:at], arguments[at + 1 :]
+        if not any(_PROGRAM.search(text) for text in outer) or not any(_PROGRAM.search(item.text) for item in inner):
+            return arguments
+        given = dict(pairwise(outer))
+        nodes, each = (next((given[name] for name in names if name in given), "") for names in (_NODES, _GPUS))
+        if nodes.isdecimal() and each.isdecimal():
+            for place, item in enumerate(inner[:-1]):
+                if item.text in ("--num_processes", "--num-processes"):
+                    inner[place + 1] = inner[place + 1]._replace(text=str(int(nodes) * int(each)))
+        return inner
 
     def gather(self) -> None:
         """Where no command is seen: the arguments that variables hold, as of a file that another one sources."""

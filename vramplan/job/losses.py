@@ -162,7 +162,7 @@ def reference_of(resolver: Resolver, loss: str) -> str | None:
     """Where the reference model of preference training is; None for every other loss."""
     key, given = "dpo_reference", resolver.raw.dpo_reference
     if loss not in words.REFERENCED_LOSSES:
-        if given is not None:
+        if given is not None and resolver.raw.loss not in words.REFERENCED_LOSSES:
             resolver.fields.refuse(key, f"{given} belongs to the losses dpo and kto", hint="loss: dpo")
         return None
     raw = resolver.raw

@@ -335,7 +335,7 @@ class Told:
 
 
 @cache
-def _overridden(kind: type[Any]) -> tuple[str, ...]:
+def _overridden(kind: Any) -> tuple[str, ...]:
     """The events that a class of observers follows."""
     return tuple(event for event in EVENTS if getattr(kind, event) is not getattr(Observer, event))
 
@@ -360,6 +360,12 @@ class Sharding(Observer):
     def apart(self) -> list[int]:
         """The blocks of the walk that `units` was last asked for which something happens in that others do not see."""
         return []
+
+    def begin_other(self) -> None:
+        """Another model runs, whose blocks are shared for themselves and which backward never comes to."""
+
+    def end_other(self) -> None:
+        """It has run."""
 
     def after_model(self, loss: Tensor) -> Tensor:
         """The model has returned its loss, or what one is made of; the same to go on with."""

@@ -483,7 +483,9 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
         before = meaning.job["offload"].value if "offload" in meaning.job else []
         meaning.say("offload", [*before, "activations"], key, "activation_offloading")
     frozen = sheet.get("unfrozen_parameters")
-    if frozen:
+    if frozen and "adapter.kind" in meaning.job:
+        meaning.note("unfrozen_parameters: PEFT freezes the whole model beside an adapter")
+    elif frozen:
         _unfrozen(sheet, meaning, frozen if isinstance(frozen, list) else [frozen])
 
 

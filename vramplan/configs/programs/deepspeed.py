@@ -35,6 +35,7 @@ WITHOUT_EFFECT = names(
     fp16.consecutive_hysteresis fp16.min_loss_scale bf16.immediate_grad_update bf16.check_grad_overflow
     bf16.check_overflow prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients
     disable_allgather managed_gradient_accumulation flops_profiler flops_profiler.* tensorboard tensorboard.* wandb
+    _comment* comms_config comms_config.*
     wandb.* comet comet.* csv_monitor csv_monitor.* monitor_config.* comms_logger comms_logger.* autotuning autotuning.*
     elasticity elasticity.* checkpoint checkpoint.* aio aio.* curriculum_learning.* data_efficiency.*
     progressive_layer_drop.* eigenvalue.* hybrid_engine.* nebula.* dataloader_drop_last timers.* weight_quantization.*

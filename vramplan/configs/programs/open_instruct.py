@@ -19,7 +19,8 @@ UNDERSTOOD = names(
     use_8bit_optimizer dpo_use_paged_optimizer fused_optimizer packing loss_type beta dpo_loss_type
     attn_implementation use_flash_attn zero_stage offload_optimizer offload_param sequence_parallel_size
     tensor_parallel_degree context_parallel_degree optimizer_type activation_memory_budget compile_model
-    use_slow_tokenizer dpo_beta activation_checkpointing_mode total_batch_size fsdp_shard_degree fsdp_num_replicas
+    program use_slow_tokenizer dpo_beta activation_checkpointing_mode total_batch_size fsdp_shard_degree
+    fsdp_num_replicas launcher.nnodes launcher.nproc_per_node
     """
 )
 WITHOUT_EFFECT = names(
@@ -37,6 +38,7 @@ WITHOUT_EFFECT = names(
     use_fast_tokenizer ground_truths_key sft_messages_key preference_chosen_key preference_rejected_key
     include_padding_* reduce_loss base_model_name_or_path loss_reduction config_hash skip_cache local_cache_dir
     ephemeral_save_interval optimizer_kwargs* rope_scaling_* zero_hpz_partition_size no_auto_dataset_cache
+    launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_*
     evaluation_* dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile
     """
 )
@@ -72,6 +74,8 @@ RELEASES = (
 TARGETS = ["q_proj", "o_proj", "v_proj", "k_proj", "gate_proj", "up_proj", "down_proj"]
 """Of finetune.py and dpo_tune_cache.py: the files cannot say others."""
 
+SURE = 100  # a script that names the program
+PREFERENCES, TUNING = ("dpo", "dpo_tune_cache"), ("finetune", "olmo_core_finetune")
 DPO = ("dpo", "dpo_norm", "wpo")
 
 
@@ -87,6 +91,10 @@ def recognise(keys: Mapping[str, Any]) -> int:
         "preprocessing_num_workers",
     )
     heads = {key.split(".", 1)[0] for key in keys}
+    written = keys.get("program")
+    path = str(getattr(written, "value", written) or "")
+    if path.startswith("open_instruct/") or "/open_instruct/" in path:
+        return SURE
     if "model_name_or_path" not in keys or not any(name in heads for name in own):
         return 0
     return 3 * sum(name in heads for name in own) + sum(name in heads for name in more)
@@ -95,6 +103,9 @@ def recognise(keys: Mapping[str, Any]) -> int:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of an open-instruct file."""
     meaning.say("runtime", "transformers", "model_name_or_path")
+    program = (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py")
+    if program and program not in (*PREFERENCES, *TUNING):
+        sheet.problem("program", f"{program} is not training on a data set", "a job has no word for it")
     name = sheet.text("model_name_or_path")
     if name:
         meaning.say("model", name, "model_name_or_path")
@@ -171,7 +182,8 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     sheet.get("beta")
     sheet.get("dpo_beta")
     liger = sheet.flag("use_liger_kernel")
-    if word in DPO or (not word and beta):
+    is_preference = (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py") in PREFERENCES
+    if word in DPO or (not word and (beta or is_preference)):
         meaning.say("loss", "dpo", key)
         meaning.say("dpo_reference", "precomputed", "dpo_tune_cache.py computes the reference before training")
         meaning.say("padding", "right", key)
@@ -202,6 +214,9 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     sheet.get("fsdp_shard_degree")
     sheet.get("fsdp_num_replicas")
     sheet.get("total_batch_size")
+    each, nodes = sheet.count("launcher.nproc_per_node"), sheet.count("launcher.nnodes") or 1
+    if each:
+        meaning.say("parallel.data", each * nodes, "launcher.nproc_per_node", "launcher.nnodes")
     meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")
 
 

@@ -103,18 +103,24 @@ MODELS = {
     "llama2_reward_7b": "llama-2-7b",
     "mistral_reward_7b": "mistral-7b",
     "mistral_classifier_7b": "mistral-7b",
+    "llama4_scout_17b_16e": "llama-4-scout-17b-16e",
+    "llama4_maverick_17b_128e": "llama-4-maverick-17b-128e",
     "llama3_2_vision_11b": "llama-3.2-11b-vision",
     "llama3_2_vision_90b": "llama-3.2-90b-vision",
 }
 _NAME = re.compile(
     r"(?:(?P<llama>llama)(?P<llama_version>2|3_1|3_2|3_3|3|4)|(?P<qwen>qwen)(?P<qwen_version>2_5|2|3)|"
-    r"(?P<other>gemma|smollm|mistral|phi)(?P<other_version>\d*))(?P<reward>_reward)?(?:_scout|_maverick)?"
+    r"(?P<other>gemma|smollm|mistral|phi)(?P<other_version>\d*))(?P<reward>_reward)?"
     r"_(?P<size>\d+(?:_\d+)?[bm])(?P<rest>(?:_\d+e)?)(?:_base|_instruct)?"
 )
 DASHED = ("llama", "gemma", "phi")  # llama-3.1-8b, but qwen2.5-7b
 
 PROJECTIONS = {"output_proj": "o_proj"}
 MLP = ("gate_proj", "down_proj", "up_proj")
+FUSED = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
+    **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
+}
 
 OPTIMIZERS = {
     "torch.optim.AdamW": "adamw",
@@ -261,8 +267,15 @@ def _adapter(sheet: Sheet, meaning: Meaning, builder: str) -> bool:
     targets = [PROJECTIONS.get(name, name) for name in sheet.texts("model.lora_attn_modules") or []]
     if sheet.flag("model.apply_lora_to_mlp"):
         targets += MLP
+    if "_phi" in last:  # whose matrices lie in one where the operators of Transformers are replayed
+        targets = list(dict.fromkeys(FUSED.get(name, name) for name in targets))
+        meaning.note(
+            "model.lora_attn_modules: an adapter of each fused matrix is counted, not one of each of its parts"
+        )
     if sheet.flag("model.apply_lora_to_output"):
-        targets.append("lm_head")
+        meaning.note(
+            "model.apply_lora_to_output: a job has no adapter of the head; that of the other layers is counted"
+        )
     dora = sheet.flag("model.use_dora")
     meaning.say("adapter.kind", "dora" if dora else "lora", "model.use_dora" if dora else "model._component_")
     meaning.say("adapter.rank", sheet.count("model.lora_rank"), "model.lora_rank")

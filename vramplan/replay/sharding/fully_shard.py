@@ -113,6 +113,7 @@ class FullyShard(Shards):
         self.root = Unit(())
         self.root_weights = tuple(root)  # some of which are made when they are used
         self.order: list[Unit] = []  # in which forward left the units
+        self.outer: tuple[Unit, list[Unit]] | None = None  # root and order of the model that trains, where another runs
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
         self.on_host: list[Shard] = []
@@ -134,6 +135,18 @@ class FullyShard(Shards):
             return UnitBlock(self, unit, block)
 
         return build
+
+    def begin_other(self) -> None:
+        """A model that is wrapped by itself has a root and an order of its own (_fsdp_state.py, FSDPStateContext)."""
+        self.outer = self.root, self.order
+        self.root, self.order = Unit(()), []
+
+    def end_other(self) -> None:
+        """What it has gathered goes with the iteration."""
+        assert self.outer is not None
+        for unit in self.order:
+            unit.gathered = None
+        (self.root, self.order), self.outer = self.outer, None
 
     def before_forward(self) -> None:
         """The root is gathered first."""

@@ -115,12 +115,16 @@ def forward_and_preferences(
             # an engine of its own shares the reference, block by block; and where the reference is the model itself,
             # what is gathered for it is what the end of the pass before has had
             tape.sharding = None
+        if tape.sharding is not None:
+            tape.sharding.begin_other()
         tape.tell([one for one in observers if one.walks_others])
         tape.trained = _switched_off(tape) if shares else None
         other = family(setup.model.family)(tape, frozen)
         tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
         found = _scores(tape, other(ids, labels))
         tape.no_grad = False
+        if tape.sharding is not None:
+            tape.sharding.end_other()
         tape.trained, tape.sharding = before
         tape.tell(observers)
         weights = tape.parameters[trained:]
