@@ -330,12 +330,13 @@ class Told:
         for event in EVENTS:
             setattr(self, event, ())
         for one in observers:
-            for event in _overridden(type(one)):
+            kind: Any = type(one)
+            for event in _overridden(kind):
                 setattr(self, event, (*getattr(self, event), getattr(one, event)))
 
 
 @cache
-def _overridden(kind: type[Any]) -> tuple[str, ...]:
+def _overridden(kind: Any) -> tuple[str, ...]:
     """The events that a class of observers follows."""
     return tuple(event for event in EVENTS if getattr(kind, event) is not getattr(Observer, event))
 
