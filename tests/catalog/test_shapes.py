@@ -660,7 +660,6 @@ def test_derived_defaults_follow_what_is_given() -> None:
         ({"family": "gpt2", "task": "mlm"}, "task: mlm is not modelled (modelled for gpt2: lm, cls)"),
         ({"family": "bert", "task": "lm"}, "task: lm is not modelled (modelled for bert: mlm, cls)"),
         ({"family": "bert", "task": "clss"}, "did you mean cls"),
-        ({"family": "bert", "task": "cls", "classes": 1}, "classes: 1 is not modelled"),
         ({"family": "llama", "activation": "relu2"}, "activation: relu2 is not modelled"),
         ({"family": "llama", "activation": "sliu"}, "did you mean silu"),
         ({"family": "llama", "hidden_size": 100, "attention_heads": 7}, "hidden_size: 100 is not a multiple of the 7"),

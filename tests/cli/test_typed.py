@@ -61,7 +61,17 @@ def refused(*words: str) -> str:
         ((*PLAIN, "--nodes", "2", "--gpus", "4"), (*PLAIN, "--gpus", "8", "--devices-per-node", "4")),
         (("gpt2", "-g", "4xv100", "--nodes", "2"), (*PLAIN, "--gpus", "8", "--devices-per-node", "4")),
         ((*PLAIN, "--gradient_checkpointing", "True"), (*PLAIN, "--checkpointing", "full")),
-        ((*PLAIN, "--gradient_checkpointing", "False"), PLAIN),
+        ((*PLAIN, "--gradient_checkpointing", "False"), (*PLAIN, "--checkpointing", "none")),
+        ((*PLAIN, "--no-gradient-checkpointing"), (*PLAIN, "--checkpointing", "none")),
+        ((*PLAIN, "--gc", "false", "--checkpointing", "sqrt"), (*PLAIN, "--checkpointing", "sqrt")),
+        ((*PLAIN, "--bf16", "False"), (*PLAIN, "--precision", "fp32")),
+        ((*PLAIN, "--bf16", "False", "--fp16", "False"), (*PLAIN, "--precision", "fp32")),
+        ((*PLAIN, "--bf16=false", "--fp16"), (*PLAIN, "--precision", "fp16")),
+        (("tinyllama-1.1b", "-g", "h100", "--fp8"), ("tinyllama-1.1b", "-g", "h100", "--precision", "fp8")),
+        ((*PLAIN, "--lora-r", "16"), (*PLAIN, "--adapter", "lora", "--rank", "16")),
+        ((*PLAIN, "--rank", "16", "--targets", "c_attn"), (*PLAIN, "--lora", "--rank", "16", "--targets", "c_attn")),
+        ((*PLAIN, "--dora", "--rank", "16"), (*PLAIN, "--adapter", "dora", "--rank", "16")),
+        (("GPT-2", "-g", "V-100"), PLAIN),
         (("gpt2", "-g", "h100", "--flash-attention"), ("gpt2", "-g", "h100", "--attention", "flash")),
         (
             (*PLAIN, "--optim", "adamw_torch_fused"),
@@ -82,6 +92,11 @@ def test_a_name_that_ends_in_x1_is_no_count() -> None:
 WORDED = [(row, text) for row in table.TABLE for text in row.spellings]
 
 
+def takes(row: Option, word: str) -> bool:
+    """Whether it is a word of a key, be it one with a number behind it: `galore-adamw:128`."""
+    return word in row.words or (word.split(":")[0], True) in [(one.split(":")[0], ":" in one) for one in row.words]
+
+
 @pytest.mark.parametrize(("row", "text"), WORDED, ids=lambda one: one if isinstance(one, str) else one.key)
 def test_every_spelling_means_a_word_of_its_key_in_any_case(row: Option, text: str) -> None:
     assert row.kind == WORD
@@ -89,7 +104,7 @@ def test_every_spelling_means_a_word_of_its_key_in_any_case(row: Option, text: s
     assert text not in row.words or row.spellings[text].word == text
     for written in (text, text.upper(), text.replace("-", "_").title()):
         found = meaning(written, row.words, row.spellings)
-        assert written in row.words or (found is not None and found.word in row.words)
+        assert written in row.words or (found is not None and takes(row, found.word))
     for key, word in row.spellings[text].also:
         assert word in table.find(key).words
 
@@ -206,6 +221,9 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         (("gpt2", "-g", "intel-max-1550"), "Intel"),
         (("gpt2", "-g", "m3-max"), "Apple"),
         (("gpt2", "h100"), "--gpu h100"),
+        ((*PLAIN, "--torchtitan"), "--runtime torchtitan"),
+        ((*PLAIN, "--dpo"), "--loss dpo"),
+        ((*PLAIN, "--offload"), "(parameters, gradients, optimizer, activations)"),
     ],
 )
 def test_what_is_not_there_leads_to_what_is_meant(words: tuple[str, ...], hint: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ from tests.options.made import default_of
 from vramplan.cli.app import app
 from vramplan.cli.commands import COMMANDS, build
 from vramplan.options import table
+from vramplan.options.shortcuts import SHORTCUTS
+from vramplan.options.spellings import Meaning
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -72,7 +74,7 @@ def _read(name: str, built: Any) -> Command:
 def page() -> str:
     """The whole page."""
     every = commands()
-    parts = [HEAD, *(_section(command) for command in every), _job_section()]
+    parts = [HEAD, *(_section(command) for command in every), _job_section(), _other_names()]
     return "\n".join(parts)
 
 
@@ -144,6 +146,47 @@ def _job_section() -> str:
     return "\n".join(lines)
 
 
+NAMES = """\
+## Names of other programs
+
+These are taken in every command that takes a job; case does not matter, and `_` and `-` are the same.
+What such a name leaves open is in the assumptions of an answer.
+"""
+
+
+def _other_names() -> str:
+    """Options and words that other programs have for ours."""
+    rows = [row for row in table.parameters().values() if row.option]
+    options: list[tuple[str, ...]] = [
+        (_code(row.option), ", ".join(map(_code, row.also))) for row in rows if row.option and row.also
+    ]
+    shortcuts: list[tuple[str, ...]] = [
+        (", ".join(map(_code, one.flags)), _cell(one.help), "" if not one.denied else _code(" ".join(one.denied)))
+        for one in SHORTCUTS
+    ]
+    of: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for word, spelt in _by_word(row.spellings):
+            also = ", ".join(_code(name) for name, _ in spelt if name != word)
+            if also:
+                of.setdefault((_code(word), also), []).append(_code(row.option or ""))
+    words: list[tuple[str, ...]] = [(word, also, ", ".join(names)) for (word, also), names in of.items()]
+    lines = [NAMES, "### Options", "", *_table(("Option", "Also taken"), options), ""]
+    lines += ["### Options that stand for others", ""]
+    lines += [*_table(("Typed", "Meaning", "With `false` behind it"), shortcuts), ""]
+    lines += ["### Words", "", *_table(("Word", "Also taken", "Of"), words), ""]
+    return "\n".join(lines)
+
+
+def _by_word(spellings: Mapping[str, Meaning]) -> list[tuple[str, list[tuple[str, Meaning]]]]:
+    """The spellings of each word of a key, with what else it sets."""
+    found: dict[str, list[tuple[str, Meaning]]] = {}
+    for spelling, meant in spellings.items():
+        beside = "".join(f", {table.find(key).option} {value}" for key, value in meant.also)
+        found.setdefault(meant.word + beside, []).append((spelling, meant))
+    return list(found.items())
+
+
 def _usage(command: Command, arguments: list[Any]) -> str:
     words = ["--model MODEL --gpu GPU"] if command.name == "vramplan fit" else []
     words.append("[OPTIONS]")
@@ -188,7 +231,7 @@ def as_shell(example: str) -> str:
     return re.sub(r"\s{2,}\((.+)\)$", r"  # \1", example)
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     if rows:
         yield f"| {' | '.join(head)} |"
         yield "|" + "---|" * len(head)

@@ -59,6 +59,7 @@ TITLES = {
     "vramplan.replay.operators.indexing": "Slices with a step, stacks and lists of indices",
     "vramplan.replay.operators.plain_products": "Products with a transposed weight",
     "vramplan.replay.operators.scripted": "TorchScript functions",
+    "vramplan.replay.operators.sinks": "Attention with sinks and clamped gates (gpt-oss)",
     "vramplan.engines.litgpt.operators": "LitGPT's projections and losses",
     "vramplan.engines.torchtune.operators": "torchtune's rotary positions and compiled blocks",
     "vramplan.replay.operators.fused_norms": "torchtitan's norm, positions and compiled loss",

@@ -78,3 +78,9 @@ def test_labels_are_read_apart() -> None:
 @pytest.mark.snapshot
 def test_the_page_is_current() -> None:
     assert PAGE.read_text("utf-8") == page(), "stale: run python -m tests.docs.operators"
+
+
+def test_every_file_of_operators_is_a_room_of_rules() -> None:
+    folder = Path(inspect.getsourcefile(import_module("vramplan.replay.operators")) or "").parent
+    files = {f"vramplan.replay.operators.{file.stem}" for file in folder.glob("[a-z]*.py")}
+    assert files - {*rooms()} == set()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.running import run, valid
+from vramplan.answers.explanation import explain
+from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.job import build_job
 
 SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--steps", "1")
 
@@ -23,6 +26,7 @@ SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--ste
         "--adapter dora --quantization int8 --checkpointing none",
         "--adapter ia3 --quantization nf4 --checkpointing full",
         "--adapter lora --quantization gptq-int4 --checkpointing none --precision pure-fp16",
+        *(f"--loss {name} --checkpointing full" for name in ("orpo", "cpo", "simpo", "reward")),
     ],
 )
 def test_what_is_trained_is_explained_to_the_byte(options: str) -> None:
@@ -50,3 +54,16 @@ def test_low_rank_paths_over_experts_and_convolutions_are_named(options: str) ->
     out = run("explain", *words, "--adapter", "lora", "--gpu", "8000 GiB", "--micro-batch", "1", *sizes)
     assert out.code == 0, out.err
     assert "lora_A" in out.out
+
+
+SIZES = {
+    "deepseek_v2": {"experts": {"active": 2, "intermediate_size": 1408}}
+}  # what a configuration class has no default of
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_every_model_type_is_explained(model_type: str) -> None:
+    """Each tensor that is saved has a reason in the rule of its operator."""
+    model = {"family": model_type, **SIZES.get(model_type, {})}
+    job = build_job({"model": model, "gpu": "8000 GiB", "micro_batch_size": 1})
+    assert explain(job, block=0).sections

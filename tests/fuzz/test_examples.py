@@ -297,3 +297,20 @@ def test_the_sums_of_both_stacks_are_explained() -> None:
     keys: Keys = {"model": "t5-small", "gpu": "v100", "activation_checkpointing": "full"}
     keys |= {"micro_batch_size": 1, "gradient_accumulation_steps": 1}
     assert judged(keys, (oracles.commands,)) is None
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model": "gpt2", **A100, "loss": "reward"},  # a head of one class, which any other loss makes a regression
+        {"model": "gpt2", **A100, "parallel": {"sharding": "zero3"}},  # one device, of which a launcher has to be told
+    ],
+)
+def test_what_was_found_in_jobs_by_keys(keys: Keys) -> None:
+    assert judged(keys, (*ALL, oracles.written)) is None
+
+
+def test_advice_for_a_model_that_an_engine_alone_replays() -> None:
+    """A textbook counts it, and asks whether it has batch normalisation."""
+    words = ("--runtime", "textbook", "--base-lr", "0.001", "--base-batch-size", "8")
+    assert run("fit", "modded-nanogpt-2024-12-10", "-g", "a100-80gb", *words).code == 0

@@ -126,8 +126,8 @@ def trace(case: dict[str, Any]) -> dict[str, int]:
             namespace: dict[str, Any] = {}
             exec(case["code"], namespace)
             namespace["place_checkpoints"](model)
-        trained = [weight for weight in model.parameters() if weight.requires_grad]
-        loop = Loop(job, model, optimizer_of(job, trained), batch(job, model), "cuda", job.gradient_accumulation_steps)
+        micro_steps = job.gradient_accumulation_steps
+        loop = Loop(job, model, optimizer_of(job, model), batch(job, model), "cuda", micro_steps, [])
         del model
         one_step(loop, counted.enter)
         gc.collect()

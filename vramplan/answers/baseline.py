@@ -143,7 +143,9 @@ def _changed(before: Mapping[str, Any], result: FitResult) -> Iterator[str]:
             "micro_batch_size": chosen.micro_batch_size,
             "activation_checkpointing": chosen.activation_checkpointing,
         }
-        pairs += [(f"recommended {key}", old_choice[key], new_choice[key]) for key in new_choice if key in old_choice]
+        said = {(key, old, new) for key, old, new in pairs if key in new_choice}
+        chosen_now = [(key, old_choice[key], new_choice[key]) for key in new_choice if key in old_choice]
+        pairs += [(f"recommended {one[0]}", *one[1:]) for one in chosen_now if one not in said]
     shown = [(key, old, new) for key, old, new in pairs if old != new]
     yield from (f"{key} was {_said(old)} and is {_said(new)}" for key, old, new in shown[:MOST_CAUSES])
     if len(shown) > MOST_CAUSES:

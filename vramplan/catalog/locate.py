@@ -249,7 +249,20 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
             return profile
     if broken is not None:
         raise broken
-    return None
+    same = _with_other_dashes(wanted, by_name)
+    return None if same is None else _named(load, same)
+
+
+def _with_other_dashes(wanted: str, by_name: dict[str, Path]) -> Path | None:
+    """The only profile whose name or alias is `wanted` but for dashes: `gpt-2` and `gpt2xl`."""
+    plain = wanted.replace("-", "")
+    found = {path for stem, path in by_name.items() if stem.replace("-", "") == plain}
+    found = found or {
+        path
+        for path in by_name.values()
+        if any(slug(alias).replace("-", "") == plain for alias in aliases_in(_text(path)))
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 # what stands around a value of a list: its punctuation, quotes, an anchor, the head of a block, a comment

@@ -191,8 +191,6 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     if task not in kind.tasks:
         hint = nearest(task, TASKS) if task not in TASKS else None
         problems.append(_not_modelled("task", task, f"modelled for {model_type}: {', '.join(kind.tasks)}", hint))
-    if task in CLASSIFIERS and fields.get("classes") == 1:
-        problems.append(_not_modelled("classes", 1, "one class is a regression with another loss"))
     problems += _sizes(values, model_type, kind)
     if not problems:
         problems += [*wrong_experts(values), *wrong_latent(values)]

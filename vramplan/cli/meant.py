@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.catalog.locate import shipped_called
+from vramplan.options.table import TABLE
+
 SERVING = (
     "vramplan plans training only; for serving try gguf-parser, `accelerate estimate-memory`, or vLLM itself, "
     "which prints the memory that it profiles at start"
@@ -33,6 +36,11 @@ OPTIONS = {
     "the measured steps are --iterations; accumulation is --gradient-accumulation-steps": ("steps",),
     "give the model as --model NAME": ("name", "checkpoint-name"),
     "--precision tf32": ("tf32",),
+    "full fine-tuning is what is planned without --lora or another adapter": (
+        "full-finetune",
+        "full-finetuning",
+        "sft",
+    ),
     "--optimizer adamw-8bit": ("8bit-adam", "adam8bit", "8bit-optimizer", "bnb"),
     "--loss fused, the loss of Liger": ("liger", "use-liger", "use-liger-kernel", "liger-kernel"),
     "`vramplan measure` runs real steps of a job": ("measure", "benchmark", "profile"),
@@ -62,7 +70,20 @@ def option(name: str, command: Any) -> str | None:
             first = meant.partition(" ")[0]
             if not first.startswith("--") or first in declared:
                 return meant
-    return None
+    if "--runtime" in declared and (runtime := _runtime(word)) is not None:
+        return f"--runtime {runtime}"
+    return _value(word, declared)
+
+
+def _value(word: str, declared: set[str]) -> str | None:
+    """The only option that has the word among its values."""
+    rows = [row for row in TABLE if row.option in declared and word in row.words]
+    return f"{rows[0].option} {word}" if len(rows) == 1 else None
+
+
+def _runtime(word: str) -> str | None:
+    """The program that is called so."""
+    return shipped_called("runtimes", word.removeprefix("use-"))
 
 
 def command(name: str) -> str | None:

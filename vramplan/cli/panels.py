@@ -10,7 +10,7 @@ from vramplan.options.option import Option
 from vramplan.options.shortcuts import OUTPUT
 
 MOST_WORDS = 7  # of a key in the everyday help
-SELDOM = ("profiles", "all_stages", "folder", "force")  # options of a command that are not everyday
+SELDOM = (*("profiles", "all_stages", "folder", "force"), *("program", "version", "ignore_unknown"))  # not everyday
 
 ORDER = (*table.PANELS, OUTPUT)
 

@@ -27,6 +27,7 @@ class Typed(NamedTuple):
     value: str | None
     name: str = ""  # of the option in the command, where the spelling is another
     is_shortcut: bool = False
+    is_weak: bool = False  # it says nothing where the same is said otherwise
 
     @property
     def shown(self) -> str:
@@ -38,6 +39,7 @@ def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     """The words with the names of the command's own options, each option once. Raises UsageError."""
     found = _Reader(command, context, words).read()
     found = _nodes(found, command)
+    found = _decided(found + _implied(found, command))
     found = _once(found)
     result, rest = [], []
     for one in found:
@@ -163,7 +165,7 @@ class _Reader:
         if not parameter.is_flag:
             if given is None:
                 if not self.words:
-                    self.context.fail(f"Option {spelling!r} requires an argument.")
+                    self._no_value(parameter, spelling)
                 given = self.words.pop(0)
             return Typed(parameter, spelling, given, name)
         said = given if given is not None else (self.words[0] if self.words else "")
@@ -178,6 +180,13 @@ class _Reader:
             name = (parameter.opts if name in parameter.secondary_opts else parameter.secondary_opts or [name])[0]
         return Typed(parameter, spelling, None, name)
 
+    def _no_value(self, parameter: Any, spelling: str) -> None:
+        """The error for an option without its value, with the values that there are."""
+        row = named("vramplan.options.table:parameters")().get(parameter.name)
+        known = getattr(row, "words", ()) if row is not None else ()
+        hint = f" ({', '.join(known)})" if known else ""
+        self.context.fail(f"Option {spelling!r} requires an argument{hint}.")
+
     def _shortcut(self, shortcut: Any, spelling: str, given: str | None) -> list[Typed]:
         value = given
         if shortcut.metavar and value is None:
@@ -191,18 +200,20 @@ class _Reader:
         if value is not None and not shortcut.metavar:
             said = value.partition(" ")[0].lower()  # `full_shard auto_wrap`
             if shortcut.unless and re.fullmatch(shortcut.unless, said):
-                return []
+                return self._meaning(shortcut.denied, spelling, "", is_weak=True)
             if not shortcut.value or re.fullmatch(shortcut.value, said) is None:
                 self.context.fail(f"Option {spelling!r} does not take the value {value!r}.")
             value = said
         if not shortcut.means:
             return [Typed(_Nodes, spelling, value)]
-        pieces = []
-        for option, meaning in zip(shortcut.means[::2], shortcut.means[1::2], strict=True):
-            parameter = self.declared[option]
-            text = meaning.replace("{}", (value or spelling.lstrip("-")).lower())
-            pieces.append(Typed(parameter, spelling, text, option, is_shortcut=True))
-        return pieces
+        return self._meaning(shortcut.means, spelling, (value or spelling.lstrip("-")).lower())
+
+    def _meaning(self, means: Sequence[str], spelling: str, value: str, *, is_weak: bool = False) -> list[Typed]:
+        """The options that a shortcut stands for."""
+        return [
+            Typed(self.declared[option], spelling, meaning.replace("{}", value), option, True, is_weak)
+            for option, meaning in zip(means[::2], means[1::2], strict=True)
+        ]
 
     def _unknown(self, name: str) -> None:
         hint = self._hint(name)
@@ -287,6 +298,43 @@ def _whole(text: str | None, option: str) -> int:
     if text is None or re.fullmatch(r"[1-9]\d{0,8}", text) is None:
         raise UsageError(f"expected a whole number, not {text!r}", key=option)
     return int(text)
+
+
+def _implied(found: list[Typed], command: Any) -> list[Typed]:
+    """LoRA, where one of its settings is given and no adapter: no other adapter has a rank of its own name.
+
+    A file has adapters of its own, whose settings may be changed.
+    """
+    given = {one.parameter.name for one in found if one.parameter is not None}
+    if given & {"adapter", "job", "config"} or "--adapter" not in names_of(command):
+        return []
+    for one in found:
+        if one.parameter is not None and one.parameter.name in LORA_SETTINGS:
+            if "lora" not in one.spelling and not is_quiet(found):
+                named("vramplan.cli.output:say")(f"note: {one.spelling} is read as a setting of LoRA (--adapter lora)")
+            return [Typed(names_of(command)["--adapter"], one.spelling, "lora", "--adapter", True, True)]
+    return []
+
+
+LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets")
+
+
+def is_quiet(found: list[Typed]) -> bool:
+    """Whether nothing is to be said beside the exit code."""
+    return any(one.parameter is not None and one.parameter.name == "quiet" for one in found)
+
+
+def _decided(found: list[Typed]) -> list[Typed]:
+    """What is said, without what says nothing as the same is said otherwise."""
+    said = {one.parameter.name for one in found if one.parameter is not None and not one.is_weak}
+    result: list[Typed] = []
+    for one in found:
+        if one.is_weak and one.parameter is not None:
+            if one.parameter.name in said:
+                continue
+            said.add(one.parameter.name)
+        result.append(one)
+    return result
 
 
 def _once(found: list[Typed]) -> list[Typed]:

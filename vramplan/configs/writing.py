@@ -105,6 +105,11 @@ class Asked:
         return str(self["parallel.sharding"]).partition(":")[0]
 
     @property
+    def shards(self) -> bool:
+        """Whether states are shared, be it by one device: a launcher then has to say how many there are."""
+        return self.kind not in ("ddp", "none")
+
+    @property
     def zero(self) -> int | None:
         """The stage of ZeRO."""
         return int(self.kind[4:]) if self.kind.startswith("zero") else None
@@ -270,9 +275,9 @@ def _beside(asked: Asked, files: Files, folders: Sequence[Path]) -> tuple[dict[s
             break
         told = flat(read.job)
         more = {key: asked[key] for key in read.open if asked[key] is not None and key not in told}
-        if "parallel.data" in more and more["parallel.data"] == 1:
-            del more["parallel.data"]
-        if asked.kind in ("ddp", "none") and (asked["parallel.data"] or 1) > 1 and "parallel.sharding" not in told:
+        if more.get("parallel.data") == 1 and not asked.shards:
+            del more["parallel.data"]  # what a launcher starts that says nothing
+        if not asked.shards and (asked["parallel.data"] or 1) > 1 and "parallel.sharding" not in told:
             more["parallel.sharding"] = asked["parallel.sharding"]  # the launcher starts several
         if files.is_script:
             more |= {key: asked[key] for key in _differing(asked, {**told, **keys, **more}, folders) if key not in told}
@@ -409,7 +414,8 @@ def options(beside: Mapping[str, Any], told: Mapping[str, Any], asked: Asked) ->
         value = beside.get(row.key)
         if value is None or not row.option or value == told.get(row.key):
             continue
-        if row.key not in told and value in (row.default, _USUAL.get(row.key), [], False):
+        is_usual = value in (row.default, _USUAL.get(row.key), [], False)
+        if row.key not in told and is_usual and not (row.key == "parallel.data" and asked.shards):
             continue
         if row.key == "model":
             value = asked.checkpoint

@@ -91,6 +91,10 @@ class Resolver:
                 return None
             self.pass_on(error, "model", self.fields.fields("model") if isinstance(given, dict) else None)
             return None
+        if shape.classes == 1 and shape.task in shapes.CLASSIFIERS and self.raw.loss != words.REWARD:
+            message = "1 is not modelled (one class is a regression with another loss)"
+            self.fields.refuse("model.classes", message, hint="--loss reward, where it is the score of a reward model")
+            return None
         self.assumptions += taken
         if shape.unknown_type is not None:
             said = (

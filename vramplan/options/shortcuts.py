@@ -19,16 +19,20 @@ class Shortcut(NamedTuple):
     everyday: bool = False
     metavar: str = ""  # of its value; empty where it has none
     value: str = ""  # of a value that may stand behind it: a pattern
-    unless: str = ""  # the word behind it with which it says nothing
+    unless: str = ""  # the words behind it that deny it: a pattern
+    denied: tuple[str, ...] = ()  # the words that stand in its place then, where nothing else decides; () is nothing
 
 
 NODES = "--nodes"
 
 
-def _switch(flags: tuple[str, ...], means: tuple[str, ...], panel: str) -> Shortcut:
+def _switch(
+    flags: tuple[str, ...], means: tuple[str, ...], panel: str, *, denied: tuple[str, ...] = (), value: str = ""
+) -> Shortcut:
     """One that may have a truth value behind it, as `--fp16 True` of the Trainer's scripts."""
     help = f"Same as {' '.join(means)}."
-    return Shortcut(flags, means, help, panel, value="true|1|yes", unless="false|0|no")
+    yes = f"true|1|yes|on|{value}" if value else "true|1|yes|on"
+    return Shortcut(flags, means, help, panel, value=yes, unless="false|0|no|off|none", denied=denied)
 
 
 SHORTCUTS = (
@@ -37,12 +41,21 @@ SHORTCUTS = (
     Shortcut(("--dora", "--use-dora"), ("--adapter", "dora"), "DoRA: same as --adapter dora.", ADAPTERS),
     _switch(("--4bit", "--load-in-4bit", "--4-bit"), ("--quantization", "4bit"), ADAPTERS),
     _switch(("--8bit", "--load-in-8bit", "--8-bit"), ("--quantization", "8bit"), ADAPTERS),
-    _switch(("--bf16",), ("--precision", "bf16"), PRECISION),
-    _switch(("--fp16",), ("--precision", "fp16"), PRECISION),
+    _switch(("--bf16",), ("--precision", "bf16"), PRECISION, denied=("--precision", "fp32")),
+    _switch(("--fp16",), ("--precision", "fp16"), PRECISION, denied=("--precision", "fp32")),
     _switch(("--fp32",), ("--precision", "fp32"), PRECISION),
+    _switch(("--fp8", "--float8", "--enable-fp8"), ("--precision", "fp8"), PRECISION),
     _switch(
         ("--gradient-checkpointing", "--grad-checkpointing", "--use-gradient-checkpointing", "--gc"),
         ("--checkpointing", "full"),
+        CHECKPOINTING,
+        denied=("--checkpointing", "none"),
+        value="full",
+    ),
+    Shortcut(
+        ("--no-gradient-checkpointing", "--no-grad-checkpointing", "--no-gc", "--no-checkpointing"),
+        ("--checkpointing", "none"),
+        "Same as --checkpointing none.",
         CHECKPOINTING,
     ),
     _switch(

@@ -43,6 +43,8 @@ PRECISIONS = {
 }
 """Of torch, of accelerate's `mixed_precision`, and of Lightning's `precision`."""
 
+TRAINERS_RANK = 128  # transformers 5.23.0, trainer_optimizer.py: of GaLore and APOLLO without optim_args
+
 FUSED = (("optimizer_implementation", "fused"),)
 FOREACH = (("optimizer_implementation", "foreach"),)
 OPTIMIZERS = {
@@ -56,6 +58,20 @@ OPTIMIZERS = {
     **_all("adamw-paged", "paged-adamw", "paged-adamw-32bit", "pagedadamw", "pagedadamw32bit"),
     **_all("lion", "lion-32bit"),
     **_all("sgd-momentum", "momentum"),
+    "adamw-apex-fused": Meaning("adamw", FUSED),
+    **_all("adamw", "torch.optim.adamw"),
+    **_all("adam", "torch.optim.adam"),
+    **_all("sgd", "torch.optim.sgd"),
+    **dict.fromkeys(("adam-8bit", "adam8bit"), Meaning("adamw-8bit", note="Adam has the states of AdamW")),
+    **{
+        spelling: Meaning(f"{word}:{TRAINERS_RANK}", note=f"rank {TRAINERS_RANK}, that of Hugging Face's Trainer")
+        for word, spellings in (
+            ("galore-adamw", ("galore-adamw", "galore")),
+            ("galore-adamw-8bit", ("galore-adamw-8bit",)),
+            ("apollo-adamw", ("apollo-adamw", "apollo")),
+        )
+        for spelling in spellings
+    },
 }
 """Names of `optim` in Hugging Face's TrainingArguments, and of the classes of bitsandbytes."""
 
@@ -119,10 +135,6 @@ OPEN = {
     "hsdp": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
     "fsdp-hybrid-shard": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
     "hybrid": "hsdp:N, with N the GPUs that share the states: hsdp:8 for nodes of 8",
-    "galore-adamw": "galore-adamw:RANK, for example galore-adamw:128",
-    "galore-adamw-8bit": "galore-adamw-8bit:RANK, for example galore-adamw-8bit:128",
-    "apollo-adamw": "apollo-adamw:RANK, for example apollo-adamw:128",
-    "apollo": "apollo-adamw:RANK, for example apollo-adamw:128",
     "lion-8bit": "lion, which has its states in fp32; 8-bit Lion is not modelled",
     "paged-lion-8bit": "lion, which has its states in fp32; 8-bit and paged Lion are not modelled",
     "paged-lion-32bit": "lion, which has its states in fp32; paged Lion is not modelled",

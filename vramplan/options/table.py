@@ -1162,7 +1162,6 @@ TABLE = (
         zero="0 epochs train nothing",
         usual="1",
         also=("--num-train-epochs", "--num-epochs"),
-        everyday=True,
         section=RUN,
     ),
     Option(

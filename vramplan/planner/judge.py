@@ -326,12 +326,11 @@ class Judge:
         return setup._replace(rank=MOST_GRADIENTS if device is None else device)
 
 
-def last_that_holds(holds: Callable[[int], bool], at: int, most: int) -> int:
+def last_that_holds(holds: Callable[[int], bool], at: int, most: int, *, step: int = 1) -> int:
     """The last number from `at` to `most` for which something holds: it does at `at`, and from some number on no more.
 
-    The steps double, as the answer is most often next to where the search begins.
+    The steps double from the first, as the answer is most often next to where the search begins.
     """
-    step = 1
     while at < most and holds(min(at + step, most)):
         at, step = min(at + step, most), 2 * step
     over = min(at + step, most + 1)

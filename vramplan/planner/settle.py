@@ -15,6 +15,8 @@ from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import takes_one
 from vramplan.results import DOES_NOT_FIT, FITS
 
+FAR = 256  # a first step is this part of where a search begins: estimates of thousands are off by tens
+
 
 def settled(
     judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None, *, looks_for_largest: bool
@@ -103,7 +105,8 @@ def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str
     """A micro-batch of which a figure is within the usable memory in a run that survives, and of one more it is not.
 
     What a simulated allocator reserves may fall where the micro-batch grows, so there may be several. The search begins
-    `near` one that an estimate gave, goes up while runs come through, and down until one does; 0 if none does.
+    `near` one that an estimate gave, goes up while runs come through, and down until one does; 0 if not even one
+    sequence or image comes through.
     """
     accumulates = schedule.accumulates
 
@@ -119,12 +122,12 @@ def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str
     if near is None:
         limit = judge.limits.high if figure == "high" else judge.limits.device
         near = judge.largest_micro_batch(strategy, accumulates, limit)
-    at, step = max(near, 1), 1
+    at, step = max(near, 1), max(1, near // FAR)
     while not is_within(at):
-        if at == 1:
+        if at == 1 or (at == near and not is_within(1)):
             return 0
         at, step = max(at - step, 1), 2 * step
-    return last_that_holds(is_within, at, LARGEST_MICRO_BATCH)
+    return last_that_holds(is_within, at, LARGEST_MICRO_BATCH, step=max(1, at // FAR))
 
 
 def _below(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int | None:

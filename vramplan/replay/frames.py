@@ -17,7 +17,16 @@ MODELS = "vramplan.replay.models."
 TECHNIQUES = "vramplan.replay.techniques."
 AROUND_THE_MODEL = frozenset(
     f"{TECHNIQUES}{name}"
-    for name in ("averaging", "clipping", "compiling", "objectives", "preference_pairs", "scaling", "trained")
+    for name in (
+        "averaging",
+        "clipping",
+        "compiling",
+        "objectives",
+        "pair_losses",
+        "preference_pairs",
+        "scaling",
+        "trained",
+    )
 )
 """Techniques of the training loop: a frame of theirs is no frame of the model."""
 ENGINES, OF_THE_MODEL = "vramplan.engines.", ("model", "moe")  # files of an engine that are its model's code

@@ -47,6 +47,7 @@ OWN = (
     "vramplan.replay.operators.indexing",
     "vramplan.replay.operators.plain_products",
     "vramplan.replay.operators.scripted",
+    "vramplan.replay.operators.sinks",
     "vramplan.replay.operators.fused_norms",
     "vramplan.replay.operators.flex_attention",
     "vramplan.replay.operators.dtensor",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from itertools import accumulate
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from vramplan.replay.asked import AsksInputs
@@ -71,8 +71,18 @@ class Layout:
 
     def most_loaded(self, *, last: bool) -> int:
         """The part whose parameters, whole, are most; of several such parts the last or the first."""
-        ranks = range(self.shards)
+        ranks = self.telling_ranks
         return max(reversed(ranks) if last else ranks, key=self.whole_elements)
+
+    @cached_property
+    def telling_ranks(self) -> tuple[int, ...]:
+        """Every part but those inside one parameter, which are alike: of these the first and the last."""
+        found = {0, self.shards - 1, min(-(-self.elements // self.part), self.shards - 1) if self.part else 0}
+        for start, end in pairwise(self.starts):
+            if start < end:
+                first, last = start // self.part, (end - 1) // self.part
+                found.update(one for one in (first, first + 1, last - 1, last) if first <= one <= last)
+        return tuple(sorted(found))
 
 
 class Flush(NamedTuple):
@@ -141,7 +151,7 @@ class Order(NamedTuple):
     places: tuple[Place | None, ...]  # None: in no block
     arrivals: tuple[int, ...]  # in which order backward completes their gradients
     uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
-    made: tuple[int, ...] = ()  # the number of each parameter, as the replay makes them
+    made: tuple[int, ...] = ()  # the number of each parameter, in the order in which the replay makes them
     trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
     kept_bytes: int = 0  # of quantized weights what is no parameter, so that every device has all of it
 
@@ -198,7 +208,8 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     loss = output.loss
     del output
     backward(tape, loss)
-    found = made = [one for one in tape.parameters if with_uses or one.node is not None]
+    found = [one for one in tape.parameters if with_uses or one.node is not None]  # as they are registered
+    made = [one for one in noted.created if with_uses or one.node is not None]
     early = EARLY.get(recipe.shape.family)
     if early is not None:
         inside = next((i for i, one in enumerate(found) if id(one) in noted.places), len(found))
@@ -280,6 +291,7 @@ class _Noted(Sharding):
         self.tape: Tape | None = tape
         self.walks = 0
         self.places: dict[int, Place] = {}
+        self.created: list[Parameter] = []
         self.came: list[Parameter] = []
         self.uses: list[tuple[Parameter, ...]] = []  # of modules
 
@@ -295,6 +307,10 @@ class _Noted(Sharding):
             return block
 
         return build
+
+    def made(self, parameter: Parameter) -> None:
+        """A parameter was made."""
+        self.created.append(parameter)
 
     def after_accumulate(self, parameter: Parameter) -> None:
         """A gradient is complete."""

@@ -49,9 +49,10 @@ class Worst:
 
     def __init__(self, layout: Layout, policy: Policy, arrivals: Sequence[int], flushes: dict[int, Flush]) -> None:
         self.layout, self.policy = layout, policy
-        self.ranks = range(layout.shards)
+        self.ranks = layout.telling_ranks
+        asked = frozenset(self.ranks)
         self.begun: set[int] = set()
-        self.sizes = [self._bytes(layout.whole_elements(rank)) for rank in self.ranks]
+        self.sizes = {rank: self._bytes(layout.whole_elements(rank)) for rank in self.ranks}
         bounds = [0, *flushes]
         groups = [arrivals[low:high] for low, high in pairwise(bounds)]
         self.by_size = sorted(self.ranks, key=lambda rank: (-self.sizes[rank], rank))
@@ -60,7 +61,8 @@ class Worst:
             found = self.pieces[id(flush)] = {}
             for one in group:
                 for rank, elements in layout.owners(one):
-                    found.setdefault(rank, []).append(elements)
+                    if rank in asked:
+                        found.setdefault(rank, []).append(elements)
         self.large = {
             id(flush): group[0]
             for group, flush in zip(groups, flushes.values(), strict=True)

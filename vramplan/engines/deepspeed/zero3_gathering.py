@@ -93,6 +93,7 @@ class Gathering(Observer):
         self.recomputed: set[int] = set()  # those not trained that a checkpoint has gathered again
         self.is_over = False  # the module whose backward made the checkpoint run again
         self.numbers: dict[int, int] = {}
+        self.created: list[Parameter] = []
         # biases, and the weights whose gradients come before theirs, as one function of DeepSpeed returns both
         # (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3.backward)
         self.after: dict[int, int] = {}
@@ -155,12 +156,16 @@ class Gathering(Observer):
             node.fn.is_entered = True
         self.leaving = ()
 
+    def made(self, parameter: Parameter) -> None:
+        """A parameter was made; a model may move it behind others later."""
+        if self.created:
+            self.created.append(parameter)
+
     def _number(self, parameter: Parameter) -> int:
-        if not self.numbers:
-            self.numbers = {}
         found = self.numbers.get(id(parameter))
         if found is None:
-            known = zip(self.tape.parameters, self.order.made, strict=False)  # blocks are yet to be made
+            self.created = self.created or list(self.tape.parameters)
+            known = zip(self.created, self.order.made, strict=False)  # blocks are yet to be made
             self.numbers = {id(one): number for one, number in known}
             found = self.numbers[id(parameter)]
         return found

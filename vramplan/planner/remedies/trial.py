@@ -122,6 +122,12 @@ class Trials:
             if hopeless and placed:
                 hopeless = not fits(judge, least.schedule, getattr(judge.limits, figure))
             simulated = job.allocator is not None and job.runtime.caches
+            if not hopeless and surely and simulated and not placed:  # one run says what a search for a batch would
+                own = Judge(job, self.replays)
+                if own.waits_for_steps:
+                    own = own.at_steps(least.schedule.gradient_accumulation_steps)
+                peak = own.footprint(least.strategy, least.schedule, simulated=True)
+                hopeless = peak.high > own.usable_bytes
             if not hopeless:
                 self._simulated += simulated
                 self._placed += placed

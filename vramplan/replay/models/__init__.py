@@ -400,7 +400,12 @@ def keeps_fp32(name: str) -> bool:
 
 
 def is_batch_normalised(name: str) -> bool:
-    """Whether the family is convolutions with batch normalisation between them: `batch_normalised = True`."""
+    """Whether the family is convolutions with batch normalisation between them: `batch_normalised = True`.
+
+    Of a family that an engine alone replays, and a textbook counts, nothing says so.
+    """
+    if find_spec(module_of(name)) is None:
+        return False
     return _own(name, "batch_normalised", False) is True
 
 

@@ -91,18 +91,24 @@ def log_sigmoid(x: Tensor) -> Tensor:
 def log1mexp(x: Tensor) -> Tensor:
     """`log1mexp(x)`, the logarithm of 1 - e^x by two ways and the choice between them: new.
 
-    Saves the choice, and of each way its exponential and what its logarithm is taken of.
+    Saves `choice`: the gradient goes the way that was chosen.
+    Saves `exp`: its gradient is the incoming one times it.
+    Saves `rest`: log1p divides the gradient by 1 and this.
+    Saves `expm1`: its gradient is the incoming one times 1 and this.
+    Saves `away`: the logarithm divides the gradient by it.
     Backward: 1 new.
     Source: trl 1.16.0, experimental/orpo/orpo_trainer.py, log1mexp; tools/autograd/derivatives.yaml, where, log1p, log,
     exp and expm1.
     """
     tape = x.tape
-    saves = [tape.new("lt", x.shape, BOOL, x.batched), *(tape.like("exp", x) for _ in range(4))]
+    choice = tape.new("lt", x.shape, BOOL, x.batched)
+    exp, rest = tape.like("exp", x), tape.like("neg", x)
+    expm1, away = tape.like("expm1", x), tape.like("neg", x)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         return (grad.tape.like("mul", grad),)
 
-    return tape.like("where", x, None, tape.record("log1mexp", (x,), backward, saves))
+    return tape.like("where", x, None, tape.record("log1mexp", (x,), backward, (choice, exp, rest, expm1, away)))
 
 
 def shifted(x: Tensor, shape: Shape) -> Tensor:

@@ -15,7 +15,8 @@ def selected_log_softmax(logits: Tensor, labels: Tensor) -> Tensor:
 
     Saves `logits`: the kernel computes the softmax anew.
     Saves `labels`: where the probabilities are.
-    Saves `log_z` and `expected_logit`: in fp32, one number for each label.
+    Saves `log_z`: in fp32, one number for each label.
+    Saves `expected_logit`: the same.
     Backward: 1 new, the gradient of the logits, contiguous and in their dtype.
     Source: trl 1.16.0, kernels/logprob_entropy.py, _LogProbEntropyFunction.
     """
