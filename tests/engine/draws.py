@@ -13,7 +13,6 @@ from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job.losses import SMOOTHED_TASKS
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import (
-    TRACED_BEYOND,
     blocks_are_alike,
     has_equal_blocks,
     head_losses,
@@ -100,6 +99,12 @@ def shape(
     )
 
 
+BEYOND = (
+    *("gpt2", "llama", "bert", "neox", "opt", "phi", "phi3"),
+    *("gemma", "gemma2", "gemma3", "bloom", "mpt"),
+)
+"""Families that are drawn with techniques that meet: text alone, one stack of blocks, no experts."""
+
 WITH_IMAGES = {name for name, kind in MODEL_TYPES.items() if "channels" in kind.defaults}
 EQUAL = sorted(name for name, kind in MODEL_TYPES.items() if has_equal_blocks(kind.family))
 
@@ -117,7 +122,7 @@ def models(
     """A model of any type, with whatever its type leaves open; with `equal`, one whose blocks are all alike."""
     known = EQUAL if equal else sorted(MODEL_TYPES)
     if beyond:
-        known = [name for name in known if MODEL_TYPES[name].family in TRACED_BEYOND]
+        known = [name for name in known if MODEL_TYPES[name].family in BEYOND]
     if multiple > 1:  # patches and a class token are never a multiple of many
         known = [name for name in known if name not in WITH_IMAGES]
     model_type = model_type or draw(st.sampled_from(known))

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.engine.draws import BEYOND
 from tests.engine.trained_draws import trained_setups
-from vramplan.replay.models import TRACED_BEYOND, head_losses, holds_outputs
+from vramplan.replay.models import head_losses, holds_outputs
 from vramplan.replay.models.modules import DPO, DPO_ADAPTER_OFF, DPO_PRECOMPUTED
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -25,7 +26,7 @@ def combined_setups(draw: st.DrawFn, *, preferences: bool = False) -> Setup:
     setup = draw(
         trained_setups(adapted=preferences).filter(
             lambda one: (
-                one.model.family in TRACED_BEYOND
+                one.model.family in BEYOND
                 and (not preferences or (one.model.task == "lm" and DPO in head_losses(one.model.family)))
             )
         )

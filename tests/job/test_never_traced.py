@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from vramplan import api
+from vramplan.errors import InputError
 
 ONE: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 512, "micro_batch_size": 1}
 
@@ -43,6 +44,31 @@ def test_a_compiled_step_is_composed_and_says_so(keys: dict[str, Any], sentence:
     assert component(compiled, "optimizer") == component(eager, "optimizer")
     # fused chains keep less of a forward pass
     assert compiled.peak.saved_bytes <= eager.peak.saved_bytes
+
+
+T5 = {"model": "t5-small", "activation_checkpointing": "full"}  # whose blocks hand over a bias beside hidden states
+RESNET = {"model": "resnet-18", "sequence_length": None}
+LLAVA = {"model": "llava-1.5-7b", "gpu": "h200", "sequence_length": 640}
+
+
+@pytest.mark.parametrize("keys", [T5, RESNET, LLAVA], ids=lambda keys: str(keys["model"]))
+def test_activations_on_the_host_of_other_code_leave_the_device_and_say_so(keys: dict[str, Any]) -> None:
+    there, away = answered(**keys), answered(**keys, offload=["activations"])
+    assert any("offload activations was never traced with" in one for one in away.warnings)
+    assert away.peak.saved_bytes < there.peak.saved_bytes
+    assert away.host.saved_bytes > 0
+
+
+@pytest.mark.parametrize("keys", [RESNET, LLAVA], ids=lambda keys: str(keys["model"]))
+def test_losses_and_evaluations_of_other_code_say_so(keys: dict[str, Any]) -> None:
+    answer = answered(**keys, label_smoothing=0.1, eval_batch_size=2)
+    for key in ("label_smoothing 0.1", "eval_batch_size 2"):
+        assert any(f"{key} was never traced with" in one for one in answer.warnings)
+
+
+def test_code_of_a_program_that_does_not_say_so_moves_no_activations() -> None:
+    with pytest.raises(InputError, match="activations are not modelled for gpt2 under nanogpt"):
+        answered(model="gpt2", runtime="nanogpt", offload=["activations"])
 
 
 STAGE_0: dict[str, Any] = {"model": "bert-large-uncased", "gpu": "a100-80gb", "runtime": "deepspeed"}

@@ -77,8 +77,8 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "quantization: int8 is not modelled with parallel.sharding fsdp",
         ),
         (
-            {"adapter": {"kind": "dora"}, "quantization": "nf4"},
-            "quantization: dora over nf4 is not modelled with parallel.sharding fsdp",
+            {"adapter": {"kind": "ia3"}, "quantization": "nf4"},
+            "quantization: ia3 over nf4 is not modelled with parallel.sharding fsdp",
         ),
         (
             {"model": "gpt2", "gpu": "a100", "adapter": LORA, "quantization": "nf4", "precision": "amp-bf16"},
@@ -158,13 +158,38 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             {"adapter": {**LORA, "dtype": "fp32", "modules_to_save": ["lm_head"]}, "precision": "pure-bf16"},
             "adapter: an fp32 adapter beside modules_to_save in 16 bits is not modelled",
         ),
-        ({"model": "vit-b-16"}, "precision: fsdp-bf16 is not modelled with parallel.sharding fsdp"),
+        (
+            {"model": "clip-vit-base-patch32"},
+            "parallel.sharding: fsdp takes no scalar weight, and clip has one (logit_scale)",
+        ),
+        (
+            {"optimizer": "adamw", "activation_checkpointing": "optimal"},
+            "activation_checkpointing: optimal is not modelled with parallel.sharding fsdp",
+        ),
     ],
 )
-def test_what_was_not_traced_with_shards_is_refused(keys: dict[str, Any], says: str) -> None:
+def test_what_does_not_go_with_shards_is_refused(keys: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError) as raised:
         job(**keys)
     assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"model": "vit-b-16"}, "precision fsdp-bf16 over images was never traced together with"),
+        ({"adapter": {"kind": "dora"}, "quantization": "nf4"}, "quantization nf4 beneath dora was never traced"),
+        ({"activation_checkpointing": "selective-layer:2"}, "activation_checkpointing selective-layer:2 was never"),
+        ({"activation_checkpointing": "selective-op", "parallel": FSDP1}, "activation_checkpointing selective-op was"),
+        ({"model": "olmoe-1b-7b", "parallel": FSDP1}, "model olmoe was never traced together with"),
+        (
+            {"optimizer": "sgd", "precision": "mixed-bf16", "parallel": {"data": 8, "sharding": "zero2"}},
+            "optimizer sgd was never traced together with parallel.sharding zero2",
+        ),
+    ],
+)
+def test_what_was_never_traced_with_shards_is_answered_and_said(keys: dict[str, Any], says: str) -> None:
+    assert any(one.startswith(says) for one in job(**keys).composed)
 
 
 @pytest.mark.parametrize("keys", [{}, {"adapter": LORA}, {"precision": "amp-bf16"}, {"precision": "fp32"}])

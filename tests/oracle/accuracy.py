@@ -75,6 +75,7 @@ configurations:
 | `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |
 | `precisions.json` | half weights under autocast, fp32 states of half weights, a scaled loss |
 | `selective.json`, `selective_more.json`, `checkpoints.json` | selective and reentrant checkpoints, offloading |
+| `hosted.json` | activations on the host, of model types that are not in `checkpoints.json` |
 | `losses.json`, `heads.json`, `smoothing.json` | chunked, fused and fp32 losses, smoothed labels |
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `losses_more.json` | all of these for the other families; classification heads of causal models, packed sequences |

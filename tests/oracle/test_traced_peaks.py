@@ -50,6 +50,7 @@ UNDECLARED = {
     "titan_replicas",
     "sharded_activations",
     "host_activations",
+    "hosted",
 }
 """Files of rows that do not say how many parameters their models have."""
 

@@ -61,7 +61,7 @@ def check_selective(fields: Fields, model: ModelShape, strategy: str, attention:
 
 
 def check_offload(fields: Fields, model: ModelShape) -> None:
-    """Refuse activations on the host for families that nobody traced with them."""
+    """Refuse activations on the host for a training program whose own code does not say that it moves them."""
     if not is_hosted(model.family):
         fields.refuse("offload", f"activations are not modelled for {model.code}", hint="leave it out")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.job.never_traced import never_traced
 from vramplan.replay.models import takes_packing
-from vramplan.replay.techniques.evidence import Gap, is_traced_with, missing, rows_of, untraced
+from vramplan.replay.techniques.evidence import OFFLOAD, Gap, is_traced_with, missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import Job
 
@@ -24,14 +24,14 @@ def composed_of(job: Job) -> tuple[str, ...]:
 
 
 def _untraced_code(job: Job) -> list[Gap]:
-    """Losses and inputs that were traced, and never with the code of the model's family, which has the same head."""
+    """Losses, inputs and activations on the host that were traced, and never with the code of the model's family."""
     if job.model.engine is not None:
         return []
     alone = [gap.technique for gap in missing(job) if gap.beside is None]
     return [
         Gap(one, None)
         for one in alone
-        if key_of(one) in OF_THE_HEAD and rows_of(one).number and not is_traced_with(job.model, one)
+        if (key_of(one) in OF_THE_HEAD or one == OFFLOAD) and rows_of(one).number and not is_traced_with(job.model, one)
     ]
 
 

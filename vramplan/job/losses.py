@@ -12,6 +12,7 @@ from vramplan.replay.models import (
     evaluates,
     generates,
     head_losses,
+    no_generation,
     no_head_losses,
     own_loss,
     smooths,
@@ -104,7 +105,7 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
 def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
     """Whether the family's head can have a loss: KTO's is that of DPO, and pairs need logits, as smoothed labels do."""
     if word in words.PAIR_LOSSES:
-        return smooths(model.family)
+        return smooths(model.family) and not model.takes_images  # of which the replay of pairs has none
     return word in known or (word in words.REFERENCED_LOSSES and "dpo" in known)
 
 
@@ -199,7 +200,8 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
         missing = next(name for name in keys if name not in given)
         fields.refuse(missing, f"is missing: {given[0]} alone generates nothing", hint=f"give {missing} too")
     if given and model is not None and model.task in GENERATING_TASKS and not generates(model.family):
-        why = ": it has a cache of its own" if evaluates(model.family) else ""
+        reason = no_generation(model.family)
+        why = "" if reason is None else f": {reason}"
         fields.refuse(given[0], f"generating is not modelled for {model.code}{why}", hint="leave it out")
     elif given and model is not None and model.task not in GENERATING_TASKS:
         message = f"a model of the task {model.task} generates nothing"

@@ -410,6 +410,7 @@ def _is_special(job: Job) -> bool:
         or job.sharding is not None
         or job.model.attention_softcap
         or job.checkpoint_reentrant
+        or job.offload_activations
         or bool(job.eval_batch_size or job.generation_batch_size or job.label_smoothing)
         or job.loss not in ("standard", "fp32-logits")
     )

@@ -8,7 +8,7 @@ from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, refuse_fsdp_keys
 from vramplan.options import words
-from vramplan.replay.sharding.traced import SHARDED_BITS, composed_with_shards, steps_shards, untraced_with_shards
+from vramplan.replay.sharding.traced import SHARDED_BITS, composed_with_shards, refused_with_shards, stepped_under
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO_STAGES, Sharded, is_fsdp
 
@@ -125,9 +125,9 @@ def check_sharding(resolver: Resolver, job: Job) -> tuple[str, ...]:
         return ()
     if sharding.zero is not None:
         sharing_in(kind).check(parallel, job)
-    for key, given in untraced_with_shards(job).items():
+    for key, given in refused_with_shards(job).items():
         if key == "sharding":
-            parallel.refuse(key, f"{kind} is not modelled for {given}", hint="use ddp")
+            parallel.refuse(key, f"{kind} takes no scalar weight, and {given} has one (logit_scale)", hint="use ddp")
             continue
         if key == "precision" and kind in ZERO_STAGES:
             half = "fp16" if given.endswith("fp16") else "bf16"
@@ -140,7 +140,7 @@ def check_sharding(resolver: Resolver, job: Job) -> tuple[str, ...]:
         version = " and fsdp_version 1" if sharding.version == 1 else ""
         message = f"{given} is not modelled with parallel.sharding {kind}{version}"
         if key == "optimizer":
-            message += f" (modelled: {', '.join(steps_shards(sharding.version))})"
+            message += f" (modelled: {', '.join(stepped_under(sharding))})"
         hint = HINTS.get(key, "leave one of the two out")
         if sharding.version == 1:
             hint = _hint_of_flat_parameters(key, job) or hint

@@ -33,17 +33,20 @@ class HostTensor(NamedTuple):
         return self.fixed_bytes + self.per_sample_bytes * batch
 
 
-def to_host(tape: Tape, host: list[HostTensor], tensors: Saved) -> list[Away | None]:
+def to_host(tape: Tape, host: list[HostTensor], tensors: Saved) -> list[Any]:
     """A copy of each tensor on the host, also of weights, and one for each operator that saves it.
 
-    A mask that is none stays none.
+    A mask that is none stays none. Some blocks hand several tensors to the next one together.
 
     Source: torch/autograd/graph.py, save_on_cpu.
     """
-    gone: list[Away | None] = []
+    gone: list[Any] = []
     for x in tensors:
         if x is None:
             gone.append(None)
+            continue
+        if type(x) is tuple:
+            gone.append(tuple(to_host(tape, host, x)))
             continue
         size = x.dtype.itemsize
         for n in x.shape:
@@ -62,9 +65,15 @@ def _is_for_every_sample(x: Tensor) -> bool:
     return strides is not None and strides[:1] == (0,) and x.shape[0] == x.tape.batch
 
 
-def to_device(saved: Iterable[Any]) -> list[Tensor]:
+def to_device(saved: Iterable[Any]) -> list[Any]:
     """All that was saved, on the device again, in the order in which it was saved."""
-    return [x.tape.new("_to_copy", x.shape, x.dtype, x.batched, None, x.node) if type(x) is Away else x for x in saved]
+    return [_back(x) for x in saved]
+
+
+def _back(x: Any) -> Any:
+    if type(x) is Away:
+        return x.tape.new("_to_copy", x.shape, x.dtype, x.batched, None, x.node)
+    return tuple(to_device(x)) if type(x) is tuple else x
 
 
 def pinned_bytes(tensors: Iterable[HostTensor], batch: int) -> int:

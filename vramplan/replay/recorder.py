@@ -330,7 +330,8 @@ class Told:
         for event in EVENTS:
             setattr(self, event, ())
         for one in observers:
-            for event in _overridden(type(one)):
+            kind: Any = type(one)
+            for event in _overridden(kind):
                 setattr(self, event, (*getattr(self, event), getattr(one, event)))
 
 

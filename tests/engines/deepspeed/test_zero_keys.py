@@ -60,7 +60,7 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
         ("--sharding zero2 --gpus 4 --reduce-bucket-size 0", "reduce_bucket_size", "holds no gradient"),
         ("--sharding zero2 --gpus 4 --precision bf16", "precision", "use mixed-bf16"),
         ("--sharding zero2 --gpus 4 --precision fp32", "precision", "not modelled"),
-        ("--sharding zero2 --gpus 4 --optimizer sgd", "optimizer", "not modelled"),
+        ("--sharding zero2 --gpus 4 --optimizer muon", "optimizer", "not modelled"),
         ("--sharding zero3 --gpus 4 --adapter dora", "adapter", "use zero2, or lora"),
         (
             "--sharding zero3 --gpus 4 --adapter ia3 --stage3-param-persistence-threshold 99",

@@ -6,7 +6,7 @@ from vramplan.engines.deepspeed import zero3, zero3_gathering
 from vramplan.engines.deepspeed.layout import order_of
 from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.replicas import Replicas
-from vramplan.engines.deepspeed.traced import ADAM, composed_with_zero, untraced_with_zero
+from vramplan.engines.deepspeed.traced import ADAM, STEPPED, composed_with_zero, refused_with_zero
 from vramplan.engines.deepspeed.worst_device import Policy
 from vramplan.engines.deepspeed.zero import Zero
 from vramplan.engines.deepspeed.zero3_drive import Swapped3
@@ -60,7 +60,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     return Zero(tape, policy, order)
 
 
-ZERO = Way(walk=stage_of, untraced=untraced_with_zero, composed=composed_with_zero)
+ZERO = Way(walk=stage_of, refused=refused_with_zero, composed=composed_with_zero, steps=STEPPED)
 
 
 def replicas_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
@@ -75,4 +75,4 @@ def replicas_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     )
 
 
-REPLICAS = Way(walk=replicas_of, untraced=lambda job: {}, composed=lambda job: {})
+REPLICAS = Way(walk=replicas_of, refused=lambda job: {}, composed=lambda job: {}, steps=STEPPED)

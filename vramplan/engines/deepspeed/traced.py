@@ -1,15 +1,24 @@
-"""What DeepSpeed's ZeRO was traced with: the rest is refused and never recommended (tests/engines/deepspeed)."""
+"""What ZeRO or its replay cannot do with a job, which is refused, and what goes with it and no traced row has."""
 
 from __future__ import annotations
 
 from vramplan.options.words import FLAT_OPTIMIZERS, PREFERENCE_LOSSES
-from vramplan.replay.sharding.traced import SHARDED_BITS, smoothing_of_the_trainer
+from vramplan.replay.sharding.traced import ELEMENTWISE, SHARDED_BITS, smoothing_of_the_trainer
 from vramplan.replay.techniques.evidence import given_without_rows, is_traced_with
 from vramplan.values.job import Job, trains_all
 from vramplan.values.parallel import ZERO3, ZERO_STAGES
 
 ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
 
+
+ON_HOST = (*ADAM, *FLAT_OPTIMIZERS)
+
+STEPPED = (*ELEMENTWISE, *FLAT_OPTIMIZERS)
+"""Optimizers that step a flat part of the model: those that look at each element alone. Others look at matrices.
+
+Source: deepspeed/runtime/zero/stage_1_and_2.py (single_partition_of_fp32_groups); accelerate/accelerator.py,
+_prepare_deepspeed (zero_allow_untested_optimizer).
+"""
 
 STAGES = tuple(f"parallel.sharding: {stage}" for stage in ZERO_STAGES)
 
@@ -31,15 +40,15 @@ LOOKED_AT_AS_VIEWS = ("vit",)
 """Families whose code expands a weight before it uses it, which does not tell where it is used if it is not trained."""
 
 
-def untraced_with_zero(job: Job) -> dict[str, str]:
-    """What a job has that was not traced with ZeRO, by its key; empty where it is modelled."""
+def refused_with_zero(job: Job) -> dict[str, str]:
+    """What of a job does not go with ZeRO, by its key; empty where it does."""
     strategy = job.activation_checkpointing or ""
     stage3 = job.sharding is not None and job.sharding.kind == "zero3"
     return {
         "adapter" if job.adapter is not None else "frozen": _untrained(job) if stage3 else "",
         "quantization": _unshared(job, stage3),
         "precision": "" if job.precision.startswith("mixed-") or job.precision == "fp8" else job.precision,
-        "optimizer": "" if job.optimizer in (*ADAM, *FLAT_OPTIMIZERS) else job.optimizer,
+        "optimizer": "" if job.optimizer in (ON_HOST if job.offload else STEPPED) else job.optimizer,
         "activation_checkpointing": strategy if strategy == "optimal" else "",
         "optimizer_in_backward": "true" if job.optimizer_in_backward else "",
         "grad_scaler": "true" if job.grad_scaler else "",

@@ -10,16 +10,6 @@ from vramplan.values.model import ModelShape
 
 Obstacle = tuple[str, str]  # a key of a model and a message
 
-# what goes beyond forward, backward and step was traced with these; the others are refused there
-TRACED_BEYOND = (
-    *("gpt2", "llama", "bert", "neox", "opt", "phi", "phi3"),
-    *("gemma", "gemma2", "gemma3", "bloom", "mpt"),
-)
-
-
-# saved tensors on the host were traced with these besides
-HOSTED = ("roberta", "mixtral", "qwen_moe", "deepseek", "glm", "glm4", "falcon", "bart", "vit")
-
 
 def family(name: str) -> Any:
     """The class that builds and runs a family's forward pass: `FORWARD` of its module.
@@ -110,23 +100,34 @@ def own_loss(name: str) -> str | None:
     return word
 
 
+def is_own_code(name: str) -> bool:
+    """Whether a family's code is that of a training program, which says itself what it can do."""
+    return "." in name
+
+
 def smooths(name: str) -> bool:
-    """Whether the family was traced with smoothed labels: `smooths = True`, or one of those traced with all."""
-    return name in TRACED_BEYOND or _own(name, "smooths", False) is True
+    """Whether labels can be smoothed: with the code of Transformers, and where a program's own says `smooths`."""
+    return _own(name, "smooths", not is_own_code(name)) is True
 
 
 def evaluates(name: str) -> bool:
-    """Whether the family's evaluation was traced: `evaluates = True`, or one of those."""
-    return name in TRACED_BEYOND or _own(name, "evaluates", False) is True
+    """Whether an evaluation can be replayed: the same, and `evaluates`."""
+    return _own(name, "evaluates", not is_own_code(name)) is True
 
 
 def generates(name: str) -> bool:
-    """Whether the family's generation was traced: `generates = True`, or one of those."""
-    return name in TRACED_BEYOND or _own(name, "generates", False) is True
+    """Whether the cache of a generation is counted: the same and `generates`, but for `no_generation`."""
+    return no_generation(name) is None and _own(name, "generates", not is_own_code(name)) is True
+
+
+def no_generation(name: str) -> str | None:
+    """Why the cache of a family's code is not counted; None where it is, or where nobody said why."""
+    reason: str | None = _own(name, "no_generation", None)
+    return reason
 
 
 def takes_padding(name: str) -> bool:
-    """Whether the family was traced with a padding mask: `takes_padding = True`."""
+    """Whether the family's replay makes the mask of padded sequences, which is else counted beside: `takes_padding`."""
     return _own(name, "takes_padding", False) is True
 
 
@@ -274,8 +275,8 @@ def offloads(name: str) -> bool:
 
 
 def is_hosted(name: str) -> bool:
-    """Whether the family was traced with what forward saves on the host, or has a basis for it."""
-    return name in (*TRACED_BEYOND, *HOSTED) or offloads(name)
+    """Whether what forward saves can live on the host: save_on_cpu around the code of Transformers; else `offloads`."""
+    return not is_own_code(name) or offloads(name)
 
 
 def drops_out(name: str) -> bool:
@@ -284,7 +285,7 @@ def drops_out(name: str) -> bool:
 
 
 def takes_packing(name: str) -> bool:
-    """Whether the family was traced with packed sequences: `takes_packing = True`."""
+    """Whether the family's replay makes the mask of packed sequences, which is else counted beside: `takes_packing`."""
     return _own(name, "takes_packing", False) is True
 
 

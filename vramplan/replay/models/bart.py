@@ -133,9 +133,6 @@ class Bart:
     selective = SELECTIVE
     compiled_graphs = 1
     equal_blocks = False  # of two stacks
-    smooths = True
-    evaluates = True
-    generates = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape

@@ -146,9 +146,8 @@ class ChatGLM:
     bounded_positions = True
     sequence_first = True
     no_head_losses = "its code copies the logits into another order before its own loss"
-    smooths = True
     own_loss = CAUSAL_LM_FP32  # it copies the logits in fp32 for it, and returns them in their own type
-    evaluates = True
+    no_generation = "it has a cache of its own"
     asks_no_inputs = True  # the switch of its own code does nothing but checkpoint
     no_eager_attention = "its code calls fused attention alone"
 

@@ -293,9 +293,6 @@ class DeepSeek(Llama):
 
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF
-    smooths = True
-    evaluates = True
-    generates = True
     takes_padding = True
 
     @staticmethod

@@ -182,9 +182,6 @@ class Falcon(Positions):
     block_lists = ("h",)
     selective = SELECTIVE_OP
     head_losses = HEAD_LOSSES_WITHOUT_HALF
-    smooths = True
-    evaluates = True
-    generates = True
     takes_padding = True
     takes_packing = True
     holds_outputs = True  # the loop holds a block's weights until the next one returns

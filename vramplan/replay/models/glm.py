@@ -116,9 +116,6 @@ class Glm(Positions):
     selective = SELECTIVE
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
-    smooths = True
-    evaluates = True
-    generates = True
     takes_padding = True
     takes_packing = True
     block = Block

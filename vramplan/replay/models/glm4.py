@@ -45,9 +45,6 @@ class Glm4(glm.Glm):
     selective = SELECTIVE
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
-    smooths = True
-    evaluates = True
-    generates = True
     takes_padding = True
     takes_packing = True
     block = Block

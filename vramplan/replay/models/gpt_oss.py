@@ -175,9 +175,6 @@ class GptOss(Llama):
     """GptOssForCausalLM, with its loss."""
 
     no_fused_attention = "each head has a sink among its scores, which scaled_dot_product_attention has no place for"
-    evaluates = True
-    generates = True
-    smooths = True
     takes_padding = True
     head_losses = HEAD_LOSSES_WITHOUT_HALF
 

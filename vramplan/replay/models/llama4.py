@@ -210,9 +210,6 @@ class Block:
 class Llama4(Llama):
     """Llama4ForCausalLM, with its loss."""
 
-    evaluates = True
-    generates = True
-    smooths = True
     takes_padding = True
     chunked = True  # is_flash_attention_requested raises an error where a sequence is longer than a chunk
     head_losses = HEAD_LOSSES_WITHOUT_HALF

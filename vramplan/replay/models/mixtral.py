@@ -65,9 +65,6 @@ class Mixtral(Llama):
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF
-    smooths = True
-    evaluates = True
-    generates = True
     takes_padding = True
     takes_packing = True
 

@@ -93,9 +93,6 @@ class Block:
 class Olmo2(Llama):
     """Olmo2ForCausalLM, Olmo3ForCausalLM, with their loss."""
 
-    evaluates = True
-    generates = True
-    smooths = True
     takes_padding = True
     head_losses = HEAD_LOSSES
 

@@ -19,9 +19,6 @@ class Block(QwenBlock):
 class Olmoe(QwenMoe):
     """OlmoeForCausalLM, with its loss."""
 
-    evaluates = True
-    generates = True
-    smooths = True
     takes_padding = True
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     block = Block

@@ -97,9 +97,6 @@ class QwenMoe(Llama):
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF
-    smooths = True
-    evaluates = True
-    generates = True
     takes_padding = True
     takes_packing = True
     block: type[Block] = Block

@@ -61,8 +61,6 @@ class Roberta(Bert):
     """
 
     compiled_graphs = 1
-    smooths = True
-    evaluates = True
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

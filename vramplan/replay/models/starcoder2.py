@@ -73,9 +73,6 @@ class Block:
 class Starcoder2(Llama):
     """Starcoder2ForCausalLM, with its loss."""
 
-    evaluates = True
-    generates = True
-    smooths = True
     takes_padding = True
     head_losses = HEAD_LOSSES
 

@@ -307,9 +307,6 @@ class T5:
     keeps_fp32 = True
     selective = SELECTIVE
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
-    smooths = True
-    evaluates = True
-    generates = True
     block_lists = ("encoder.block", "decoder.block")
     asks_for_checkpoints = True  # T5Attention.forward: whether its bias of zeros needs a gradient
     block_returns = 3  # the position biases of both attentions too; source: modeling_t5.py, T5Block.forward

@@ -86,8 +86,6 @@ class Vit:
     """ViTForImageClassification, with its loss."""
 
     selective = SELECTIVE
-    smooths = True
-    evaluates = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype

@@ -28,7 +28,8 @@ class Way(NamedTuple):
     """A way to share states that an engine brings."""
 
     walk: Callable[[Setup, Tape, Recipe, Precision], Shards]  # through one iteration
-    untraced: Callable[[Job], dict[str, str]]  # what of a job does not go with it, by its key; else ""
+    refused: Callable[[Job], dict[str, str]]  # what of a job does not go with it, by its key; else ""
+    steps: tuple[str, ...]  # optimizers that step what it gives them
     composed: Callable[[Job], dict[str, str]]  # what goes with it and was not traced, by its key; else ""
 
 

@@ -1,4 +1,4 @@
-"""What was traced with FSDP: the rest is refused and never recommended (tests/oracle/fully_shard*.json)."""
+"""What FSDP or its replay cannot do with a job, which is refused, and what goes with it and no traced row has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vramplan.replay.sharding import way_of
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon.py; muon_fsdp2.py)
@@ -31,24 +31,28 @@ def steps_shards(version: int) -> tuple[str, ...]:
     return (*ELEMENTWISE, *OF_BITSANDBYTES) if version == 1 else (*ELEMENTWISE, *BY_MATRIX)
 
 
-def untraced_with_shards(job: Job) -> dict[str, str]:
-    """What a job has that was not traced with its shards, by its key; empty where it is modelled.
+def stepped_under(sharding: Sharded) -> tuple[str, ...]:
+    """Optimizers that step what a way to share gives them."""
+    own = sharding.kind in (FSDP, FSDP_GRAD_OP)
+    return steps_shards(sharding.version) if own else way_of(sharding.kind).steps
 
-    Under FSDP `untraced` of vramplan/replay/techniques/evidence.py looks up the rest in the traced rows.
+
+def refused_with_shards(job: Job) -> dict[str, str]:
+    """What of a job does not go with its shards, by its key; empty where it does.
+
+    Either the program cannot run it, or the replay does not follow it. What was never traced is no reason: under FSDP
+    `untraced` of vramplan/replay/techniques/evidence.py and `composed_with_shards` tell it.
     """
     if job.sharding is None or job.sharding.kind == DDP or shares_by_itself(job.model.family):
         return {}
     if job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
-        return {key: word for key, word in way_of(job.sharding.kind).untraced(job).items() if word}
-    strategy = job.activation_checkpointing or ""
-    selective = strategy.startswith("selective")
-    if strategy in ("selective", "selective-op") or (selective and shards_every_selective(job.model.family)):
-        strategy = ""  # tests/oracle/sharded_more.json and titan.json
+        return {key: word for key, word in way_of(job.sharding.kind).refused(job).items() if word}
     found = {
-        "sharding": job.model.code if job.model.task == "contrastive" else "",  # two towers, and one walk
-        "precision": job.precision if _is_untraced_precision(job) else "",
+        # a scalar, logit_scale: torch/distributed/fsdp/_init_utils.py and _fully_shard/_fsdp_init.py raise an error
+        "sharding": job.model.code if job.model.task == "contrastive" else "",
+        "precision": job.precision if _has_master(job) else "",
         "optimizer": "" if job.optimizer in steps_shards(job.sharding.version) else job.optimizer,
-        "activation_checkpointing": strategy if strategy.startswith("selective") or strategy == "optimal" else "",
+        "activation_checkpointing": _of_placement(job),
         "quantization": _of_quantization(job),
         **_of_adapter(job),
         **(_of_flat_parameters(job) if job.sharding.version == 1 else {}),
@@ -63,11 +67,16 @@ def composed_with_shards(job: Job) -> dict[str, str]:
     if job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         return {key: word for key, word in way_of(job.sharding.kind).composed(job).items() if word}
     is_traced = shards_by_blocks(job.model.family) or is_traced_with(job.model, *UNITS)
+    flat = job.sharding.version == 1
+    experts = flat and job.model.experts is not None
     found = {
-        "model": "" if is_traced else job.model.code,
+        "model": job.model.code if experts or not is_traced else "",
+        "precision": f"{job.precision} over images" if _casts_images(job) else "",
+        "activation_checkpointing": _untraced_selective(job),
+        "quantization": f"{job.quantization} beneath dora" if _is_over_bits(job, "dora") else "",
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
         "optimizer": job.optimizer if job.optimizer in BY_MATRIX else "",
-        "loss": given_without_rows(job, "loss", *((FLAT,) if job.sharding.version == 1 else UNITS)),
+        "loss": given_without_rows(job, "loss", *((FLAT,) if flat else UNITS)),
         "label_smoothing": smoothing_of_the_trainer(job),
         "weight_dtype": "16 bits" if job.half_weights and job.adapter is None else "",
     }
@@ -84,7 +93,6 @@ def _of_flat_parameters(job: Job) -> dict[str, str]:
     found = {
         "adapter": _of_leaves(job),
         "frozen": ", ".join(job.frozen),
-        "sharding": "" if job.model.experts is None else f"{job.model.code} in FSDP1",
         "activation_checkpointing": _of_checkpoints(job),
         "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
     }
@@ -104,7 +112,7 @@ def _of_leaves(job: Job) -> str:
 
 
 def _of_checkpoints(job: Job) -> str:
-    """Selective ones; and of several blocks where forward may be at its highest before its last block.
+    """Those of several blocks where forward may be at its highest before its last block.
 
     Gradients of earlier micro-steps are known block by block. What forward leaves hides that, unless it goes to the
     host; and the second block of a checkpoint has one hidden state more beside it than the first of the last one.
@@ -113,7 +121,23 @@ def _of_checkpoints(job: Job) -> str:
     away = bool(job.offload) and job.offload_activations and job.gradient_accumulation_steps != 1
     if away and strategy not in ("none", "full"):
         return f"{strategy or 'a choice of them'} beside activations on the host and accumulation"
-    return strategy if strategy.startswith("selective") or strategy == "optimal" else ""
+    return _of_placement(job)
+
+
+def _of_placement(job: Job) -> str:
+    """Checkpoints that are placed by the sizes of blocks on one device."""
+    strategy = job.activation_checkpointing or ""
+    return strategy if strategy == "optimal" else ""
+
+
+def _untraced_selective(job: Job) -> str:
+    """Selective checkpoints of which no row says that they compose: under FSDP2 rows have those of operators."""
+    strategy = job.activation_checkpointing or ""
+    if not strategy.startswith("selective"):
+        return ""
+    assert job.sharding is not None
+    known = strategy in ("selective", "selective-op") or shards_every_selective(job.model.family)
+    return "" if known and job.sharding.version == 2 else strategy
 
 
 def _is_wrapped_otherwise(job: Job) -> bool:
@@ -125,7 +149,7 @@ def _of_quantization(job: Job) -> str:
     """Weights of 4 bits beneath LoRA shard; a bias that the first forward pass casts in place does not."""
     if job.quantization not in SHARDED_BITS:
         return job.quantization or ""
-    if job.adapter is not None and job.adapter.kind != "lora":
+    if job.adapter is not None and job.adapter.kind not in ("lora", "dora"):
         return f"{job.adapter.kind} over {job.quantization}"
     if job.sharding is not None and job.sharding.version == 1 and job.precision.startswith("fsdp-"):
         # packed as what is gathered, beside norms as they are stored: _flat_param.py, _validate_tensors_to_flatten
@@ -136,10 +160,18 @@ def _of_quantization(job: Job) -> str:
     return ""
 
 
-def _is_untraced_precision(job: Job) -> bool:
-    """A master copy, fp8, and images, which a policy of FSDP would cast."""
-    master = job.precision.startswith("mixed-") or job.precision == "fp8"
-    return master or (job.precision.startswith("fsdp-") and job.model.takes_images)
+def _is_over_bits(job: Job, kind: str) -> bool:
+    return job.quantization is not None and job.adapter is not None and job.adapter.kind == kind
+
+
+def _has_master(job: Job) -> bool:
+    """A master copy, which no program under FSDP makes, and fp8, of which FSDP has its own."""
+    return job.precision.startswith("mixed-") or job.precision == "fp8"
+
+
+def _casts_images(job: Job) -> bool:
+    """Images, which a policy of FSDP casts: vramplan/replay/sharding/cast_images.py."""
+    return job.precision.startswith("fsdp-") and job.model.takes_images
 
 
 def _of_adapter(job: Job) -> dict[str, str]:

@@ -133,6 +133,11 @@ def multiplies_in_float8(setup: Setup) -> bool:
     return asked and not setup.compile and setup.model.engine is None
 
 
+def casts_images(setup: Setup) -> bool:
+    """Whether a policy of FSDP casts what the model is given, and that is images."""
+    return setup.image_size is not None and PRECISIONS[setup.precision].stored is not None
+
+
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
@@ -146,6 +151,7 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (lambda setup: clips_on_device(setup) and is_flat(setup), "vramplan.replay.sharding.flat_parameter:ClipsFlat"),
     (lambda setup: clips_on_device(setup) and not is_flat(setup), "vramplan.replay.techniques.clipping:Clips"),
     (lambda setup: setup.masked_apart, "vramplan.replay.techniques.padding:MaskedApart"),
+    (casts_images, "vramplan.replay.sharding.cast_images:CastsImages"),
     (lambda setup: setup.planned is not None, "vramplan.replay.techniques.planned_split:PlannedSplit"),
     (lambda setup: setup.ema, "vramplan.replay.techniques.averaging:Averages"),
     (lambda setup: setup.grad_scaler, "vramplan.replay.techniques.scaling:ScalesLoss"),

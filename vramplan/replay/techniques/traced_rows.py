@@ -6,20 +6,20 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4531 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4550 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
-  fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, litgpt,
-  lora_parts, losses, losses_more, master, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
-  sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero, zero_adapters, zero_offload | bart,
-  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
-  glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt
-  under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta,
-  starcoder2, t5, vit
+  fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
+  litgpt, lora_parts, losses, losses_more, master, moe, more_families, optimizers, padding, pairs, pairs_beside,
+  precisions, preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations,
+  sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero, zero_adapters,
+  zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava,
+  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
@@ -69,12 +69,13 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 556 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs, pairs_beside, quantized,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
-  glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
-  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts | 558 | adapters, frozen, fully_shard_more, hosted, lora_parts, more_families, pairs, pairs_beside,
+  quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3,
+  olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
+  vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -111,9 +112,11 @@ max_gradient_norm | 228 | flat_adapters, flat_host, flat_parameter, fully_shard_
   precisions, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, gemma, gemma2, gpt2, gpt_neox, llama,
   llama under torchtitan, mistral, phi, qwen2, qwen3, vit | bert, bloom, gemma, gemma2, gpt2, llama, llama under
   torchtitan, neox, phi, vit
-offload: activations | 402 | checkpoints, flat_adapters, flat_host, host_activations, pairs, selective_more,
-  sharded_activations | bert, bloom, gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mpt, opt, phi, phi3,
-  qwen2, qwen3 | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
+offload: activations | 440 | checkpoints, flat_adapters, flat_host, host_activations, hosted, pairs, selective_more,
+  sharded_activations | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
+  gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_moe, roberta, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -128,8 +131,8 @@ offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_
 optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
   quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
   qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 98 | adapted, adapters_more, frozen, halves, master, more_families, optimizers, precisions, random,
-  vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, qwen2, smollm3,
+optimizer: adam | 99 | adapted, adapters_more, frozen, halves, hosted, master, more_families, optimizers, precisions,
+  random, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, qwen2, smollm3,
   starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
 optimizer: adamw-8bit | 25 | flat_parameter, optimizers, precisions | bert, gpt2, llama, mistral, opt, qwen2 | bert,
   gpt2, llama, opt
@@ -145,28 +148,28 @@ optimizer: lion | 18 | flat_parameter, optimizers, precisions | bert, gpt2, llam
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: muon | 64 | modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt
-optimizer: rmsprop | 250 | adapted, adapters_more, checkpoints, families, frozen, halves, master, moe, more_families,
-  optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip, deepseek_v2,
-  deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava,
-  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 418 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, master, moe,
+optimizer: rmsprop | 252 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, master, moe,
+  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
+  deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral,
+  mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3,
+  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama,
+  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 419 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, master, moe,
   more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
   chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
   llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
   qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 464 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, litgpt,
-  master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, torchtune,
-  vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
-  gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral,
-  mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
-  mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2,
-  t5, vit
+optimizer: sgd-momentum | 467 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
+  litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite,
+  torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
+  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
+  mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek,
+  falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true | 97 | checkpoints, galore, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   qwen2 | bert, gpt2, llama
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
@@ -206,10 +209,10 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2865 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2875 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation, generation_more, half_logits, halves, heads, host_activations, litgpt, lora_parts, losses,
-  losses_more, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference,
+  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, litgpt, lora_parts,
+  losses, losses_more, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference,
   quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
   sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3,
   falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under nanogpt, gpt_neox, gpt_oss,
@@ -227,20 +230,20 @@ precision: fsdp | 311 | flat_adapters, flat_host, flat_parameter, foundry, fully
   gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt under
   llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2, gemma3, glm,
   gpt2, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-precision: mixed | 1441 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
-  generation, generation_more, heads, host_activations, losses, losses_more, master, moe, more_families, padding,
-  pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq, smoothing, suite, vision, zero,
-  zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3,
-  olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
-precision: pure | 2341 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: mixed | 1458 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+  generation, generation_more, heads, host_activations, hosted, losses, losses_more, master, moe, more_families,
+  padding, pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq, smoothing, suite,
+  vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5,
+  vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
+precision: pure | 2348 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation_more, half_logits, heads, host_activations, litgpt, lora_parts, losses, losses_more, modded,
-  modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
-  random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
+  galore, generation_more, half_logits, heads, host_activations, hosted, litgpt, lora_parts, losses, losses_more,
+  modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
+  quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
   sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm, clip, deepseek_v2,
   deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
   llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt under
@@ -265,13 +268,13 @@ quantization: nf4-double | 103 | adapters, flat_adapters, litgpt, pairs, quantiz
   mistral, mixtral, mpt, neox under litgpt, opt, phi, phi3, qwen2, qwen3, roberta, t5 | bart, bloom, falcon under
   litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt,
   opt, phi, phi3, roberta, t5
-weight_dtype: 16 bits | 716 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, losses_more,
-  more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart, bert, bloom, chatglm,
-  clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
-  llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+weight_dtype: 16 bits | 717 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
+  losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart, bert,
+  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: dora | 89 | adapted, adapters, adapters_more, fully_shard_more,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
@@ -298,10 +301,10 @@ activation_checkpointing: full + ema: true | 27 | galore, master, optimizers, pr
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 348 | adapters, frozen, fully_shard_more, lora_parts, more_families,
-  pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
-  roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 350 | adapters, frozen, fully_shard_more, hosted, lora_parts,
+  more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
@@ -326,9 +329,9 @@ activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replica
 activation_checkpointing: full + max_gradient_norm | 129 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas | bert,
   bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi, vit
-activation_checkpointing: full + offload: activations | 212 | checkpoints, flat_adapters, flat_host,
-  host_activations, pairs, sharded_activations | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
-  phi3
+activation_checkpointing: full + offload: activations | 231 | checkpoints, flat_adapters, flat_host,
+  host_activations, hosted, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -351,19 +354,19 @@ activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 127 | adapted, adapters_more, checkpoints, families, frozen,
-  halves, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision | bart, bert, bloom,
-  clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi,
-  phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 278 | adapted, adapters_more, attention, checkpoints, families,
-  frozen, halves, master, moe, more_families, optimizers, pairs, precisions, quantized, random, seq2seq, suite, vision
-  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
-  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 283 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, halves, litgpt, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq,
-  torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: rmsprop | 128 | adapted, adapters_more, checkpoints, families, frozen,
+  halves, hosted, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision | bart, bert,
+  bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 279 | adapted, adapters_more, attention, checkpoints, families,
+  frozen, halves, hosted, master, moe, more_families, optimizers, pairs, precisions, quantized, random, seq2seq,
+  suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 284 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, halves, hosted, litgpt, master, moe, more_families, optimizers, precisions, quantized, random,
+  seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under
+  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
@@ -392,29 +395,30 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1588 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1593 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, litgpt, lora_parts,
-  losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, litgpt,
+  lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
+  sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under
+  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2,
+  t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
   titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under
   llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 748 | adapters, attention, checkpoints, compile, evaluation,
-  evaluation_more, families, frozen, heads, host_activations, losses, losses_more, master, moe, more_families,
+activation_checkpointing: full + precision: mixed | 756 | adapters, attention, checkpoints, compile, evaluation,
+  evaluation_more, families, frozen, heads, host_activations, hosted, losses, losses_more, master, moe, more_families,
   padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
   zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1295 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1299 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, litgpt, lora_parts, losses, losses_more, moe,
-  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, litgpt, lora_parts, losses, losses_more,
+  moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart,
   bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox
@@ -429,8 +433,8 @@ activation_checkpointing: full + quantization: nf4 | 119 | adapters, flat_adapte
 activation_checkpointing: full + quantization: nf4-double | 62 | adapters, flat_adapters, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox,
   opt, phi, phi3, roberta
-activation_checkpointing: full + weight_dtype: 16 bits | 445 | adapters, adapters_more, flat_adapters,
-  fully_shard_more, galore, halves, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
+activation_checkpointing: full + weight_dtype: 16 bits | 446 | adapters, adapters_more, flat_adapters,
+  fully_shard_more, galore, halves, hosted, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
   sharded_bits, sharded_more | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta,
   starcoder2, t5, vit
@@ -724,7 +728,7 @@ frozen: parts + label_smoothing | 9 | pairs | bert, gpt2, llama
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + max_gradient_norm | 8 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + offload: activations | 29 | pairs | bert, bloom, gemma3, gpt2, llama, opt, phi
+frozen: parts + offload: activations | 31 | hosted, pairs | bert, bloom, gemma3, gpt2, llama, llama4, olmoe, opt, phi
 frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
 frozen: parts + optimizer: adam | 6 | frozen, more_families | clip, llama4, llava, olmo2
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
@@ -742,9 +746,9 @@ frozen: parts + precision: amp | 135 | adapters, frozen, fully_shard_more, lora_
   quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 135 | adapters, frozen, more_families, pairs, pairs_beside, zero_adapters | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
-  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
+  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
+  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
 frozen: parts + precision: pure | 174 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
   pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2, t5, vit
@@ -904,9 +908,11 @@ offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
-offload: activations + optimizer: rmsprop | 5 | checkpoints | bloom, llama, mpt, neox
-offload: activations + optimizer: sgd | 26 | checkpoints | bert, gemma2, gemma3, gpt2, llama, opt, phi
-offload: activations + optimizer: sgd-momentum | 3 | checkpoints | mpt, opt
+offload: activations + optimizer: adam | 1 | hosted | olmoe
+offload: activations + optimizer: rmsprop | 7 | checkpoints, hosted | bloom, llama, mixtral, mpt, neox, olmoe
+offload: activations + optimizer: sgd | 27 | checkpoints, hosted | bert, deepseek, gemma2, gemma3, gpt2, llama, opt,
+  phi
+offload: activations + optimizer: sgd-momentum | 6 | checkpoints, hosted | mixtral, mpt, opt, qwen_moe
 offload: activations + padding: right | 25 | pairs | bert, gpt2, llama
 offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host, sharded_activations | bert, bloom,
   gpt2, llama, neox, opt, phi3
@@ -922,17 +928,20 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 87 | checkpoints, flat_host, host_activations, pairs, sharded_activations |
-  bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
+offload: activations + precision: amp | 97 | checkpoints, flat_host, host_activations, hosted, pairs,
+  sharded_activations | bert, bloom, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, olmoe,
+  opt, phi, phi3, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
-offload: activations + precision: mixed | 118 | checkpoints, host_activations, pairs, selective_more | bert, bloom,
-  gemma, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
-offload: activations + precision: pure | 118 | checkpoints, flat_host, host_activations, pairs, selective_more,
-  sharded_activations | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
+offload: activations + precision: mixed | 135 | checkpoints, host_activations, hosted, pairs, selective_more | bert,
+  bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe,
+  opt, phi, phi3, roberta, vit
+offload: activations + precision: pure | 125 | checkpoints, flat_host, host_activations, hosted, pairs,
+  selective_more, sharded_activations | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, llama, mixtral, mpt,
+  neox, olmoe, opt, phi, phi3, qwen_moe, vit
 offload: activations + quantization: int8 | 6 | pairs | gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
-offload: activations + weight_dtype: 16 bits | 4 | flat_adapters | llama
+offload: activations + weight_dtype: 16 bits | 5 | flat_adapters, hosted | llama, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -1023,8 +1032,8 @@ optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + precision: amp | 39 | adapted, adapters_more, frozen, halves, more_families, optimizers,
   precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 34 | adapted, adapters_more, frozen, more_families, optimizers, precisions,
-  random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2
+optimizer: adam + precision: pure | 35 | adapted, adapters_more, frozen, hosted, more_families, optimizers,
+  precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2
 optimizer: adam + weight_dtype: 16 bits | 12 | halves, more_families | clip, llama, llama4, llava, olmo2, olmoe,
   starcoder2, vit
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
@@ -1073,10 +1082,10 @@ optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | b
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 128 | adapted, adapters_more, checkpoints, families, frozen, halves, moe,
-  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
-  deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop + precision: amp | 130 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
+  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
+  clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
 optimizer: rmsprop + precision: pure | 80 | adapted, adapters_more, checkpoints, families, frozen, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
@@ -1085,19 +1094,19 @@ optimizer: rmsprop + precision: pure | 80 | adapted, adapters_more, checkpoints,
 optimizer: rmsprop + quantization: int8 | 5 | quantized | bart, llava, t5
 optimizer: rmsprop + quantization: nf4 | 4 | quantized | roberta, t5
 optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t5
-optimizer: rmsprop + weight_dtype: 16 bits | 44 | adapters_more, halves, more_families, pairs, precisions, quantized
-  | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi, qwen_moe, resnet,
-  roberta, t5, vit
+optimizer: rmsprop + weight_dtype: 16 bits | 45 | adapters_more, halves, hosted, more_families, pairs, precisions,
+  quantized | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi,
+  qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + precision: amp | 201 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
   moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
   olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 129 | adapted, adapters_more, attention, checkpoints, families, frozen, moe,
-  more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd + precision: pure | 130 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+  moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom, chatglm,
+  clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi,
+  phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
@@ -1108,16 +1117,16 @@ optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisio
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
 optimizer: sgd-momentum + parallel.sharding: fsdp | 29 | litgpt, torchtune | falcon under litgpt, llama under litgpt,
   llama under torchtune, neox under litgpt, phi under litgpt
-optimizer: sgd-momentum + precision: amp | 186 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  halves, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision
-  | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama under
-  litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum + precision: amp | 187 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  halves, hosted, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq,
+  suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2, gpt_oss, llama,
+  llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 209 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune, vision | bart,
-  bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
+optimizer: sgd-momentum + precision: pure | 210 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  hosted, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune, vision |
+  bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama
+  under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
   litgpt, phi3, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
@@ -1225,10 +1234,10 @@ precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
 precision: amp + quantization: nf4-double | 45 | adapters, flat_adapters, pairs, quantized, sharded_bits | bloom,
   gemma, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
-precision: amp + weight_dtype: 16 bits | 669 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
-  halves, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: amp + weight_dtype: 16 bits | 670 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
+  halves, hosted, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
+  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | gemma2,
