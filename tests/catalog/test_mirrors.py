@@ -42,3 +42,25 @@ def test_a_folder_of_profiles_may_have_a_table_of_its_own(tmp_path: Path) -> Non
         find_model("me/mine", [tmp_path])
     said = [problem.message for problem in caught.value.problems]
     assert said == ["none is not among the sources", "me/mine is there twice"]
+
+
+@pytest.mark.parametrize(
+    ("repository", "profile"),
+    [
+        ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"),
+        ("EleutherAI/pythia-160m-deduped", "pythia-160m"),
+        ("codellama/CodeLlama-7b-Instruct-hf", "codellama-7b"),
+    ],
+)
+def test_a_name_that_says_its_shape_is_taken_and_told(repository: str, profile: str) -> None:
+    shape, told = find_model(repository)
+    assert shape.name == profile
+    assert (told[0].value, told[0].why.startswith("the shape that the name says")) == (profile, True)
+
+
+@pytest.mark.parametrize(
+    "repository", ["Qwen/Qwen2.5-VL-7B-Instruct", "me/llama-3-8b-and-more", "google/gemma-3-4b-it"]
+)
+def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
+    with pytest.raises(InputError):
+        find_model(repository)

@@ -327,7 +327,13 @@ def test_a_script_that_starts_open_instruct_on_a_cluster_has_all_its_processes()
         return read_texts({"own.sh": MASON.format(program=program)}, Wanted())
 
     found = started("finetune")
-    holds({one.key: one.value for one in found.values}, model="qwen2.5-7b", micro_batch_size=2, gradient_accumulation_steps=3, parallel__data=8)
+    holds(
+        {one.key: one.value for one in found.values},
+        model="qwen2.5-7b",
+        micro_batch_size=2,
+        gradient_accumulation_steps=3,
+        parallel__data=8,
+    )
     assert "loss" not in found.job
     assert started("dpo_tune_cache").job["loss"] == "dpo"
     with pytest.raises(InputError, match="grpo_fast is not training on a data set"):

@@ -343,7 +343,12 @@ def _natural(name: str) -> list[Any]:
 
 
 def _aliases(paths: Iterable[Path]) -> list[str]:
-    return [slug(alias) for path in paths for alias in aliases_in(_text(path))]
+    return [slug(alias) for path in paths for alias in aliases_of(path)]
+
+
+def aliases_of(path: Path) -> list[str]:
+    """`aliases_in` a file."""
+    return aliases_in(_text(path))
 
 
 @once

@@ -109,7 +109,12 @@ def _cached(name: str, unknown: InputError, dirs: Sequence[Path]) -> tuple[Model
 
     `unknown` is raised where the name cannot be one of a repository.
     """
-    from vramplan.catalog import hub, mirrors, scope  # only names with a slash that no profile has pay for it
+    from vramplan.catalog import (
+        hub,
+        mirrors,
+        model_names,
+        scope,
+    )  # only names with a slash that no profile has pay for it
 
     if unknown.problems[0].file is not None or not hub.is_repository(name):
         raise unknown
@@ -121,6 +126,11 @@ def _cached(name: str, unknown: InputError, dirs: Sequence[Path]) -> tuple[Model
         if mirror is not None:
             loaded = find_model_profile(mirror.model, dirs)
             told = Assumption("model", mirror.model, f"the shape of {name}: {mirror.source}")
+            return loaded.shape(), (told, *loaded.assumptions())
+        named = model_names.profile_by(name, dirs)
+        if named is not None:
+            loaded = find_model_profile(named, dirs)
+            told = Assumption("model", loaded.name, "the shape that the name says; its config.json was not looked at")
             return loaded.shape(), (told, *loaded.assumptions())
         if scope.out_of("models", name) is None:
             raise

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramplan.catalog import models
+from vramplan.catalog import model_names, models
 from vramplan.catalog.mirrors import mirror_of
 from vramplan.catalog.text import read_text
-from vramplan.configs import forms, model_names, registry, shell
+from vramplan.configs import forms, registry, shell
 from vramplan.configs.programs import megatron
 from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
 from vramplan.errors import InputError, Problem

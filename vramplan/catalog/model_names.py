@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from vramplan.catalog import locate
 
 SUFFIXES = re.compile(
     r"[-_.]?("
@@ -49,6 +52,20 @@ def shape_of(name: str, known: Callable[[str], str | None]) -> str | None:
         if found:
             return found
     return None
+
+
+def profile_by(name: str, dirs: Sequence[Path] = ()) -> str | None:
+    """The profile that the name of a repository points to; None if there is none, or the name has a shape unknown here.
+
+    The files are not parsed for it.
+    """
+    names: dict[str, str] = {}
+    for stem, path in locate.files("models", dirs).items():
+        for alias in locate.aliases_of(path):
+            names.setdefault(alias.lower().rsplit("/", 1)[-1], stem)
+            names.setdefault(alias.lower(), stem)
+        names[stem] = stem
+    return shape_of(name, lambda one: names.get(one.lower()))
 
 
 def candidates(name: str) -> list[str]:
