@@ -32,7 +32,7 @@ def test_the_page_is_current() -> None:
 
 def test_every_command_is_a_section() -> None:
     sections = re.findall(r"^## (.*)$", page(), re.MULTILINE)
-    assert sections == [*(command.name for command in commands()), "Options of a job"]
+    assert sections == [*(command.name for command in commands()), "Options of a job", "Names of other programs"]
     assert {f"vramplan {name}" for name in COMMANDS} < set(sections)
 
 
