@@ -228,7 +228,7 @@ def test_print_works_in_every_command(tmp_path: Path) -> None:
 
 def test_near_matches_for_typos() -> None:
     for words, right in (
-        (("fit", "-m", "gpt2xl", "-g", "v100"), "gpt2-xl"),
+        (("fit", "-m", "gpt2-xll", "-g", "v100"), "gpt2-xl"),
         (("fit", "-m", "gpt2", "-g", "v10"), "v100"),
         (("fit", "--modle", "gpt2"), "--model"),
         (("fti",), "fit"),

@@ -272,7 +272,7 @@ def test_options_may_come_as_text() -> None:
             {"optimizer": "lion", "optimizer_implementation": "foreach"},
             "there is no foreach lion: bitsandbytes has one",
         ),
-        ({"optimizer": "galore-adamw"}, "is not a known value (galore-adamw:RANK, for example galore-adamw:128)"),
+        ({"optimizer": "paged-lion-8bit"}, "is not a known value (lion, which has its states in fp32"),
         ({"optimizer": "galore-adamw:0"}, "'galore-adamw:0' is not of the form galore-adamw:RANK, with a number"),
         ({"optimizer": "galore-adamw:1.5"}, "galore-adamw:RANK, with a number from 1 (for example galore-adamw:128)"),
         ({"optimizer": "galore-adamw:8"}, "finds no layer for galore-adamw:8: those of the model type gpt2 are Conv1D"),
