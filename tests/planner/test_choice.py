@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tests.cli.draws import jobs
 from vramplan.answers.fit import answer
 from vramplan.job import build_job
-from vramplan.planner.checkpoints import segments_of
 from vramplan.planner.judge import Judge
+from vramplan.planner.setups import setup_of
 from vramplan.replay.record import Record
-from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.results import FitResult
 from vramplan.values.job import Job
@@ -44,20 +43,7 @@ class Trials:
     def allocated(self, strategy: str, micro: int, steps: int) -> int:
         key = (strategy, steps > 1, micro == 1)
         if key not in self.records:
-            job = self.job
-            setup = Setup(
-                sharding=self.job.sharding,
-                model=job.model,
-                precision=job.precision,
-                sequence_length=job.sequence_length,
-                attention=job.attention,
-                segments=segments_of(strategy, job.model.layers),
-                optimizer=job.optimizer,
-                optimizer_implementation=job.optimizer_implementation,
-                accumulating=steps > 1,
-                hold_outputs=job.hold_outputs,
-                dropout=job.dropout,
-            )
+            setup = setup_of(self.job, strategy, steps > 1)
             self.records[key] = replay(setup, batch=1 if micro == 1 else 2)
         return self.records[key].peak_bytes(micro)
 

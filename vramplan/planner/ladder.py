@@ -85,9 +85,12 @@ def has_room(rung: Rung, usable_bytes: int) -> bool:
     return rung.verdict in (FITS, TIGHT) and rung.peak.device <= usable_bytes
 
 
-def by_cost(rung: Rung) -> tuple[float, int, bool]:
-    """What is better comes first: less extra compute, then a larger micro-batch, then a switch before code."""
-    return rung.recomputed_fraction, -rung.schedule.micro_batch_size, rung.is_code
+def by_cost(rung: Rung) -> tuple[float, int, bool, bool]:
+    """What is better comes first: less extra compute, then a larger micro-batch, then a switch before code.
+
+    Of one block sqrt is full, which is what the switch is called.
+    """
+    return rung.recomputed_fraction, -rung.schedule.micro_batch_size, rung.is_code, rung.strategy == "sqrt"
 
 
 def largest_schedule_within(
