@@ -205,6 +205,8 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
+        (("llama", "3.1", "8b", "-g", "a100"), "a model is one word: llama-3.1-8b"),
+        (("gpt2", "v100"), "a GPU is given as --gpu v100"),
         ((*PLAIN, "--kv-cache"), "gguf-parser"),
         ((*PLAIN, "--inference"), "training only"),
         ((*PLAIN, "--learning-rate", "1"), "changes neither memory"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs import shell
 from vramplan.configs.combine import read_texts
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
@@ -340,6 +341,16 @@ def test_a_script_that_starts_open_instruct_on_a_cluster_has_all_its_processes()
         started("grpo_fast")
 
 
+def test_what_stands_behind_two_dashes_is_a_command_only_if_it_starts_one() -> None:
+    script = MASON.format(program="finetune")
+    assert words_behind(script)[0] == "--model_name_or_path"
+    assert words_behind("torchrun train.py --lr 1 -- data.py --seed 2")[:2] == ["--lr", "1"]
+
+
+def words_behind(script: str) -> list[str]:
+    return [one.text for one in shell.read(script).arguments]
+
+
 def test_yaml_is_read_as_pyyaml_reads_it() -> None:
     """Merge keys, and of a key that stands twice the last."""
     text = """\
@@ -357,5 +368,6 @@ gradient_checkpointing: false
 """
     found = meant(text, "own.yaml", ignore_unknown=True)
     assert found.job["activation_checkpointing"] == "none"
+    assert "gradient_checkpointing is written twice: line 11 replaces line 8" in found.notes
     with pytest.raises(InputError, match="a merge key takes a mapping"):
         meant(text + "last:\n  <<: 3\n", "own.yaml", ignore_unknown=True)

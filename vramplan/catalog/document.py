@@ -47,10 +47,11 @@ class Sequence:
 
 
 class Entry(NamedTuple):
-    """A key of a mapping, as written, and its value."""
+    """A key of a mapping, as written, and its value. `replaced`: the same key before it, where the last one counts."""
 
     key: Scalar
     value: Scalar | Sequence | Mapping
+    replaced: Scalar | None = None
 
 
 class Mapping:
@@ -85,13 +86,14 @@ def load(path: Path | str, *, allow_stdin: bool = False) -> Document:
     return parse(read_text(file, allow_stdin=allow_stdin), file)
 
 
-def parse(text: str, file: str | None, *, json: bool | None = None, merges: bool = False) -> Document:
+def parse(text: str, file: str | None, *, json: bool | None = None, as_pyyaml: bool = False) -> Document:
     """The same for text. `json`: hold unquoted scalars to JSON's literals; by default for files named `.json`.
 
-    `merges`: take what PyYAML takes: merge keys (`<<: *name`), and of a key that is given twice the last.
+    `as_pyyaml`: take what PyYAML takes: merge keys (`<<: *name`), and of a key that is given twice the last one, which
+    remembers the one that it replaced.
     """
     strict = (file or "").lower().endswith(".json") if json is None else json
-    composer = _Composer(file, strict, merges)
+    composer = _Composer(file, strict, as_pyyaml)
     root = composer.compose(_without_surrogates(text) if strict else text)
     if not isinstance(root, Mapping):
         kind = "a list" if isinstance(root, Sequence) else "a single value"
@@ -199,8 +201,8 @@ class _Open:
 class _Composer:
     """Puts a tree together from parser events, with a stack of its own."""
 
-    def __init__(self, file: str | None, json: bool, merges: bool) -> None:
-        self.file, self.json, self.merges = file, json, merges
+    def __init__(self, file: str | None, json: bool, as_pyyaml: bool) -> None:
+        self.file, self.json, self.as_pyyaml = file, json, as_pyyaml
         self.problems: list[Problem] = []
         self._root: Node | None = None
         self._stack: list[_Open] = []
@@ -353,12 +355,12 @@ class _Composer:
         parent.key = None
         first = parent.node.entries.get(key.text)
         is_merge = key.text == "<<" and key.style == "plain"
-        if is_merge and self.merges and parent.merged is None:
+        if is_merge and self.as_pyyaml and parent.merged is None:
             parent.merged = key, node
         elif is_merge:
             self.problem("merge keys are not supported", key, "<<", hint="write the keys out, or use defaults")
-        elif first is not None and not self.merges:
+        elif first is not None and not self.as_pyyaml:
             where = f"line {first.key.line}, column {first.key.column}"
             self.problem(f"the key is given twice; first at {where}", key, key.text[:60])
         else:
-            parent.node.entries[key.text] = Entry(key, node)
+            parent.node.entries[key.text] = Entry(key, node, first.key if first is not None else None)

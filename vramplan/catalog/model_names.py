@@ -55,17 +55,25 @@ def shape_of(name: str, known: Callable[[str], str | None]) -> str | None:
 
 
 def profile_by(name: str, dirs: Sequence[Path] = ()) -> str | None:
-    """The profile that the name of a repository points to; None if there is none, or the name has a shape unknown here.
-
-    The files are not parsed for it.
-    """
-    names: dict[str, str] = {}
-    for stem, path in locate.files("models", dirs).items():
-        for alias in locate.aliases_of(path):
-            names.setdefault(alias.lower().rsplit("/", 1)[-1], stem)
-            names.setdefault(alias.lower(), stem)
-        names[stem] = stem
+    """The profile that the name of a repository points to; None for a shape that the catalogue has not."""
+    names = profiles_by_name(dirs)
     return shape_of(name, lambda one: names.get(one.lower()))
+
+
+def profiles_by_name(dirs: Sequence[Path] = ()) -> dict[str, str]:
+    """Every name and alias in small letters, and the end of an alias with a slash, to the name of a profile.
+
+    A name goes before an alias, and an alias before the end of another one. The files are not parsed for it.
+    """
+    aliases = [
+        (alias.lower(), stem)
+        for stem, path in locate.files("models", dirs).items()
+        for alias in locate.aliases_of(path)
+    ]
+    ends: dict[str, str] = {}
+    for alias, stem in aliases:
+        ends.setdefault(alias.rsplit("/", 1)[-1], stem)
+    return {**ends, **dict(aliases), **{stem.lower(): stem for stem in locate.files("models", dirs)}}
 
 
 def candidates(name: str) -> list[str]:

@@ -105,16 +105,12 @@ def sizes_taken(values: dict[str, Any], shape: ModelShape) -> tuple[Assumption, 
 
 
 def _cached(name: str, unknown: InputError, dirs: Sequence[Path]) -> tuple[ModelShape, tuple[Assumption, ...]]:
-    """The shape of a repository in the local Hugging Face cache, or that of which it is a copy; either is told.
+    """The shape of a repository in the local Hugging Face cache, of which it is a copy, or which its name says.
 
-    `unknown` is raised where the name cannot be one of a repository.
+    Which of the three it is, is told. `unknown` is raised where the name cannot be one of a repository.
     """
-    from vramplan.catalog import (
-        hub,
-        mirrors,
-        model_names,
-        scope,
-    )  # only names with a slash that no profile has pay for it
+    # only names with a slash that no profile has pay for these
+    from vramplan.catalog import hub, mirrors, model_names, scope
 
     if unknown.problems[0].file is not None or not hub.is_repository(name):
         raise unknown

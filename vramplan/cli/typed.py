@@ -112,7 +112,8 @@ class _Reader:
                 found.append(file)
             elif self.takes_model:
                 if any(one.parameter is not None and one.parameter.name == "model" for one in found):
-                    raise UsageError(f"what is {word!r}?", hint=self._meant(word))
+                    named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
+                    raise UsageError(f"what is {word!r}?", hint=self._meant(str(named_first), word))
                 found.append(Typed(self.declared["--model"], "--model", word))
             else:
                 found.append(Typed(None, word, None))
@@ -126,8 +127,16 @@ class _Reader:
         option = {"config": "--config", "job": "--job"}.get(kind)
         return None if option is None else Typed(self.declared[option], option, word)
 
-    def _meant(self, word: str) -> str:
-        """The option that a word without one may belong to."""
+    def _meant(self, model: str, word: str) -> str:
+        """What a second word without an option may be: more of the model's name, or a GPU."""
+        called = named("vramplan.catalog.locate:shipped_called")
+        words = [model, word]
+        while self.words and not self.words[0].startswith("-"):
+            words.append(self.words.pop(0))
+        for count in range(len(words), 1, -1):
+            joined = "-".join(words[:count]).lower()
+            if called("models", joined) is not None:
+                return f"a model is one word: {joined}"
         return f"the model is named already; a GPU is given as --gpu {word}"
 
     def _option(self, word: str) -> list[Typed]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from vramplan.catalog import document, scalars
 from vramplan.configs import shell
-from vramplan.configs.sheet import Written
+from vramplan.configs.sheet import Again, Written
 from vramplan.errors import InputError, Problem
 
 
@@ -24,19 +24,22 @@ class NotConstant:
 
 def from_yaml(text: str, file: str | None, *, json: bool = False) -> dict[str, Written]:
     """YAML or JSON as dotted keys; lists stay whole. Raises InputError with every problem of form."""
-    parsed = document.parse(text, file, json=json, merges=not json)
+    parsed = document.parse(text, file, json=json, as_pyyaml=not json)
     if parsed.problems:
         raise InputError(parsed.problems)
     return _leaves(parsed.root, file, "")
 
 
-def _leaves(mapping: document.Mapping, file: str | None, prefix: str) -> dict[str, Written]:
+def _leaves(mapping: document.Mapping, file: str | None, prefix: str, above: Again | None = None) -> dict[str, Written]:
     found: dict[str, Written] = {}
     for key, entry in mapping.entries.items():
+        again = above
+        if entry.replaced is not None:
+            again = Again(prefix + key, entry.key.line, entry.replaced.line)
         if isinstance(entry.value, document.Mapping) and entry.value.entries:
-            found.update(_leaves(entry.value, file, f"{prefix}{key}."))
+            found.update(_leaves(entry.value, file, f"{prefix}{key}.", again))
         else:
-            found[prefix + key] = Written(plain(entry.value), file, entry.key.line, entry.key.column)
+            found[prefix + key] = Written(plain(entry.value), file, entry.key.line, entry.key.column, again)
     return found
 
 

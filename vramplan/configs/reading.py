@@ -133,6 +133,8 @@ def job_of(
     known = Catalogue(wanted.profiles)
     sheet = Sheet(written, release, known.layers_of, source, wanted.devices, known.shape_named, wanted.beside, opened)
     meaning = Meaning()
+    for again in dict.fromkeys(one.again for one in written.values() if one.again is not None):
+        meaning.note(f"{again.key} is written twice: line {again.line} replaces line {again.replaced_line}")
     program.read(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
     problems = [*sheet.problems, *([] if wanted.ignore_unknown else strange)]
@@ -207,16 +209,9 @@ class Catalogue:
         return self._profiles
 
     def names(self) -> dict[str, str]:
-        """Every name and alias in small letters, and the end of an alias with a slash, to the name of a profile."""
+        """`model_names.profiles_by_name`, looked up once."""
         if self._names is None:
-            listed = self.profiles()
-            self._names = {}
-            for profile in listed:
-                for alias in profile.aliases:
-                    self._names.setdefault(alias.lower().rsplit("/", 1)[-1], profile.name)
-            for profile in listed:
-                self._names.update({alias.lower(): profile.name for alias in profile.aliases})
-            self._names.update({profile.name.lower(): profile.name for profile in listed})
+            self._names = model_names.profiles_by_name(self.folders)
         return self._names
 
     def has(self, name: str) -> bool:

@@ -24,13 +24,22 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+class Again(NamedTuple):
+    """A key that a file has twice: where the last stands, which counts, and the one before it."""
+
+    key: str
+    line: int | None
+    replaced_line: int | None
+
+
 class Written(NamedTuple):
-    """A value as it stands in a file: plain Python, and where."""
+    """A value as it stands in a file: plain Python, and where. `again`: it replaces one of the same key."""
 
     value: Any
     file: str | None = None
     line: int | None = None
     column: int | None = None
+    again: Again | None = None
 
 
 class Release(NamedTuple):

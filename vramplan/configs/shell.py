@@ -1,9 +1,10 @@
 """Shell scripts read for the arguments of the command that they run; nothing is executed.
 
 What is understood: assignments, `+=`, arrays, `$X`, `${X}`, `${X:-default}`, `${X[@]}`, `$((arithmetic))`, quotes,
-lines that go on behind a backslash, `export`, `if`, `elif`, `else`, `case` and sourced files. What only the caller
-knows (`$1`, a variable that nothing sets) stays in the arguments as an unknown with its name. A test of a variable that
-nothing sets sees it empty, as the shell does.
+lines that go on behind a backslash, `export`, `if`, `elif`, `else`, `case`, sourced files, and the command behind `--`
+of a Python program that starts it on a cluster (`python mason.py --gpus 8 -- accelerate launch ...`). What only the
+caller knows (`$1`, a variable that nothing sets) stays in the arguments as an unknown with its name. A test of a
+variable that nothing sets sees it empty, as the shell does.
 Source: the GNU Bash manual, sections 3.1.2 (quoting), 3.5 (expansions) and 6.4 (conditional expressions).
 """
 
@@ -264,7 +265,7 @@ class _Scanner:
 
 
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
-_LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "torch.distributed.launch")
+_LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
 _NODES = ("--num_nodes", "--num-nodes", "--nodes", "--nnodes")
 _GPUS = ("--gpus", "--num_gpus", "--num-gpus", "--gpus_per_node", "--gpus-per-node")
 _MODULES = ("torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch")
@@ -458,8 +459,9 @@ class _Reader:
             return arguments
         at = texts.index("--")
         outer, inner = texts[:at], arguments[at + 1 :]
-        if not any(_PROGRAM.search(text) for text in outer) or not any(_PROGRAM.search(item.text) for item in inner):
-            return arguments
+        starts = inner[0].text.rsplit("/", 1)[-1] in _LAUNCHERS if inner else False
+        if not starts or not any(_PROGRAM.search(text) for text in outer):
+            return arguments  # the program's own arguments
         given = dict(pairwise(outer))
         nodes, each = (next((given[name] for name in names if name in given), "") for names in (_NODES, _GPUS))
         if nodes.isdecimal() and each.isdecimal():

@@ -18,7 +18,7 @@ from vramplan.planner.remedies.trial import Typed, least_of
 from vramplan.planner.replays import Replays
 from vramplan.planner.verdict import verdict_of
 from vramplan.results import DOES_NOT_FIT, FITS
-from vramplan.results.solved import Solved
+from vramplan.results.solved import NODE_DEVICES, Solved
 from vramplan.values.job import Job
 from vramplan.values.parallel import FSDP
 
@@ -204,7 +204,7 @@ def _said(
 
 def _fewest_devices(base: Job, typed: Typed, replays: Replays) -> Answer:
     """The fewest devices: 1 to 8, then whole nodes of 8."""
-    counts = [*range(1, 9), *range(16, MOST_DEVICES + 1, 8)]
+    counts = [*range(1, NODE_DEVICES), *range(NODE_DEVICES, MOST_DEVICES + 1, NODE_DEVICES)]
     if base.global_batch_given:
         counts = [count for count in counts if base.global_batch_size % count == 0]
     group = _group(base, typed)

@@ -8,7 +8,7 @@ from typing import Any
 
 from vramplan.report.headline import degrees
 from vramplan.report.numbers import gib_against, gib_down, text_of
-from vramplan.results.solved import Solved
+from vramplan.results.solved import NODE_DEVICES, Solved
 
 NAMES = {
     "sequence_length": "sequence length",
@@ -33,10 +33,12 @@ def solved_words(solved: Solved, job: Mapping[str, Any]) -> str:
     each = prod(size for key, size in sizes.items() if key != "data") if counts else 1
     words = f"The {'smallest' if counts else 'largest'} {name} is {solved.value * each}"
     words += f", {solved.value} times {each}" if each > 1 else ""
+    words += ", of whole nodes of 8" if counts and solved.value > NODE_DEVICES else ""
     words += f" ({solved.option})" if solved.option else ""
     words += "." if solved.certain else ": likely, but not certain."
     if solved.next_device_bytes is None or solved.next_usable_bytes is None:
-        return f"{words} There is no next one: {solved.bound}."
+        bound = solved.bound or ""
+        return f"{words} {bound[:1].upper()}{bound[1:]}." if counts else f"{words} There is no next one: {bound}."
     needs = text_of(gib_against(solved.next_device_bytes, solved.next_usable_bytes))
     usable = text_of(gib_down(solved.next_usable_bytes))
     verdict = (solved.next_verdict or "").replace("-", " ")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+NODE_DEVICES = 8
+"""Devices of a node where their number is searched: above it, whole nodes alone are tried."""
+
 
 class Solved(NamedTuple):
     """The largest value of a key that fits, or the smallest number of devices, and what the one after it needs."""

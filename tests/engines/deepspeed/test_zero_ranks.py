@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.engines.deepspeed.test_zero import partitioned, partly_trained
 from tests.oracle.compare import jobs, setup_of
+from vramplan.engines.deepspeed.layout import Layout
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
 from vramplan.replay.setup import Setup
@@ -95,6 +97,17 @@ def test_it_is_the_largest_of_all_devices(setup: Setup, batch: int, overlaps: bo
 @given(partly_trained(("zero1", "zero2")), st.sampled_from([1, 2, 5]), st.booleans())
 def test_it_is_with_less_than_every_weight(setup: Setup, batch: int, overlaps: bool) -> None:
     compare_with_all(overlapping(few(setup), overlaps=overlaps), batch)
+
+
+@settings(max_examples=15, deadline=None)
+@given(partitioned(("zero1", "zero2")), st.integers(9, 200), st.sampled_from([1, 2]), st.booleans())
+def test_devices_inside_one_parameter_are_alike(setup: Setup, shards: int, batch: int, overlaps: bool) -> None:
+    """With more devices than parameters most are: to ask their first and last is to ask them all."""
+    assert setup.sharding is not None
+    many = overlapping(setup._replace(sharding=setup.sharding._replace(shards=shards)), overlaps=overlaps)
+    of_few = replay(many, batch=batch).peaks(batch)
+    with patch.object(Layout, "telling_ranks", property(lambda layout: tuple(range(layout.shards)))):
+        assert replay(many, batch=batch).peaks(batch) == of_few
 
 
 def overlapping(setup: Setup, *, overlaps: bool) -> Setup:

@@ -100,10 +100,15 @@ def recognise(keys: Mapping[str, Any]) -> int:
     return 3 * sum(name in heads for name in own) + sum(name in heads for name in more)
 
 
+def _program_of(sheet: Sheet) -> str:
+    """The name of the script that is run, without its folder and ending; empty where none is named."""
+    return (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py")
+
+
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of an open-instruct file."""
     meaning.say("runtime", "transformers", "model_name_or_path")
-    program = (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py")
+    program = _program_of(sheet)
     if program and program not in (*PREFERENCES, *TUNING):
         sheet.problem("program", f"{program} is not training on a data set", "a job has no word for it")
     name = sheet.text("model_name_or_path")
@@ -182,7 +187,7 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     sheet.get("beta")
     sheet.get("dpo_beta")
     liger = sheet.flag("use_liger_kernel")
-    is_preference = (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py") in PREFERENCES
+    is_preference = _program_of(sheet) in PREFERENCES
     if word in DPO or (not word and (beta or is_preference)):
         meaning.say("loss", "dpo", key)
         meaning.say("dpo_reference", "precomputed", "dpo_tune_cache.py computes the reference before training")
