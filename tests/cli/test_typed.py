@@ -270,6 +270,8 @@ def test_help_has_the_everyday_options_and_the_whole_help_all() -> None:
         short, whole = run(command, "--help").out, run(command, "--help-all").out
         for text in (short, whole):
             assert max(len(line) for line in text.splitlines() if not line.startswith("    vramplan")) <= 80
+        options = re.findall(r"^  (-.*)", short, re.M)
+        assert 20 <= len(options) <= 30, options  # about 25, as people asked
         for one in build(command).params:
             if one.name not in rows or one.help != rows[one.name].description:  # explain has a --tensor of its own
                 continue

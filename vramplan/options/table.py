@@ -1141,7 +1141,6 @@ TABLE = (
         usual="no length",
         note="Padding counts. With a length the answer has steps, hours, cost and energy ([cost](cost.md)).",
         metavar="COUNT",
-        everyday=True,
         section=RUN,
     ),
     Option(
