@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -10,6 +11,8 @@ from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.allocator import settings_of, text_of
+from vramplan.planner.replays import Replays
+from vramplan.replay.caching.run import reserve
 from vramplan.results import FitResult
 from vramplan.values.allocator import DEFAULT, UNLIMITED, Settings
 from vramplan.values.job import Job
@@ -196,3 +199,24 @@ def test_the_largest_micro_batch_is_no_smaller_than_one_that_is_proposed() -> No
     found = answer(build_job({"model": "gpt2-xl", "gpu": "v100", "allocator": "simulate"})).recommended
     assert found.micro_batch_size is not None
     assert found.largest_micro_batch_size >= found.micro_batch_size
+
+
+def test_a_choice_is_not_tight_where_a_smaller_micro_batch_surely_fits() -> None:
+    """Four sequences with sqrt(L) checkpoints are tight, and what was guessed from them was below one sequence."""
+    job = {"model": "gpt2-xl", "gpu": "v100", "allocator": "simulate"}
+    four = {"micro_batch_size": 4, "gradient_accumulation_steps": 128, "activation_checkpointing": "sqrt"}
+    result, tight = answer(build_job(job)), answer(build_job(job | four))
+    assert (result.verdict, tight.verdict) == ("fits", "tight")
+    assert result.recommended is not None
+    assert result.recommended.micro_batch_size < 4
+
+
+def test_a_run_that_meets_no_limit_is_the_same_on_a_larger_device() -> None:
+    pinned = {"micro_batch_size": 2, "activation_checkpointing": "none", "allocator": "simulate"}
+    replays = Replays()
+    with patch("vramplan.planner.reserving.reserve", side_effect=reserve) as played:
+        one = answer(job_of(**pinned, gpu="16 GiB"), replays=replays)
+        other = answer(job_of(**pinned, gpu="24 GiB"), replays=replays)
+    assert [call.args[1] for call in played.call_args_list].count(2) == 1  # beside those that look for the largest
+    assert one.allocator is not None
+    assert one.allocator == other.allocator

@@ -14,6 +14,7 @@ from vramplan.replay.step import replay
 
 if TYPE_CHECKING:
     from vramplan.planner.reserving import Records, Simulation
+    from vramplan.replay.caching.run import Reservation
     from vramplan.values.allocator import Settings
 
 T = TypeVar("T", bound=Hashable)
@@ -34,6 +35,7 @@ class Replays:
         self._records: OrderedDict[tuple[Setup, int], Record] = OrderedDict()
         self._direct: OrderedDict[tuple[Setup, int], Records] = OrderedDict()
         self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
+        self._unmet: OrderedDict[Hashable, dict[Settings, Reservation]] = OrderedDict()
 
     def __len__(self) -> int:
         """Records that are kept."""
@@ -57,12 +59,13 @@ class Replays:
             one = stands_for(setup, micro)
             return _once(self._direct, (setup, one), MOST_DIRECT, lambda: records_of(setup, one))
 
+        unmet = _once(self._unmet, (setup, micro, workspaces), MOST_SIMULATIONS, dict)  # of the run on any device
         key = (setup, micro, settings, room_bytes, workspaces)
         return _once(
             self._simulations,
             key,
             MOST_SIMULATIONS,
-            lambda: Simulation(micro, settings, room_bytes, workspaces, records),
+            lambda: Simulation(micro, settings, room_bytes, workspaces, records, unmet),
         )
 
 

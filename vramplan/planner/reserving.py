@@ -10,7 +10,7 @@ from vramplan.replay.models import iteration_of, makes_gradients_in_backward
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
-from vramplan.values.allocator import Settings
+from vramplan.values.allocator import UNLIMITED, Settings
 
 GIB = 2**30
 
@@ -21,7 +21,8 @@ class Simulation:
     """One run of a job at one micro-batch on a device that has `room_bytes` for the allocator.
 
     Each part is played when it is asked for, and once: a search asks only whether the run comes through, and whether
-    other settings would help is asked of the answer alone. `records` gives what `records_of` does.
+    other settings would help is asked of the answer alone. `records` gives what `records_of` does. `unmet` has, by
+    settings, what was reserved where no limit was met: a larger device makes no difference to it.
     """
 
     def __init__(
@@ -31,10 +32,11 @@ class Simulation:
         room_bytes: int,
         workspaces: tuple[int, ...],
         records: Callable[[], Records],
+        unmet: dict[Settings, Reservation],
     ) -> None:
         self.micro, self.settings, self.workspaces = micro, settings, workspaces
         self.limit_bytes = max(0, room_bytes)
-        self.records = records
+        self.records, self.unmet = records, unmet
 
     @property
     def asks_for_more(self) -> bool:
@@ -72,8 +74,15 @@ class Simulation:
         return self._played(self.settings, self.limit_bytes)
 
     def _played(self, settings: Settings, limit_bytes: int | None) -> Reservation:
+        found = self.unmet.get(settings)
+        if found is not None and (limit_bytes is None or found.reserved_bytes <= limit_bytes):
+            return found
         record, first = self.records()
-        return reserve(record, self.micro, settings, limit_bytes, first, self.workspaces)
+        found = reserve(record, self.micro, settings, limit_bytes, first, self.workspaces)
+        met_none = found.failure is None and not found.retries and settings.max_split_size_bytes == UNLIMITED
+        if met_none and settings.memory_fraction is None:  # a limit of its own
+            self.unmet[settings] = found
+        return found
 
 
 def stands_for(setup: Setup, micro: int) -> int:

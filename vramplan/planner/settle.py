@@ -15,6 +15,7 @@ from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import takes_one
 from vramplan.results import DOES_NOT_FIT, FITS
 
+ASTRAY = 2  # runs that fail below an estimate, before it is asked whether any comes through
 FAR = 256  # a first step is this part of where a search begins: estimates of thousands are off by tens
 
 
@@ -83,15 +84,17 @@ def _largest(judge: Judge, accumulation: Accumulation, strategy: str, figure: st
     while found is None and below:
         schedule = largest_schedule_within(judge, accumulation, strategy, below)
         if schedule is None:
-            return None
+            break
         below = _below(judge, strategy, schedule, figure)
         if below is None:
             found = schedule
         else:
             too_large.append(schedule)
+    # what is left below one that is too much was guessed from it, so the guess may have left out some that fit
+    if found is None and too_large and (smallest := accumulation.smallest()) not in too_large:
+        found = smallest if _below(judge, strategy, smallest, figure) is None else None
     if found is None:
         return None
-    # what is left below one that is too much was guessed from it, so the guess may have left out some that fit
     least = too_large[-1].micro_batch_size if too_large else found.micro_batch_size
     between = [one for one in accumulation.schedules() if found.micro_batch_size < one.micro_batch_size < least]
     for schedule in reversed(between):
@@ -112,9 +115,6 @@ def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str
 
     def is_within(micro: int) -> bool:
         at = schedule._replace(micro_batch_size=micro)
-        simulation = judge.simulation(strategy, at)
-        if simulation is not None and simulation.asks_for_more:  # how much more is not worth another run
-            return False
         return judge.is_on_host(strategy, micro, accumulates) and _below(judge, strategy, at, figure) is None
 
     if takes_one(judge.job.model.family):
@@ -122,9 +122,10 @@ def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str
     if near is None:
         limit = judge.limits.high if figure == "high" else judge.limits.device
         near = judge.largest_micro_batch(strategy, accumulates, limit)
-    at, step = max(near, 1), max(1, near // FAR)
+    at, step, misses = max(near, 1), max(1, near // FAR), 0
     while not is_within(at):
-        if at == 1 or (at == near and not is_within(1)):
+        misses += 1
+        if at == 1 or (misses == ASTRAY and not is_within(1)):
             return 0
         at, step = max(at - step, 1), 2 * step
     return last_that_holds(is_within, at, LARGEST_MICRO_BATCH, step=max(1, at // FAR))
@@ -132,6 +133,10 @@ def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str
 
 def _below(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int | None:
     """A limit of held bytes below those of a schedule whose figure is more than usable; None: it is within."""
+    simulation = judge.simulation(strategy, schedule)
+    if simulation is not None and simulation.asks_for_more:  # how much more is not worth another run
+        estimated = judge.footprint(strategy, schedule)
+        return max(0, estimated.allocated + estimated.stranded - 1)
     peak = judge.footprint(strategy, schedule, simulated=True)
     given: int = getattr(peak, figure)
     if given <= judge.usable_bytes:

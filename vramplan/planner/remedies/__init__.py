@@ -36,6 +36,8 @@ def remedies_for(
     trials = Trials(typed, judge, rung)
     seen: list[Offer] = []
     for candidate in _singles(judged, trials, judge):
+        if trials.has_enough:
+            break
         if any(candidate.group == one.group and tried.verdict == FITS for one, tried in seen if candidate.group):
             continue
         tried = trials.of(candidate)
@@ -44,8 +46,10 @@ def remedies_for(
     found = list(_one_of_each_group(offer for offer in seen if trials.helps(offer[1])))
     if all(tried.verdict != FITS for _, tried in found):
         found += pairs(seen, trials)
-    found += larger_cards(judged, trials, known_gpus)
-    found += more_devices(judged, trials)
+    if not trials.has_enough:
+        found += larger_cards(judged, trials, known_gpus)
+    if not trials.has_enough:
+        found += more_devices(judged, trials)
     found.sort(key=_order)  # it keeps the order of the rest
     return tuple(_remedy(candidate, tried, rung) for candidate, tried in found)
 

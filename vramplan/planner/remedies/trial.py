@@ -25,6 +25,7 @@ from vramplan.values.job import Job
 from vramplan.values.length import NO_LENGTH
 
 MOST_SIMULATED = 6  # changes whose runs go through the simulated allocator: each takes as long as an answer
+ENOUGH_SIMULATED = 3  # of these that surely fit; what costs more is not tried then
 MOST_PLACED = 4  # changes for which checkpoints are placed by size: each is a search
 
 
@@ -84,7 +85,7 @@ class Trials:
         self.device_bytes, self.usable_bytes, self.verdict = rung.peak.device, judge.usable_bytes, rung.verdict
         plain = typed({})
         self._plain = None if plain is None else _identity(plain)
-        self._simulated = self._placed = 0
+        self._simulated = self._placed = self._found = 0
         # what has to be within the usable memory for an answer to be better than this one
         self._figure = "low" if self.verdict == DOES_NOT_FIT else "device"
         if self.verdict != DOES_NOT_FIT and self.device_bytes <= self.usable_bytes:
@@ -107,6 +108,11 @@ class Trials:
         typed = [key for key in candidate.resets if key in self.typed.given and not _has(candidate.change, key)]
         if typed:
             yield _without(candidate.change, typed)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether more need not be tried, as each takes long and those that come now cost more."""
+        return self._found >= ENOUGH_SIMULATED
 
     def smallest(self, job: Job) -> Least:
         """`least_of` a job."""
@@ -138,6 +144,7 @@ class Trials:
         except InputError:
             return None
         rung = decision.choice.rung
+        self._found += simulated and rung.verdict == FITS
         time = None if rung.verdict == DOES_NOT_FIT else _time_of(decision)
         return Tried(change, rung.peak.device, decision.judge.usable_bytes, rung.verdict, True, time)
 
