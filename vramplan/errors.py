@@ -8,7 +8,8 @@ VramplanError
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from vramplan.tuples import NamedTuple
 
 
 class Problem(NamedTuple):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os.path import basename, normpath
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from vramplan.errors import InputError, Problem
 from vramplan.exit_codes import ExitCode
 from vramplan.results import SCHEMA_VERSION, FitResult
 from vramplan.results.listings import CheckRow
+from vramplan.tuples import NamedTuple
 from vramplan.units import format_gib
 
 MOST_CAUSES = 3  # keys or components that a reason names

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vramplan.engines import OWNERS, behaviour_of
 from vramplan.replay.record import Record
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
 if TYPE_CHECKING:

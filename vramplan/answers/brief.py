@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.answers.components import parameters_of_all
 from vramplan.answers.fit import time_and_run
 from vramplan.planner.ladder import Rung
@@ -12,6 +10,7 @@ from vramplan.planner.timed import host_held
 from vramplan.planner.verdict import chosen_for
 from vramplan.results.run import Run
 from vramplan.results.time import Time
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
 

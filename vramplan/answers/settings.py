@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vramplan.engines import behaviour_of
 from vramplan.results import Setting
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
 ROOM = "settings"

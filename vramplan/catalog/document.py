@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Mapping as MappingABC
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from vramplan.catalog import scalars
 from vramplan.catalog.text import fail, read_text
 from vramplan.errors import InputError, Problem
+from vramplan.tuples import NamedTuple
 
 MAX_DEPTH = 40  # nested collections; a job has five
 MAX_ALIASED = 100_000  # nodes that aliases add: a short file of aliases to aliases can mean billions

@@ -12,7 +12,7 @@ check_flash_attention_hardware_support. AMD's targets: LLVM, User Guide for AMDG
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from vramplan.tuples import NamedTuple
 
 Range = tuple[float, float]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from vramplan.catalog import document, locate
 from vramplan.catalog.fields import Fields, Sink
 from vramplan.catalog.reading import once
+from vramplan.tuples import NamedTuple
 
 FILE = "mirrors.yaml"
 

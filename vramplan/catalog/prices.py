@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from vramplan.catalog import document, locate, profile
 from vramplan.catalog.fields import Fields
 from vramplan.catalog.profile import Profile, Read
 from vramplan.catalog.reading import once
+from vramplan.tuples import NamedTuple
 
 _PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*USD\s*(/\s*h)?", re.ASCII)
 

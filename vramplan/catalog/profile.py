@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.catalog import document
 from vramplan.catalog.fields import Fields, Sink
+from vramplan.tuples import NamedTuple
 
 _TOP = ("kind", "name", "title", "aliases", "note", "sources", "fields")
 _FIELD = ("value", "unit", "source", "reason", "note", "direction", "derived_from", "fitted_from")

@@ -4,7 +4,8 @@ this."""
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from vramplan.tuples import NamedTuple
 
 
 class Scope(NamedTuple):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.catalog.process import LONGEST_SHOWN, Failed, lines, run, shown
 from vramplan.errors import InputError, Problem
+from vramplan.tuples import NamedTuple
 
 MIB = 1 << 20
 REMEDY = "name the card, as in --gpu a100-80gb, or give its memory, as in --gpu '24 GiB'"

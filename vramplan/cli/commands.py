@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_group
@@ -12,6 +12,7 @@ from typer.models import CommandInfo
 from vramplan.cli import named
 from vramplan.cli.typed import HELP_ALL, own_words
 from vramplan.errors import near_matches
+from vramplan.tuples import NamedTuple
 
 
 class Entry(NamedTuple):

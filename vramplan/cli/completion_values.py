@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.cli import named
 from vramplan.cli.output import FORMATS, GATE_FORMATS
 from vramplan.options.option import TEXTS, Option
+from vramplan.tuples import NamedTuple
 
 OFFERED = {
     "profiles": "vramplan.cli.completion_profiles:names",

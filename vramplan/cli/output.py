@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.cli import named
 from vramplan.errors import UsageError, near_matches
+from vramplan.tuples import NamedTuple
 
 PIPE_WIDTH = 80
 FORMATS = ("text", "json", "yaml", "csv", "markdown")

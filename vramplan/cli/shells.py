@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 from vramplan.cli import named
 from vramplan.errors import InputError, Problem, UsageError, near_matches
+from vramplan.tuples import NamedTuple
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.cli import named
 from vramplan.errors import UsageError, near_matches
+from vramplan.tuples import NamedTuple
 
 HELP_ALL = "--help-all"
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.catalog.text import read_text
 from vramplan.configs import reading, registry
@@ -18,6 +18,7 @@ from vramplan.configs.reading import Wanted
 from vramplan.configs.sheet import Program, Written
 from vramplan.errors import InputError, Problem
 from vramplan.results.reading import ReadJob, ReadValue
+from vramplan.tuples import NamedTuple
 
 HOW = ("accelerate", "deepspeed")
 """Programs whose files say how devices share the work, not what is trained."""

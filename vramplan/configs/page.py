@@ -9,7 +9,9 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from vramplan.tuples import NamedTuple
 
 YAML, JSON, TOML, SHELL = "yaml", "json", "toml", "shell"
 

@@ -16,7 +16,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
+
+from vramplan.tuples import NamedTuple
 
 OPEN, CLOSE = "\ue000", "\ue001"  # around the name of an unknown, inside an expanded text
 MAX_STATEMENTS = 20_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.configs.combine import read_texts
 from vramplan.configs.page import Line, Page
@@ -20,6 +20,7 @@ from vramplan.errors import InputError, Problem
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import table
 from vramplan.results.reading import ReadJob
+from vramplan.tuples import NamedTuple
 
 OF_A_RUN = ("Between the steps", "Length and cost of the run", "Gates only", "Batch advice")
 """Sections of the table whose keys are asked of an answer, and are no setting of a program."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.catalog.fields import Fields
 from vramplan.options import words
+from vramplan.tuples import NamedTuple
 from vramplan.values.machine import Gpu
 
 FSDP_PRECISION = "fsdp-bf16"  # fp32 shards, gathered in bf16 instead of cast

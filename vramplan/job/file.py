@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog import document, text
 from vramplan.catalog.document import Mapping
@@ -19,6 +19,7 @@ from vramplan.job.lookup import Catalog
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
 from vramplan.options import words
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.textbook import AnyJob, TextbookJob
 

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from math import prod
-from typing import NamedTuple
 
 from vramplan.catalog.document import Entry, Mapping, Node, Scalar, Sequence, merged
 from vramplan.catalog.fields import Fields, nearest
 from vramplan.options import table
+from vramplan.tuples import NamedTuple
 
 MATRIX, EXCLUDE = "matrix", "exclude"
 MOST_JOBS = 10_000

@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.catalog.local import find
 from vramplan.errors import InputError, Problem
 from vramplan.measure.allocator import environment_for
 from vramplan.results.measure import GPU, TRACE, Figures
+from vramplan.tuples import NamedTuple
 
 NEEDED = {"torch": "PyTorch", "transformers": "Transformers"}
 OPTION = {TRACE: "--trace"}

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from vramplan.measure.adapters import adapted
@@ -17,6 +17,7 @@ from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_out
 from vramplan.measure.optimizers import LOMO, RATE, optimizer_of
 from vramplan.measure.parts import freeze
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import NEXT_FORWARD, Job
 
 MICRO_STEPS, TRACED_MICRO_STEPS = 8, 3  # of an accumulation that are run: from the second on they are alike

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.options.spellings import Meaning
+from vramplan.tuples import NamedTuple
 
 # Kinds of values.
 TEXT = "text"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.options.table import ADAPTERS, CHECKPOINTING, DEVICES, MODEL, PRECISION, TUNING
+from vramplan.tuples import NamedTuple
 
 OUTPUT = "Output"
 

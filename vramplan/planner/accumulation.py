@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from vramplan.errors import UsageError
+from vramplan.tuples import NamedTuple
 
 MOST_SEQUENCES = 2**40  # of a step: beyond it something was pasted wrongly (vramplan/options/option.py, MAX_COUNT)
 LARGEST_MICRO_BATCH = 1 << 24  # beyond any device: bounds the search where nothing else does

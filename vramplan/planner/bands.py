@@ -12,10 +12,9 @@ Each margin of the estimate is the most that one named ladder of runs needs.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.models import peaks_published, published
 from vramplan.replay.models.modules import HALF_LOGITS
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
 BAND_SIMULATED, BAND_ESTIMATED, RESERVED_ESTIMATED = "band, simulated", "band, estimated", "reserved, estimated"

@@ -5,9 +5,8 @@ Where the allocator is not simulated these are the contract's factors (docs/job-
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.planner.bands import PLAIN, RESERVED_ESTIMATED, Fitted, Margin
+from vramplan.tuples import NamedTuple
 
 # Reserved over allocated in published runs: +1.6 and +13 % (NVIDIA/Megatron-LM issues 965 and 5662), +4 to +17 %
 # (KellerJordan/modded-nanogpt logs), +0.3 to +0.4 % at an out-of-memory (tatsu-lab/stanford_alpaca issues 189, 218).

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.results import MONEY, NOTHING, OPTIMIZER, TIME, TRAINING
+from vramplan.tuples import NamedTuple
 
 COSTS = (NOTHING, TIME, OPTIMIZER, TRAINING, MONEY)
 """What a change costs, the least first: the order in which remedies are listed."""

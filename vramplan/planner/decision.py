@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.planner.choose import choose
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice
 from vramplan.planner.replays import Replays
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
 

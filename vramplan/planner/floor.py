@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.judge import Judge
 from vramplan.planner.replays import Replays
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
 

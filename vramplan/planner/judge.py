@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import (
@@ -32,6 +32,7 @@ from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job, shares_weights
 from vramplan.values.parallel import MOST_GRADIENTS
 

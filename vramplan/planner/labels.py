@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from vramplan.planner.optimal import Placement
 from vramplan.replay.record import Record
+from vramplan.tuples import NamedTuple
 
 
 class Label(NamedTuple):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.judge import Judge
 from vramplan.results import FITS, TIGHT
+from vramplan.tuples import NamedTuple
 
 CLEARLY = 1.05
 """How much slower a plan may be than the fastest one and still count as fast.

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from vramplan.tuples import NamedTuple
 
 Placement = tuple[tuple[int, int], ...]  # first and last block of each checkpoint, 0-based and inclusive
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
@@ -16,6 +14,7 @@ from vramplan.replay.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
+from vramplan.tuples import NamedTuple
 
 
 class Placed(NamedTuple):

@@ -8,7 +8,6 @@ whole model, each with a placement that shows one step of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from vramplan.planner.checkpoints import segments_of, spelled
 from vramplan.planner.optimal import Frame, Piece, Placement, Shared
@@ -16,6 +15,7 @@ from vramplan.replay.models.modules import Segment
 from vramplan.replay.pieces import Outside, Unit, take_apart, units_of
 from vramplan.replay.record import Record
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
+from vramplan.tuples import NamedTuple
 
 Replay = Callable[[tuple[Segment, ...]], Record]
 """The record of a model that consists of these segments, everything else being the job's."""

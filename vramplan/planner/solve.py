@@ -8,7 +8,7 @@ the value after it too, so that what is said is exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.errors import InputError, UsageError
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, divisors
@@ -19,6 +19,7 @@ from vramplan.planner.replays import Replays
 from vramplan.planner.verdict import verdict_of
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.solved import NODE_DEVICES, Solved
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import FSDP
 

@@ -6,7 +6,7 @@ No context, no allocator, no band: low = device = high = allocated, so nothing i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Accumulation, Schedule
 from vramplan.planner.checkpoints import STRATEGIES
@@ -23,6 +23,7 @@ from vramplan.results import (
     Remedy,
 )
 from vramplan.textbook import budget
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Assumption
 from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.block_profiles import Part
+from vramplan.tuples import NamedTuple
 
 
 class Together(NamedTuple):

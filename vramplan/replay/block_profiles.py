@@ -8,11 +8,11 @@ the last one is where recomputation stops early, and those between differ in not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from vramplan.replay.pieces import Outside, births_of, outer_events, phases_of, slices_of, without_casts
 from vramplan.replay.record import Item, Record, climb
 from vramplan.replay.recorder import Path
+from vramplan.tuples import NamedTuple
 
 Change = tuple[int, int]  # how the level changes, and its highest, both against the level before
 NO_CHANGE: Change = (0, 0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.replay.models.modules import Output, Recipe
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
+from vramplan.tuples import NamedTuple
 
 
 class Input(NamedTuple):

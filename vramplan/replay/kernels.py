@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.replay.layouts import DType, Shape
 from vramplan.replay.recorder import Observer, Path, Tape
 from vramplan.replay.tensors import Tensor
+from vramplan.tuples import NamedTuple
 
 PRODUCT, ATTENTION, CONVOLUTION, BYTES, COLLECTIVE = "product", "attention", "convolution", "bytes", "collective"
 KINDS = (PRODUCT, ATTENTION, CONVOLUTION, BYTES, COLLECTIVE)

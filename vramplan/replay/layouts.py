@@ -6,8 +6,8 @@ Source: c10/core/Contiguity.h; ATen/TensorUtils.cpp; ATen/TensorIterator.cpp.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
+from vramplan.tuples import NamedTuple
 from vramplan.values.allocator import MIN_BLOCK_BYTES
 
 ALLOCATOR_BLOCK_BYTES = MIN_BLOCK_BYTES  # what storages are rounded up to

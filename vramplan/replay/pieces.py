@@ -8,10 +8,9 @@ replays to the byte.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.record import Item, Record, Run, climb
 from vramplan.replay.recorder import Path
+from vramplan.tuples import NamedTuple
 
 AUTOCAST_COPIES = "weight_casts"  # born in a unit, gone at the end of forward unless that unit keeps them
 

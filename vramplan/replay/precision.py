@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.tensors import BF16, FP16, FP32, DType
+from vramplan.tuples import NamedTuple
 
 
 class Precision(NamedTuple):

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of
 from vramplan.replay.recorder import Path, Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
+from vramplan.tuples import NamedTuple
 
 
 class State(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vramplan.replay.models.modules import Segment
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Sharded, Split

@@ -8,7 +8,9 @@ so that what a person sees and what `cut` sees are the same columns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import IO
+
+from vramplan.tuples import NamedTuple
 
 
 class Span(NamedTuple):

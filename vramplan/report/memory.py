@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from vramplan.report.lines import BLOCK, STYLES, Cell, Column, Line, Span, table, wrap
 from vramplan.report.numbers import apportion, gb_near, gib_against, gib_down, gib_near, gib_up, percent, text_of
 from vramplan.results import TEXTBOOK_PHASE, Component, FitResult
+from vramplan.tuples import NamedTuple
 
 _LETTERS = {
     "weights": "W",

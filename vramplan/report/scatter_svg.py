@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import floor, log10
-from typing import NamedTuple
 
 from vramplan.report.lines import clean, elide
 from vramplan.report.timeline_svg import FONT, GRID, INK, MUTED
+from vramplan.tuples import NamedTuple
 
 WIDTH, HEIGHT = 900, 560
 LEFT, RIGHT, TOP, BOTTOM = 90, 860, 60, 480

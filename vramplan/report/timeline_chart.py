@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vramplan.report.lines import BLOCK, Line, Span, elide, wrap
 from vramplan.report.memory import keys_of, squeeze
@@ -11,6 +10,7 @@ from vramplan.report.numbers import gib_down, gib_up, text_of
 from vramplan.report.timeline_scale import Axis, Column, axis, columns, peak_column, peak_words, stacks, ticks
 from vramplan.results import Component
 from vramplan.results.timeline import Timeline
+from vramplan.tuples import NamedTuple
 
 WIDEST = 240
 LEAST_COLUMNS = 6  # of a phase, however few operators it has: "step" and a space on each side

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vramplan.report.numbers import GIB
 from vramplan.results.timeline import History, Timeline
+from vramplan.tuples import NamedTuple
 
 IN_RANGE = 2  # the limit is drawn where it is at most this many times as high as the peak
 

@@ -6,7 +6,7 @@ Sizes are GB, rounded to the nearest as texts print them, so that a figure here 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.report import markdown as page
 from vramplan.report.csv import written
@@ -16,6 +16,7 @@ from vramplan.report.numbers import GB, gb_near, text_of
 from vramplan.results import SCHEMA_VERSION, Component
 from vramplan.results.frozen import plain
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
+from vramplan.tuples import NamedTuple
 from vramplan.version import __version__
 
 DISCLAIMER = "the textbook's figures are closed forms, not a prediction; none of its activation models is the truth"

@@ -7,10 +7,11 @@ Every size is integer bytes on the most loaded device. Components are what is al
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vramplan.exit_codes import ExitCode
 from vramplan.results.frozen import plain
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import DOES_NOT_FIT as DOES_NOT_FIT
 from vramplan.values.job import FITS as FITS
 from vramplan.values.job import TIGHT as TIGHT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from vramplan.tuples import NamedTuple
 
 
 class Advice(NamedTuple):

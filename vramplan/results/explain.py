@@ -6,9 +6,8 @@ number stands for the tensors of that name in all blocks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.results import FitResult
+from vramplan.tuples import NamedTuple
 
 Shape = tuple[int, ...]
 

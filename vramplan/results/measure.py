@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.errors import Problem
+from vramplan.tuples import NamedTuple
 
 GPU, TRACE = "gpu", "trace"  # how a job was run
 MEASURED, TRACED, OOM, SKIPPED, ERROR = "measured", "traced", "oom", "skipped", "error"

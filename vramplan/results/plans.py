@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.results.compared import Cell
+from vramplan.tuples import NamedTuple
 
 
 class Plan(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.errors import Problem
+from vramplan.tuples import NamedTuple
 
 ERROR, WARNING = "error", "warning"
 

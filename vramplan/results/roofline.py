@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.results import FitResult
 from vramplan.results.time import Time
+from vramplan.tuples import NamedTuple
 
 LAUNCH = "launch"  # what bounds a kernel that is shorter than its launch
 OUTSIDE = "outside of the blocks"

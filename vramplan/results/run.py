@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+from vramplan.tuples import NamedTuple
 
 SECONDS_PER_DAY = 86400.0
 

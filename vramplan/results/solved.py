@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from vramplan.tuples import NamedTuple
 
 NODE_DEVICES = 8
 """Devices of a node where their number is searched: above it, whole nodes alone are tried."""

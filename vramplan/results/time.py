@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from vramplan.tuples import NamedTuple
 
 CALIBRATED, EXTRAPOLATED = "calibrated", "extrapolated"
 """Whether published rates of this program on this GPU were at hand when the constants were fitted."""

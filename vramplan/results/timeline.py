@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.results import FitResult
+from vramplan.tuples import NamedTuple
 
 START, END = "start of the phase", "end of the step"  # samples that are moments, not operators
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.results import Component
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Assumption
 
 

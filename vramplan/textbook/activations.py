@@ -6,7 +6,8 @@ All are for one device and no checkpointing, and count the blocks only: no logit
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+from vramplan.tuples import NamedTuple
 
 BOOK_FRAMEWORK_BYTES = 10_000_000  # "framework" share of a layer in the book's example, at two bytes an element
 

@@ -5,7 +5,7 @@ Bandwidths are bytes per second each way. 100 Gbit/s is 12.5 GB/s.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from vramplan.tuples import NamedTuple
 
 
 def gradient_bytes(parameters: int, itemsize: int = 2) -> int:

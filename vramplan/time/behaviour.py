@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.engines import behaviour_of
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
 ROOM = "time"

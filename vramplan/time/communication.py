@@ -7,8 +7,8 @@ all-reduce. Rates are each way.
 from __future__ import annotations
 
 from math import ceil, log2
-from typing import NamedTuple
 
+from vramplan.tuples import NamedTuple
 from vramplan.values.machine import Gpu
 
 NVLINK_SHARE = 0.78

@@ -5,9 +5,8 @@ Everything else of this room is arithmetic, a data sheet or a published measurem
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
 

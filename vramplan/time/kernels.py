@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from vramplan.replay.kernels import ATTENTION, BYTES, COLLECTIVE, RECOMPUTE, Kernel, at
 from vramplan.time.rates import Rates
+from vramplan.tuples import NamedTuple
 
 DIRECTIONS = ("forward", "recompute", "backward")
 MASKED = 0.5  # of the scores of a causal attention, those that a fused kernel makes

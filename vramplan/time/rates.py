@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.kernels import ATTENTION, BACKWARD, CONVOLUTION, FP8, PRODUCT, Kernel
 from vramplan.time import fitted
 from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2, timing_of
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.machine import Gpu
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
 from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
@@ -16,6 +16,7 @@ from vramplan.time.behaviour import timing_of
 from vramplan.time.kernels import Micro, Priced, micro_of, price
 from vramplan.time.optimizer import accumulated_bytes, step_bytes
 from vramplan.time.rates import Rates, rates_of
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
 

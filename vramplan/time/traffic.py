@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
 from vramplan.replay.record import Record
 from vramplan.time.behaviour import FP32, timing_of
@@ -14,6 +12,7 @@ from vramplan.time.communication import (
     all_to_all_seconds,
     link_of,
 )
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import (
     DDP,

@@ -5,7 +5,7 @@ Source: c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h of PyTorch
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from vramplan.tuples import NamedTuple
 
 MIN_BLOCK_BYTES = 512  # kMinBlockSize: what sizes are rounded up to
 SMALL_BYTES = 2**20  # kSmallSize: the largest block of the pool of small ones

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from vramplan.tuples import NamedTuple
 from vramplan.values.length import NO_LENGTH, Length
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape

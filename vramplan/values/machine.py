@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+from vramplan.tuples import NamedTuple
 
 PCIE_MOST = 130e9
 """Bytes per second of both ways of the fastest PCIe; a faster link is NVLink or Infinity Fabric."""

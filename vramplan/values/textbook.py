@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Assumption, Job
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape

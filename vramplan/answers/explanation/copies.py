@@ -7,13 +7,12 @@ happens, inside the run, to the storage that came in from the block before: thei
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.notes import Birth
 from vramplan.replay.record import Moment, Record
 from vramplan.replay.recorder import Path
 from vramplan.replay.traced import TracedTape
 from vramplan.results.explain import Blocks
+from vramplan.tuples import NamedTuple
 
 
 class Fate(NamedTuple):

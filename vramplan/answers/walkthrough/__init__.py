@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.answers.fit import describe
 from vramplan.answers.walkthrough.reasons import reasons
@@ -19,6 +19,7 @@ from vramplan.planner.decision import Decision, decide
 from vramplan.results import DOES_NOT_FIT, FITS, Component
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
 from vramplan.textbook import budget
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Assumption, Job
 from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob
 

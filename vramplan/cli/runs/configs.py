@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.answers.fit import answered
 from vramplan.catalog.fields import Sink
@@ -23,6 +23,7 @@ from vramplan.job.lookup import Catalog
 from vramplan.options import table
 from vramplan.results import FitResult
 from vramplan.results.reading import ReadJob
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
 CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activation_checkpointing", "eval_batch_size"])

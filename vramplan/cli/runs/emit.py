@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.answers.fit import describe
 from vramplan.answers.session import Session, opened
@@ -22,6 +22,7 @@ from vramplan.planner.decision import decide
 from vramplan.report.memory import Figures
 from vramplan.report.numbers import text_of
 from vramplan.results import DOES_NOT_FIT, FitResult
+from vramplan.tuples import NamedTuple
 
 STAND_IN = "h100-80gb"
 """The GPU of a conversion that names none: nothing is judged, and no setting is chosen for it."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 
@@ -29,6 +29,7 @@ from vramplan.job.allocator import BadSetting, settings_of
 from vramplan.report.numbers import count
 from vramplan.results import FitResult
 from vramplan.results.listings import CheckRow, CheckSummary, ValidateRow
+from vramplan.tuples import NamedTuple
 from vramplan.units import parse_size_bytes
 from vramplan.values.allocator import Settings
 from vramplan.values.job import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 
@@ -26,6 +26,7 @@ from vramplan.options import table
 from vramplan.options.option import FLAG
 from vramplan.report.plans import picture
 from vramplan.results.compared import Cell
+from vramplan.tuples import NamedTuple
 from vramplan.values.textbook import TextbookJob
 
 RUNTIME, ALL = "runtime", "all"

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.replay.asked import AsksInputs
 from vramplan.replay.autograd import backward
@@ -19,6 +19,7 @@ from vramplan.replay.models import family
 from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment
 from vramplan.replay.recorder import Node, Sharding, Tape, Trained, rounded
 from vramplan.replay.tensors import Parameter
+from vramplan.tuples import NamedTuple
 
 PACKED_ITEMSIZE = 2  # bytes of the elements that 4-bit weights are packed in, as the other weights have
 ALIGNMENT = 2  # elements of each part that a collective may begin at (nccl_start_alignment_factor)

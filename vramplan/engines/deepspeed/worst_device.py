@@ -9,10 +9,11 @@ the others, so the largest of these at each moment, beside what all have, is the
 from __future__ import annotations
 
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vramplan.replay.recorder import rounded
 from vramplan.replay.tensors import FP32, FP64, DType
+from vramplan.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,12 +23,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.engines.deepspeed.layout import Order, Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.replay.recorder import Node, Observer, Tape, rounded
 from vramplan.replay.tensors import DType, Parameter, Tensor
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
 from vramplan.values.parallel import Zero
 

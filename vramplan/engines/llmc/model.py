@@ -7,9 +7,8 @@ Tensors have the names that they have there.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.models.modules import GELU_NORMS
+from vramplan.tuples import NamedTuple
 from vramplan.values.model import ModelShape
 
 ROW_MULTIPLE = 128  # rows of the vocabulary's table (padded_vocab_size)

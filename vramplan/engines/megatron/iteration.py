@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm
-from typing import NamedTuple
 
 from vramplan.engines.megatron import deepspeed
 from vramplan.replay.autograd import backward, walk
@@ -29,6 +28,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.replicated import last_first
 from vramplan.replay.techniques.clipping import clip_fp32_gradients
 from vramplan.replay.tensors import FP16, FP32, DType, Parameter, Storage, Tensor, round_up
+from vramplan.tuples import NamedTuple
 from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER, Sharded, Split
 
 IN_FLIGHT = "in_flight"  # component of the answer

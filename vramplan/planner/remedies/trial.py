@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from vramplan.errors import InputError
 from vramplan.planner.accumulation import Schedule
@@ -21,6 +21,7 @@ from vramplan.planner.verdict import chosen_for
 from vramplan.planner.whole_run import fed
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.results.time import Time
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.length import NO_LENGTH
 

@@ -8,11 +8,11 @@ than the first. A micro-step that accumulates finds the gradients where the firs
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import NamedTuple
 
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, OutOfMemory
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.record import Record
+from vramplan.tuples import NamedTuple
 from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, Settings
 
 MOST_ITERATIONS = 5  # if each still reserves more than the one before

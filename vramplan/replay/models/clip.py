@@ -7,8 +7,6 @@ as they do there.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.llama import eager_attention
 from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, Segment, run_blocks
@@ -21,6 +19,7 @@ from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.views import cat, contiguous, narrow, select, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
+from vramplan.tuples import NamedTuple
 
 # as the module has them, and so in the order in which optimizers step
 PARTS = ("logit_scale", "text_encoder", "vision_encoder", "projections")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from vramplan.replay.autograd import checkpoint
 from vramplan.replay.models.part_names import HEAD, NORMS
@@ -26,6 +26,7 @@ from vramplan.replay.operators.basic import (
 from vramplan.replay.operators.views import contiguous, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor
+from vramplan.tuples import NamedTuple
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Split
 

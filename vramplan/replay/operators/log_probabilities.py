@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
 
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor
+from vramplan.tuples import NamedTuple
 
 TILE_ROWS = 4096  # TOKEN_CHUNK_SIZE
 TILE_COLUMNS = 32768  # _CHUNKED_LOGPROB_CHUNK_SIZE of trainer/utils.py

@@ -7,11 +7,11 @@ once in forward, once more in backward.
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
 from vramplan.replay.operators.views import Grads, reshape_gradient, to, view
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Parameter, Tensor
+from vramplan.tuples import NamedTuple
 
 INT8, INT32 = DType("int8", 1), DType("int32", 4)
 BLOCK = 64  # weights that share one maximum (functional.py, quantize_4bit, blocksize)

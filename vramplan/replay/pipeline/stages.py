@@ -6,8 +6,7 @@ its interleaved form).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from vramplan.tuples import NamedTuple
 from vramplan.values.parallel import ENDS_AS_BLOCKS, Split
 
 UNBOUNDED = 2**40  # stands for as many micro-batches as fill the pipeline

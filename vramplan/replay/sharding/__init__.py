@@ -6,7 +6,6 @@ A file of this package is an engine's way to do it; it is imported when a job as
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from vramplan.engines import brought_for
 from vramplan.replay.models import keeps_last_block, prefetches_after, reads_head_outside
@@ -20,6 +19,7 @@ from vramplan.replay.sharding.fully_shard import REDUCED, SHARDS, WHOLE, FullySh
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
 from vramplan.replay.techniques import Shards
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
 

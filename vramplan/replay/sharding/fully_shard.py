@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
@@ -19,6 +19,7 @@ from vramplan.replay.recorder import Sharding, Tape, Trained, rounded
 from vramplan.replay.sharding.hosted import HostStates, Shard, host_states
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BF16, BYTE, FP16, FP32, DType, Parameter, Shape, Tensor
+from vramplan.tuples import NamedTuple
 
 GATHERED, COMMUNICATION = "gathered", "communication"  # components of the answer
 REDUCED = {"fp32": FP32, "bf16": BF16, "fp16": FP16}  # words of parallel.reduce_dtype

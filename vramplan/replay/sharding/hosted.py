@@ -7,9 +7,9 @@ Source: torch 2.13, torch/distributed/fsdp/_fully_shard: _fsdp_api.py (CPUOffloa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from vramplan.replay.tensors import DType
+from vramplan.tuples import NamedTuple
 
 STATES = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "rmsprop": 1}
 """Copies of each weight that an optimizer of PyTorch keeps beside it."""

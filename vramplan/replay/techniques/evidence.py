@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
-from typing import NamedTuple
 
 from vramplan.replay.models import compiles_blocks, offloads, shares_by_itself
 from vramplan.replay.techniques.vocabulary import EVALUATION, GENERATION, given, key_of, techniques_of, traced_code
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP

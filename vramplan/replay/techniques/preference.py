@@ -6,7 +6,7 @@ Names that start with an underscore are locals of the original which outlive the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.replay.models.modules import Output
 from vramplan.replay.operators.basic import add, add_scalar, div_by, mean_last, mul_scalar, neg
@@ -15,6 +15,7 @@ from vramplan.replay.operators.log_probabilities import chunked_log_probabilitie
 from vramplan.replay.operators.loss_parts import log_sigmoid, shifted, sum_all, sum_last
 from vramplan.replay.operators.views import narrow, split
 from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor
+from vramplan.tuples import NamedTuple
 
 
 class Scored(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramplan.replay.asked import AsksInputs
 from vramplan.replay.inputs import inputs_of, make_inputs
@@ -21,6 +21,7 @@ from vramplan.replay.techniques.adapters import DTYPES
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.frozen import Frozen, path_of
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
+from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
 from vramplan.values.model import ModelShape
 
