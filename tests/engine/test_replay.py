@@ -119,8 +119,11 @@ def test_outputs_held_or_gradients_resident_never_need_less(setup: Setup, batch:
 @DRAWS
 @given(setups(), BATCHES, st.integers(1, 60))
 def test_a_smaller_vocabulary_never_needs_more(setup: Setup, batch: int, smaller: int) -> None:
+    """But for states in 8 bits: bitsandbytes keeps those of fewer than 4,096 elements in 32 (min_8bit_size)."""
     if not setup.model.vocabulary_size:
         return  # no tokens
+    if "8bit" in setup.optimizer and smaller * setup.model.hidden_size < 4096:
+        return
     fewer = setup._replace(model=setup.model._replace(vocabulary_size=smaller))
     assert quick(fewer, batch).peak_bytes(batch) <= quick(setup, batch).peak_bytes(batch)
 
