@@ -458,9 +458,9 @@ class Tape:
         self.sized[index] = lambda batch: rounded(each * batch * batch)
         self.not_affine.add(index)
 
-    def several(self, operator: str, shape: Shape, dtype: DType, copies: int) -> Tensor:
-        """Allocate one tensor for each of several identical parameters, as foreach kernels do."""
-        tensor = self.new(operator, shape, dtype, False)
+    def several(self, operator: str, shape: Shape, dtype: DType, copies: int, category: str | None = None) -> Tensor:
+        """Allocate several identical tensors that die together, as foreach kernels do for identical parameters."""
+        tensor = self.new(operator, shape, dtype, False, category=category)
         self.fixed[-1] *= copies
         return tensor
 

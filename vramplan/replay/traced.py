@@ -81,9 +81,9 @@ class TracedTape(Tape):
         self._pending = (shape, dtype, batched, operator)
         return super().new(operator, shape, dtype, batched, strides, node, category)
 
-    def several(self, operator: str, shape: Shape, dtype: DType, copies: int) -> Tensor:
-        """Allocate one tensor for each of several identical parameters."""
-        tensor = super().several(operator, shape, dtype, copies)
+    def several(self, operator: str, shape: Shape, dtype: DType, copies: int, category: str | None = None) -> Tensor:
+        """Allocate several identical tensors that die together."""
+        tensor = super().several(operator, shape, dtype, copies, category)
         self.births[-1].copies = copies
         return tensor
 

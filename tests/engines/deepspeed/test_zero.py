@@ -188,8 +188,11 @@ def test_parts_multiplied_back_cover_every_element(sizes: list[int], shards: int
         covered.update(dict(zip(layout.members(rank), pieces, strict=True)))
     assert [covered[one] for one in range(len(sizes))] == sizes
     for one, size in enumerate(sizes):
-        assert sum(count for _, count in layout.owners(one)) == size
-        assert all(one in layout.members(owner) for owner, _ in layout.owners(one))
+        assert sum(count * elements for _, count, elements in layout.owners(one)) == size
+        for first, count, elements in layout.owners(one):
+            for owner in range(first, first + count):
+                assert one in layout.members(owner)
+                assert layout.elements_in(one, owner) == elements
 
 
 @given(SIZES, st.integers(1, 5), st.integers(1, 900))

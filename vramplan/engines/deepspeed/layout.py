@@ -7,7 +7,7 @@ align_dense_tensors.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
@@ -59,16 +59,23 @@ class Layout:
         low, high = rank * self.part, (rank + 1) * self.part
         return [min(self.starts[i + 1], high) - max(self.starts[i], low) for i in self.members(rank)]
 
-    def owners(self, one: int) -> list[tuple[int, int]]:
-        """The parts that a parameter lies in, and how many of its elements are in each."""
+    def owners(self, one: int) -> Iterator[tuple[int, int, int]]:
+        """The parts that a parameter lies in: the first of a run, how many follow, and the elements in each of them.
+
+        There are at most three runs: those that it fills are one, so that a million devices are no more than eight.
+        """
         start, end = self.starts[one], self.starts[one + 1]
-        found = []
         while start < end:
-            rank = start // self.part
-            until = min(end, (rank + 1) * self.part)
-            found.append((rank, until - start))
-            start = until
-        return found
+            rank, inside = divmod(start, self.part)
+            whole = 0 if inside else (end - start) // self.part
+            elements = self.part if whole else min(end - start, self.part - inside)
+            yield rank, max(whole, 1), elements
+            start += max(whole, 1) * elements
+
+    def elements_in(self, one: int, rank: int) -> int:
+        """How many elements of a parameter are in a part."""
+        low, high = max(self.starts[one], rank * self.part), min(self.starts[one + 1], (rank + 1) * self.part)
+        return max(0, high - low)
 
     def most_loaded(self, *, last: bool) -> int:
         """The part whose parameters, whole, are most; of several such parts the last or the first."""
@@ -114,9 +121,7 @@ def flushes(
     for position, one in enumerate((*arrivals, None)):
         if held and (one is None or elements + layout.sizes[one] > bucket):
             copies = _copies(layout, held, bucket, rank if by_parameter else None)
-            mine = (
-                next(count for owner, count in layout.owners(each) if owner == rank) for each in held if each in members
-            )
+            mine = (layout.elements_in(each, rank) for each in held if each in members)
             found[position] = Flush(copies, tuple(mine))
             held, elements = [], 0
         if one is not None:
@@ -129,12 +134,12 @@ def _copies(layout: Layout, held: Sequence[int], bucket: int, own: int | None) -
     pieces: list[int] = []
     before = -1
     for one in held:
-        for owner, elements in layout.owners(one):
-            if owner == before and owner != own:
+        for first, count, elements in layout.owners(one):
+            joins = first == before and first != own
+            if joins:
                 pieces[-1] += elements
-            else:
-                pieces.append(elements)
-            before = owner
+            pieces += [elements] * (count - joins)
+            before = first + count - 1
     copies, count, size = [], 0, 0
     for piece in pieces:
         count, size = count + 1, size + piece

@@ -8,6 +8,7 @@ the others, so the largest of these at each moment, beside what all have, is the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,6 @@ class Worst:
     def __init__(self, layout: Layout, policy: Policy, arrivals: Sequence[int], flushes: dict[int, Flush]) -> None:
         self.layout, self.policy = layout, policy
         self.ranks = layout.telling_ranks
-        asked = frozenset(self.ranks)
         self.begun: set[int] = set()
         self.sizes = {rank: self._bytes(layout.whole_elements(rank)) for rank in self.ranks}
         bounds = [0, *flushes]
@@ -61,8 +61,8 @@ class Worst:
         for group, flush in zip(groups, flushes.values(), strict=True):
             found = self.pieces[id(flush)] = {}
             for one in group:
-                for rank, elements in layout.owners(one):
-                    if rank in asked:
+                for first, count, elements in layout.owners(one):
+                    for rank in self.ranks[bisect_left(self.ranks, first) : bisect_left(self.ranks, first + count)]:
                         found.setdefault(rank, []).append(elements)
         self.large = {
             id(flush): group[0]

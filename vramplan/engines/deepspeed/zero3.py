@@ -9,7 +9,7 @@ deepspeed/runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from vramplan.engines.deepspeed.layout import Order
@@ -20,6 +20,8 @@ from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BOOL, FP16, FP32, FP64, Parameter, Tensor
+
+MOST_PADDING = 64  # tensors that are recorded one by one
 
 
 class Zero3(Gathering, Shards):
@@ -97,10 +99,7 @@ class Zero3(Gathering, Shards):
         copy: Tensor | None = None
         if len(sizes) > 1 or sizes[0] % shards:
             padding = [
-                self._new("empty", part - max(0, min(part, size - rank * part)), COMMUNICATION)
-                for size, part in ((size, -(-size // shards)) for size in sizes if size % shards)
-                for rank in range((size // part), shards)
-                if size - rank * part < part
+                tensor for size in sizes if size % shards for tensor in self._padding(size, -(-size // shards), shards)
             ]
             copy = self._new("cat", sum(-(-size // shards) for size in sizes) * shards, COMMUNICATION)
             del padding
@@ -111,6 +110,18 @@ class Zero3(Gathering, Shards):
             self.large = None
         self.bucket.clear()
         self.filled = 0
+
+    def _padding(self, size: int, part: int, shards: int) -> Iterator[Tensor]:
+        """What makes the parts of a gradient equal: one tensor for each device that has less of it than others."""
+        whole, rest = divmod(size, part)
+        if rest:
+            yield self._new("empty", part - rest, COMMUNICATION)
+        empty = shards - whole - (rest > 0)
+        if empty > MOST_PADDING and not self.tape.unrolled:  # thousands of devices: equal ones are one event
+            yield self.tape.several("empty", (part,), self.policy.dtype, empty, COMMUNICATION)
+        else:
+            for _ in range(empty):
+                yield self._new("empty", part, COMMUNICATION)
 
     def keep_own(self, members: Sequence[int]) -> None:
         """The device's parts of averaged gradients go into a buffer that is there already."""
