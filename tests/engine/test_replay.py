@@ -52,10 +52,11 @@ def test_an_unrolled_replay_asks_for_what_the_replay_at_the_batch_does(setup: Se
 def test_the_affine_peak_is_within_a_hundredth_of_a_percent(setup: Setup, batch: int) -> None:
     """Where hidden size and sequence are multiples of 128 only statistics and masks are rounded.
 
-    The few tensors of a classification head are smaller than a block, which a toy network of some MB notices.
+    The tensors of a classification head, of chunks of a loss and of experts are smaller than a block, which a toy
+    network of some MB notices.
     """
     exact = replay(setup, batch=batch, direct=True).peak_bytes(batch)
-    assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4, abs=8 * 512)
+    assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4, abs=16 * 512)
 
 
 @DRAWS
