@@ -15,6 +15,7 @@ def main(arguments: list[str]) -> int:
     compose = commands.add_parser("compose", help="draw jobs whose techniques meet: answer, trace, compare")
     compose.add_argument("--seed", type=int, default=0)
     compose.add_argument("--jobs", type=int, default=100, help="how many jobs to draw")
+    compose.add_argument("--sharding", choices=["fsdp"], help="under which all of them are (default: one device)")
     compose.add_argument("--output", help="a file of JSON for what was found")
     for name, help_of in (
         ("setup", "make the environment of a rig"),
@@ -39,7 +40,7 @@ def main(arguments: list[str]) -> int:
     if given.command == "page":
         composed.PAGE.write_text(composed.page(), "utf-8")
         return 0
-    return composed.run(given.seed, given.jobs, given.output)
+    return composed.run(given.seed, given.jobs, given.output, given.sharding)
 
 
 if __name__ == "__main__":

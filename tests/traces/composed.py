@@ -19,7 +19,8 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tests.traces.drawn import Keys, job
+from tests.traces import fsdp2
+from tests.traces.drawn import Keys, job, shared
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
@@ -112,8 +113,23 @@ def traced(one: Job) -> dict[str, int]:
     """Peaks of the phases of one step of the real libraries."""
     from vramplan.measure import steps
 
+    if one.sharding is not None:
+        return fsdp2.traced(one)
     phases = steps.without_data(one)["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def check(one: Job) -> None:
+    """Raise InputError for what no rig has a loop for."""
+    try:
+        refusals.check(one, TRACE)
+    except InputError as error:
+        known = {"parallel", "precision"} if one.precision.startswith("fsdp-") else {"parallel"}
+        left = [problem for problem in error.problems if problem.key not in known]
+        if left or one.sharding is None:
+            raise InputError(left or error.problems) from None
+    if one.sharding is not None:
+        fsdp2.check(one)
 
 
 def compared(number: int, keys: Keys) -> Result:
@@ -132,7 +148,7 @@ def compared(number: int, keys: Keys) -> Result:
             return Result(number, keys, (), "no-run", f"{refused[0]} ({type(inner).__name__})")
     names = techniques_of(one)
     try:
-        refusals.check(one, TRACE)
+        check(one)
     except InputError as error:
         return Result(number, keys, names, "untraced", f"{error.problems[0].key}: {error.problems[0].message}")
     try:
@@ -149,13 +165,14 @@ def compared(number: int, keys: Keys) -> Result:
     return Result(number, thin(job_to_dict(one)), names, "exact" if answer == found else "off", "", answer, found)
 
 
-def run(seed: int, jobs: int, output: str | None) -> int:
-    """Draw, compare, print; the exit code is 1 if an answer is off."""
+def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -> int:
+    """Draw, compare, print; the exit code is 1 if an answer is off. `sharding`: under which all of them are."""
     kept = begin()
     random, results = Random(seed), []
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         for number in range(jobs):
-            result = compared(number, job(random, Path(folder)))
+            keys = job(random, Path(folder))
+            result = compared(number, keys if sharding is None else shared(random, keys))
             results.append(result._replace(keys=without_folder(result.keys)))
             if result.status in ("off", "refused", "untraced"):
                 right = result.predicted is not None and result.predicted == result.traced
@@ -165,7 +182,8 @@ def run(seed: int, jobs: int, output: str | None) -> int:
     document = {
         "seed": seed,
         "jobs": jobs,
-        "command": f"python -m tests.traces compose --seed {seed} --jobs {jobs}",
+        "command": f"python -m tests.traces compose --seed {seed} --jobs {jobs}"
+        + (f" --sharding {sharding}" if sharding else ""),
         "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
         "results": [one._asdict() | ({"error": one.error} if one.status == "off" else {}) for one in results],
     }

@@ -89,6 +89,17 @@ def job(random: Random, folder: Path) -> Keys:
     return {key: one for key, one in keys.items() if one is not None or key == "max_gradient_norm"}
 
 
+def shared(random: Random, keys: Keys) -> Keys:
+    """The same job under FSDP2: two to five devices, a policy of it, its own mixed precision in half of the jobs."""
+    parallel: Keys = {"data": random.choice([2, 3, 4, 5]), "sharding": random.choice(["fsdp", "fsdp", "fsdp-grad-op"])}
+    if keys["gradient_accumulation_steps"] > 1:
+        parallel["no_sync"] = random.random() < 0.5
+    precision = keys["precision"]
+    if precision.startswith("amp-") and random.random() < 0.5:
+        precision = precision.replace("amp-", "fsdp-")
+    return {**keys, "parallel": parallel, "precision": precision}
+
+
 def _with(random: Random, option: Any) -> Keys:
     own: dict[str, Any] = {
         "activation_checkpointing": CHECKPOINTS,

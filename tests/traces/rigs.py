@@ -38,7 +38,12 @@ TRANSFORMERS = Rig(
     "Transformers, PEFT, plain PyTorch, Liger's loss, optimizers of bitsandbytes, galore-torch, apollo-torch, "
     "adam-mini and lomo-optim",
 )
-RIGS = {TRANSFORMERS.name: TRANSFORMERS}
+FSDP2 = Rig(
+    "fsdp2",
+    ("fully_shard", "fully_shard_more", "replicas", "sharded_more"),
+    "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
+)
+RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2)}
 
 WITHOUT = {
     "quantized weights (bitsandbytes, GPTQ)": "quantized.json, parts of adapters.json and pairs.json",
@@ -50,7 +55,8 @@ WITHOUT = {
     "evaluation and generation": "evaluation.json, generation.json, pairs_beside.json and their second files",
     "PyTorch's DDP": "replicated.json",
     "FSDP1": "flat_parameter.json, flat_host.json, flat_adapters.json",
-    "FSDP2": "fully_shard.json, fully_shard_more.json, sharded_more.json, sharded_bits.json, replicas.json",
+    "FSDP2 with states on the host, quantized weights, and losses on hidden states": "sharded_bits.json, parts of "
+    "fully_shard_more.json and sharded_more.json",
     "activations on the host under DDP and FSDP": "sharded_activations.json",
     "DeepSpeed's ZeRO": "zero.json, zero_offload.json, zero_adapters.json, host_activations.json",
     "torchtitan": "titan.json, titan_replicas.json",
@@ -118,9 +124,8 @@ def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int
     """The same inside of the environment. What it has no loop for is counted, and is no failure."""
     from tests.oracle.compare import jobs
     from tests.traces.composed import begin, traced
+    from tests.traces.composed import check as check_job
     from vramplan.errors import InputError
-    from vramplan.measure import refusals
-    from vramplan.results.measure import TRACE
 
     kept, wrong = begin(), 0
     for file in files or rig.files:
@@ -129,7 +134,7 @@ def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int
         began, counts = time.monotonic(), {"exact": 0, "off": 0, "not run": 0}
         for job in chosen:
             try:
-                refusals.check(job, TRACE)
+                check_job(job)
                 found = traced(job)
             except InputError:
                 counts["not run"] += 1

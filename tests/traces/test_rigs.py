@@ -89,6 +89,18 @@ def test_rows_of_a_rig_are_made_again(rig: object) -> None:
     python = python_of(one)
     if python is None:
         pytest.skip(f"rig {one.name} is not set up: python -m tests.traces setup {one.name}")
-    words = [str(python), "-W", "ignore", "-m", "tests.traces", "rows", one.name, "--rows", "1", "--files", "suite"]
+    words = [
+        str(python),
+        "-W",
+        "ignore",
+        "-m",
+        "tests.traces",
+        "rows",
+        one.name,
+        "--rows",
+        "1",
+        "--files",
+        one.files[0],
+    ]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]

@@ -1,0 +1,211 @@
+"""PyTorch's FSDP2 on tensors without data: the real `fully_shard`, over a process group that sends nothing.
+
+The model is wrapped as accelerate does it (accelerate 1.15, utils/fsdp_utils.py, fsdp2_prepare_model): each block, then
+the whole. Three things are not as on a GPU. Streams and events are stand-ins, so what a stream would delay is done at
+once; what FSDP2 keeps alive for its streams it keeps by references, which are counted. A storage that FSDP2 makes
+smaller and larger again (`untyped_storage().resize_`) is told to the counter. A DTensor is no storage; its part is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+from unittest.mock import patch
+
+from vramplan.errors import UsageError
+from vramplan.replay.recorder import rounded
+from vramplan.values.job import Job
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+class Stream:
+    """A stream whose work is done at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Of any device and priority."""
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Nothing was pending."""
+
+    def wait_stream(self, _: Any) -> None:
+        """Nothing is pending."""
+
+    wait_event = wait_stream
+
+    def record_event(self, _: Any = None) -> Event:
+        """One that has happened."""
+        return Event()
+
+
+class Event:
+    """One that has happened."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """With any flags."""
+
+    def record(self, *_: Any) -> None:
+        """At once."""
+
+    wait = synchronize = record
+
+
+CURRENT = Stream()
+CUDA = {
+    "Stream": Stream,
+    "Event": Event,
+    "current_stream": lambda *_: CURRENT,
+    "stream": lambda _: contextlib.nullcontext(),
+    "synchronize": lambda *_: None,
+    "current_device": lambda: 0,
+    "set_device": lambda *_: None,
+    "device_count": lambda: 1,
+    "is_available": lambda: True,
+    "is_initialized": lambda: True,
+    "_lazy_init": lambda: None,
+    "get_device_capability": lambda *_: (8, 0),
+}
+"""What FSDP2 and the mesh of devices ask of `torch.cuda`."""
+
+
+LOSSES = ("standard", "fp32-logits", "half-logits")
+
+
+def check(job: Job) -> None:
+    """Raise UsageError for what this rig has no loop for."""
+    assert job.sharding is not None
+    if job.sharding.version != 2 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
+        raise UsageError("the rig is of FSDP2", key="sharding")
+    if job.offload:
+        raise UsageError("the rig of FSDP2 keeps all states on the device", key="offload")
+    if job.loss not in LOSSES:
+        raise UsageError("it is computed on the model inside, which FSDP2's hooks do not see", key="loss")
+
+
+def traced(job: Job) -> dict[str, int]:
+    """Peaks of the phases of one step of the first device, in bytes."""
+    import torch
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from vramplan.measure import steps, storages
+
+    assert job.sharding is not None
+    counters: list[Any] = []
+
+    class Local(_local(storages.Storages)):  # type: ignore[misc]
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            counters.append(self)
+
+    def free(tensor: Any) -> None:
+        counters[-1].resized(tensor, 0)
+
+    def alloc(tensor: Any) -> None:
+        counters[-1].resized(tensor, tensor.numel() * tensor.itemsize)
+
+    whole, freeze = steps._on_device, steps.freeze
+    stack = contextlib.ExitStack()
+
+    def shared(one: Job, skeleton: Any) -> Any:
+        """On the device, with CUDA from here on: libraries that were imported with it would look for their kernels."""
+        freeze(one, skeleton)  # by names that the whole model has; what is sharded keeps it
+        stack.enter_context(patch.multiple(torch.cuda, **CUDA))
+        return whole(one, _sharded(one, skeleton, mesh))
+
+    shape, names = (job.data_parallel_size,), ("shard",)
+    if job.sharding.replicas > 1:
+        shape, names = (job.sharding.replicas, job.sharding.shards), ("replicate", "shard")
+    with stack:
+        distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=prod(shape))
+        stack.callback(distributed.destroy_process_group)
+        with patch.multiple(torch.cuda, **CUDA):  # before tensors have no data, as it looks for its ranks
+            mesh = init_device_mesh("cuda", shape, mesh_dim_names=names)
+        for module, name, own in (
+            (torch.Tensor, "record_stream", lambda *_: None),
+            (_fsdp_param, "free_storage", free),
+            (_fsdp_param, "alloc_storage", alloc),
+            (_fsdp_param_group, "alloc_storage", alloc),
+            (storages, "Storages", Local),
+            (steps, "_on_device", shared),
+            (steps, "freeze", lambda *_: None),
+        ):
+            stack.enter_context(patch.object(module, name, own))
+        phases = steps.without_data(job)["phases"]
+    return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def _local(base: Any) -> Any:
+    """A counter of the parts that this device has."""
+    from torch.distributed.tensor import DTensor
+
+    class Parts(base):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(issubclass(one, DTensor) for one in types):
+                return NotImplemented  # it is taken apart, and its part comes here
+            out = super().__torch_dispatch__(func, types, args, kwargs)
+            if func.namespace == "_c10d_functional" and "wait" not in str(func):
+                self.hold(out)  # a collective that gives a new tensor
+                self._level(self.now_bytes)
+            return out
+
+        def resized(self, tensor: Any, size: int) -> None:
+            """A storage has another size from now on, as FSDP2 frees and makes what it gathers."""
+            storage = tensor.untyped_storage()
+            if storage.size() == size:
+                return
+            storage.resize_(size)
+            self.settle()
+            if storage._cdata in self._living:
+                before, alive = self._living[storage._cdata]
+                self._living[storage._cdata] = (rounded(size), alive)
+                self.now_bytes += rounded(size) - before
+                self._level(self.now_bytes)
+
+    return Parts
+
+
+def _sharded(job: Job, model: Any, mesh: Any) -> Any:
+    """The model with `fully_shard` on each block and on the whole; with `no_sync` the last micro-step reduces."""
+    import torch
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    from vramplan.measure.steps import TRACED_MICRO_STEPS, dtype_of
+
+    assert job.sharding is not None
+    how: dict[str, Any] = {"mesh": mesh}
+    if job.precision.startswith("fsdp-"):
+        reduced = getattr(torch, DTYPES[job.sharding.reduce_dtype or "fp32"])
+        how["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype_of(job), reduce_dtype=reduced)
+    elif job.sharding.reduce_dtype is not None:
+        how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=getattr(torch, DTYPES[job.sharding.reduce_dtype]))
+    if job.sharding.kind != FSDP:
+        how["reshard_after_forward"] = False
+    for block in _blocks(model):
+        fully_shard(block, **how)
+    fully_shard(model, **how)
+    if job.sharding.no_sync:
+        steps, seen = min(job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS), [0]
+
+        def last_syncs(module: Any, _: Any) -> None:
+            seen[0] += 1
+            module.set_requires_gradient_sync(seen[0] % steps == 0)
+
+        model.register_forward_pre_hook(last_syncs)
+    return model
+
+
+def _blocks(model: Any) -> Iterator[Any]:
+    """The modules that Transformers says are not to be split."""
+    names = getattr(model, "_no_split_modules", None) or ()
+    for module in model.modules():
+        if type(module).__name__ in names:
+            yield module
