@@ -1,9 +1,9 @@
 """PyTorch's FSDP2 on tensors without data: the real `fully_shard`, over a process group that sends nothing.
 
-The model is wrapped as accelerate does it (accelerate 1.15, utils/fsdp_utils.py, fsdp2_prepare_model): each block, then
-the whole. Three things are not as on a GPU. Streams and events are stand-ins, so what a stream would delay is done at
-once; what FSDP2 keeps alive for its streams it keeps by references, which are counted. A storage that FSDP2 makes
-smaller and larger again (`untyped_storage().resize_`) is told to the counter. A DTensor is no storage; its part is.
+Each block of the model is wrapped, then the whole. Three things are not as on a GPU. Streams and events are stand-ins,
+so what a stream would delay is done at once; what FSDP2 keeps alive for its streams it keeps by references, which are
+counted. A storage that FSDP2 makes smaller and larger again (`untyped_storage().resize_`) is told to the counter. A
+DTensor is no storage; its part is.
 """
 
 from __future__ import annotations
@@ -204,8 +204,10 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
 
 
 def _blocks(model: Any) -> Iterator[Any]:
-    """The modules that Transformers says are not to be split."""
+    """The modules of lists that Transformers says are not to be split."""
+    import torch
+
     names = getattr(model, "_no_split_modules", None) or ()
-    for module in model.modules():
-        if type(module).__name__ in names:
-            yield module
+    for several in model.modules():
+        if isinstance(several, torch.nn.ModuleList):
+            yield from (one for one in several if type(one).__name__ in names)
