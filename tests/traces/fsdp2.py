@@ -181,14 +181,13 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
     from vramplan.measure.steps import TRACED_MICRO_STEPS, dtype_of
 
     assert job.sharding is not None
-    how: dict[str, Any] = {"mesh": mesh}
+    # accelerate names it, so the root is resharded as well (accelerate 1.15, utils/fsdp_utils.py, fsdp2_prepare_model)
+    how: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": job.sharding.kind == FSDP}
     if job.precision.startswith("fsdp-"):
         reduced = getattr(torch, DTYPES[job.sharding.reduce_dtype or "fp32"])
         how["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype_of(job), reduce_dtype=reduced)
     elif job.sharding.reduce_dtype is not None:
         how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=getattr(torch, DTYPES[job.sharding.reduce_dtype]))
-    if job.sharding.kind != FSDP:
-        how["reshard_after_forward"] = False
     for block in _blocks(model):
         fully_shard(block, **how)
     fully_shard(model, **how)
