@@ -27,14 +27,21 @@ class SmoothsLabels(Objective):
 
 
 def forward_and_smoothed_loss(setup: Setup, tape: Tape, model: Any, arguments: list[Tensor]) -> Output:
-    """A forward pass, and the smoothed loss of its logits."""
-    output = leave_autocast(tape, model(*arguments))
+    """A forward pass, and the smoothed loss of its logits, which is no part of the model that FSDP wraps."""
+    logits = leave_autocast(tape, model(*arguments)).logits
     tape.leave_model()
-    logits = output.logits
+    shifts = setup.model.task == "lm"
     if type(logits) is tuple:  # and what the encoder gave, which lives as long
+        logits = (_left(tape, logits[0]), *logits[1:])
         return Output(label_smoother(logits[0], arguments[1], shifts=False), logits)
     assert isinstance(logits, Tensor)
-    return Output(label_smoother(logits, arguments[1], shifts=setup.model.task == "lm"), logits)
+    logits = _left(tape, logits)
+    return Output(label_smoother(logits, arguments[1], shifts=shifts), logits)
+
+
+def _left(tape: Tape, logits: Tensor) -> Tensor:
+    """The same where devices share the weights: forward of the model that is wrapped is over."""
+    return logits if tape.sharding is None else tape.sharding.after_model(logits)
 
 
 def leave_autocast(tape: Tape, output: Output) -> Output:
