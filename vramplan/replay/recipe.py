@@ -20,6 +20,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         slice=part,
         shape=model,
         weight_dtype=precision.weights,
+        loaded_dtype=precision.frozen or precision.stored,
         sequence_length=setup.sequence_length // part.context,
         image_size=setup.image_size,
         vision_attention_dropout=model.vision_attention_dropout if p is None else p,

@@ -143,7 +143,7 @@ class Bart:
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: final_logits_bias, in the dtype of the weights."""
-        return [self.recipe.shape.vocabulary_size * self.recipe.weight_dtype.itemsize]
+        return [self.recipe.shape.vocabulary_size * self.recipe.buffer_dtype.itemsize]
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
         """Token ids and labels."""
@@ -158,7 +158,7 @@ class Bart:
             _outputs = self.decode(decoder_ids, _encoder_outputs)
         logits = linear_operator(_outputs, self.shared)
         vocabulary = recipe.shape.vocabulary_size
-        logits = add(logits, tape.constant((1, vocabulary), recipe.weight_dtype, False))
+        logits = add(logits, tape.constant((1, vocabulary), recipe.buffer_dtype, False))
         if recipe.loss == LOGITS:
             return Output(None, (logits, _encoder_outputs))
         batch, length, _ = logits.shape

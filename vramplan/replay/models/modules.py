@@ -119,6 +119,14 @@ class Recipe(NamedTuple):
     float8: bool = False  # over shards in fp32: products in fp8
     fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
     slice: Slice = Slice()
+    loaded_dtype: DType | None = (
+        None  # of what is not gathered, where weights are gathered in another type; None: theirs
+    )
+
+    @property
+    def buffer_dtype(self) -> DType:
+        """The element type of buffers that are made as the weights are: FSDP's policy casts parameters and inputs."""
+        return self.loaded_dtype or self.weight_dtype
 
     @property
     def masks_packing(self) -> bool:
