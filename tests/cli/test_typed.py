@@ -15,7 +15,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_any_job, build_job, job_to_dict
 from vramplan.options import table
 from vramplan.options.option import FLAG, WORD, Option
-from vramplan.options.spellings import OPEN, bare, meaning
+from vramplan.options.spellings import NULL, OPEN, bare, meaning
 
 pytestmark = pytest.mark.contract
 
@@ -52,6 +52,13 @@ def refused(*words: str) -> str:
         (("gpt2", "-g", "h100", "--dtype", "BFloat16"), ("gpt2", "-g", "h100", "--precision", "bf16")),
         ((*PLAIN, "--lora", "--lora-r", "16"), (*PLAIN, "--adapter", "lora", "--rank", "16")),
         ((*PLAIN, "--qlora"), (*PLAIN, "--adapter", "lora", "--quantization", "nf4")),
+        ((*PLAIN, "--4bit"), (*PLAIN, "--adapter", "lora", "--quantization", "nf4")),
+        (
+            (*PLAIN, "--quantization", "int8", "--rank", "4"),
+            (*PLAIN, "--lora", "--quantization", "int8", "--rank", "4"),
+        ),
+        ((*PLAIN, "--quantization", "none"), PLAIN),
+        ((*PLAIN, "--adapter", "none", "--quantization", "none"), PLAIN),
         ((*PLAIN, "--lora", "--4bit"), (*PLAIN, "--adapter", "lora", "--quantization", "nf4")),
         ((*PLAIN, "--adapter", "qlora"), (*PLAIN, "--adapter", "lora", "--quantization", "nf4")),
         ((*PLAIN, "--gpus", "2", "--fsdp"), (*PLAIN, "--gpus", "2", "--sharding", "fsdp")),
@@ -93,8 +100,9 @@ WORDED = [(row, text) for row in table.TABLE for text in row.spellings]
 
 
 def takes(row: Option, word: str) -> bool:
-    """Whether it is a word of a key, be it one with a number behind it: `galore-adamw:128`."""
-    return word in row.words or (word.split(":")[0], True) in [(one.split(":")[0], ":" in one) for one in row.words]
+    """Whether it is a word of a key, be it one with a number behind it, `galore-adamw:128`, or nothing."""
+    known = [(one.split(":")[0], ":" in one) for one in row.words]
+    return word in (NULL, *row.words) or (word.split(":")[0], True) in known
 
 
 @pytest.mark.parametrize(("row", "text"), WORDED, ids=lambda one: one if isinstance(one, str) else one.key)

@@ -13,7 +13,7 @@ from tests.engine.examples import setup as plain
 from tests.engine.trained_draws import frozen_words, trained_setups
 from vramplan.job.trained import feeds_head
 from vramplan.replay.envelope import Envelope
-from vramplan.replay.recorder import ALTERNATE_MATMULS
+from vramplan.replay.recorder import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.adapters import ALL_LINEAR
@@ -94,11 +94,16 @@ def test_a_further_frozen_part_never_needs_more(data: st.DataObject, setup: Setu
 @DRAWS
 @given(trained_setups(adapted=True), BATCHES)
 def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
-    """Its weights are trained, and a second path runs beside the layer."""
+    """Its weights are trained, and a second path runs beside the layer.
+
+    Not so with checkpoints that keep products: one product more changes which ones are every second, and a factor
+    behind the last product of a block has the block computed again before its gradient is made. So it is in traces of
+    qwen2 with IA3 on q_proj (1,859,584 bytes) and on q_proj and down_proj (1,825,792).
+    """
     adapter = setup.adapter
     assert adapter is not None
-    if any(segment.selects == ALTERNATE_MATMULS for segment in setup.segments):
-        return  # one product more changes which ones are every second
+    if any(segment.selects in (MATMULS, ALTERNATE_MATMULS) for segment in setup.segments):
+        return
     fewer = adapter.targets[:-1]
     feedforward = tuple(name for name in adapter.feedforward_targets if name in fewer)
     less = setup._replace(adapter=adapter._replace(targets=fewer, feedforward_targets=feedforward))

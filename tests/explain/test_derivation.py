@@ -94,7 +94,21 @@ TOLD = (
 def test_a_life_is_the_same_in_the_replay_of_every_block(setup: Setup, batch: int, chance: random.Random) -> None:
     quick, direct = Trace(setup, batch), Trace(setup, batch, direct=True)
     known = [full_name(birth.blocks, birth.label) for birth in direct.heads()]
-    for name in chance.sample(known, min(6, len(known))):
+    lives_are_the_same(quick, direct, chance.sample(known, min(6, len(known))))
+
+
+def test_the_gradient_of_an_encoder_ends_in_the_decoder_block_before() -> None:
+    """Its sum goes from block to block, also where several blocks alike are replayed once."""
+    part = plain(model("t5", layers=1, decoder_layers=6), precision="mixed-fp16")
+    quick, direct = Trace(part, 2), Trace(part, 2, direct=True)
+    known = [full_name(birth.blocks, birth.label) for birth in direct.heads()]
+    summed = [name for name in known if "final_layer_norm.mul.2.grad" in name]
+    assert len(summed) > 6
+    lives_are_the_same(quick, direct, summed)
+
+
+def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
+    for name in known:
         short = life(quick, rule_of, states(quick), name, 0)
         long = life(direct, rule_of, states(direct), name, 0)
         assert short.name == name

@@ -23,7 +23,8 @@ from vramplan.options import table, words
 from vramplan.options.flags import arguments_of
 
 RANK = {"fits": 0, "tight": 1, "does-not-fit": 2}
-LOOKED_UP = (" is answered as ",)  # warnings about a name, which an echo does not have
+# warnings about a name or a value that was overruled, which an echo does not have
+OVERRULED = (" is answered as ", " changes nothing", " is more than the ")
 
 
 class Asker:
@@ -81,7 +82,7 @@ def round_trip(ask: Asker, keys: Keys, result: FitResult) -> str | None:
     for name in ("verdict", "peak", "components", "overheads", "recommended", "checkpoints", "host", "job"):
         if getattr(again, name) != getattr(result, name):
             return f"{name} of the echo is {_short(again, name)}, and was {_short(result, name)}"
-    said = [{one for one in part.warnings if not any(word in one for word in LOOKED_UP)} for part in (result, again)]
+    said = [{one for one in part.warnings if not any(word in one for word in OVERRULED)} for part in (result, again)]
     lost, new = said[0] - said[1], said[1] - said[0]
     return f"warnings of the echo: lost {lost}, new {new}" if lost or new else None
 

@@ -111,6 +111,7 @@ def test_the_whole_file_is_broken_by_its_form_and_everything_is_said(read) -> No
     ("text", "message"),
     [
         ("jobs: [{name: a}]", "version: required key is missing (version: 1)"),
+        ("model: gpt2\ngpu: t4", "jobs.yaml:1:1: model: is a key of a job, and belongs below jobs (a file of jobs has"),
         ("version: 1", "jobs: required key is missing"),
         ("version: 1\njobs: []", "there are no jobs"),
         ("version: 1\njobs: 5", "expected a list"),

@@ -313,20 +313,30 @@ def _whole(text: str | None, option: str) -> int:
 def _implied(found: list[Typed], command: Any) -> list[Typed]:
     """LoRA, where one of its settings is given and no adapter: no other adapter has a rank of its own name.
 
-    A file has adapters of its own, whose settings may be changed.
+    Quantized weights cannot be trained, so that they mean it too. A file has adapters of its own, whose settings may be
+    changed.
     """
     given = {one.parameter.name for one in found if one.parameter is not None}
     if given & {"adapter", "job", "config"} or "--adapter" not in names_of(command):
         return []
     for one in found:
-        if one.parameter is not None and one.parameter.name in LORA_SETTINGS:
+        if one.parameter is not None and one.parameter.name in LORA_SETTINGS and not _is_nothing(one):
             if "lora" not in one.spelling and not is_quiet(found):
-                named("vramplan.cli.output:say")(f"note: {one.spelling} is read as a setting of LoRA (--adapter lora)")
+                is_setting = one.parameter.name != QUANTIZATION
+                said = "is read as a setting of" if is_setting else "needs an adapter, and is read with"
+                named("vramplan.cli.output:say")(f"note: {one.spelling} {said} LoRA (--adapter lora)")
             return [Typed(names_of(command)["--adapter"], one.spelling, "lora", "--adapter", True, True)]
     return []
 
 
-LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets")
+def _is_nothing(one: Typed) -> bool:
+    """`--quantization none`."""
+    nothing = named("vramplan.options.spellings:NOTHING")
+    return one.value is not None and named("vramplan.options.spellings:bare")(one.value) in nothing
+
+
+QUANTIZATION = "quantization"
+LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
 
 
 def is_quiet(found: list[Typed]) -> bool:

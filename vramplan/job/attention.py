@@ -46,7 +46,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
         if given not in {None, "eager"}:
             resolver.fields.refuse("attention", f"{given} means nothing to {model.name}, which has none")
         elif given is not None:
-            resolver.assume("attention", given, f"as the job says, but {model.name} has none, so it changes nothing")
+            resolver.warnings.append(f"attention {given} changes nothing: {model.name} has none")
         return "eager"
     obstacle = None if model is None else no_fused_attention(model.family)
     bounded = model is not None and given == "flash" and model.attention_softcap

@@ -119,9 +119,7 @@ def read_job_file(path: Path | str, profile_dirs: SequenceABC[Path] = ()) -> lis
     """
     loaded = document.load(path, allow_stdin=True)
     sink = Sink(loaded.file, loaded.problems)
-    top = Fields(loaded.root, sink)
-    top.reject_unknown(_TOP)
-    _version(top)
+    top = _top(loaded.root, sink)
     defaults = top.fields("defaults")
     if defaults is not None and defaults.given("name"):
         defaults.problem("name", "a name belongs to one job, not to the defaults")
@@ -158,9 +156,7 @@ def read_one_job(
     """
     loaded = document.load(path, allow_stdin=True)
     sink = Sink(loaded.file, loaded.problems)
-    top = Fields(loaded.root, sink)
-    top.reject_unknown(_TOP)
-    _version(top)
+    top = _top(loaded.root, sink)
     defaults = top.fields("defaults")
     jobs = _jobs(top, None if defaults is None else defaults.node)
     sink.raise_problems()
@@ -221,6 +217,22 @@ def _called(jobs: SequenceABC[RawJob], name: str | None, path: str) -> RawJob:
 
 def _listed(names: SequenceABC[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+
+
+def _top(root: Mapping, sink: Sink) -> Fields:
+    """The top of a file, with its keys and its version checked.
+
+    Raises InputError for a job that stands there by itself: one message, not one for each of its keys.
+    """
+    top = Fields(root, sink)
+    if not any(key in root.entries for key in _TOP) and "model" in root.entries:
+        hint = f"a file of jobs has version: {VERSION}, and jobs: with a list in which each job has a name"
+        message = "is a key of a job, and belongs below jobs"
+        top.problem("model", message, hint=hint, at=root.entries["model"].key)
+        sink.raise_problems()
+    top.reject_unknown(_TOP)
+    _version(top)
+    return top
 
 
 def _version(top: Fields) -> None:

@@ -72,14 +72,14 @@ def load_weights(resolver: Resolver, model: ModelShape | None, precision: str) -
     loads = runtime.defaults.get("weight_dtype")
     if loads not in (CHECKPOINT, AUTOCAST):
         if raw.from_scratch:
-            resolver.assume("from_scratch", True, f"changes nothing: {runtime.name} takes no type from a checkpoint")
+            resolver.warnings.append(f"from_scratch changes nothing: {runtime.name} takes no type from a checkpoint")
         return
     if raw.from_scratch and raw.adapter is not None:
         message = "an adapter is trained beside a model that was trained before"
         resolver.fields.refuse("from_scratch", message, hint="leave one of the two out")
     if raw.fields.present("weight_dtype") or not over_fp32(precision):
         if raw.from_scratch:
-            resolver.assume("from_scratch", True, "the element type of the weights is given")
+            resolver.warnings.append("from_scratch changes nothing: the element type of the weights is given")
         return
     half = precision.rpartition("-")[2]
     own = half if loads == AUTOCAST else model.dtype

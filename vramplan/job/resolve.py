@@ -236,9 +236,7 @@ class _ReplayResolver(Resolver):
         raw = self.raw
         self._checkpointing(model, attention)
         if raw.checkpoint_reentrant and raw.activation_checkpointing == "none":
-            self.assume(
-                "checkpoint_reentrant", True, "as the job says, but nothing is checkpointed, so it changes nothing"
-            )
+            self.warnings.append("checkpoint_reentrant changes nothing: nothing is checkpointed")
         elif raw.checkpoint_reentrant and model is not None:
             on_demand.check_reentrant(self.fields, model, raw.activation_checkpointing)
         if raw.offload_activations and model is not None:

@@ -53,5 +53,5 @@ def devices_per_node_of(resolver: Resolver) -> int:
         resolver.assume("parallel.devices_per_node", usual, "they share the memory of a host")
     given = raw.devices_per_node or usual
     if given > devices:
-        resolver.assume("parallel.devices_per_node", devices, f"the job has no more devices, not {given}")
+        resolver.warnings.append(f"parallel.devices_per_node {given} is more than the {devices} devices of the job")
     return min(given, devices)

@@ -13,7 +13,7 @@ from vramplan.catalog.fields import Fields, shown
 from vramplan.job.keyed import is_size
 from vramplan.options import table
 from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
-from vramplan.options.spellings import Meaning, meaning
+from vramplan.options.spellings import NULL, Meaning, meaning
 
 _COUNTED = re.compile(
     r"\s*([1-9]\d{0,6})\s*(?:[xX*\u00d7])\s*(\S.*?)\s*|\s*(\S.*?)\s+[xX*\u00d7]\s*(?!1\s*$)([1-9]\d{0,6})\s*"
@@ -37,7 +37,10 @@ def spelled_out(fields: Fields) -> list[tuple[str, Any, str]]:
             continue
         if isinstance(entry.value, Mapping):
             inside = _in(entry.value, group, told, also)
-            if inside:
+            kind = inside.get("kind")
+            if kind is not None and len(entry.value.entries) == 1 and _is_null(kind.value):
+                changed[group] = Entry(entry.key, kind.value)  # `--adapter none` is no adapter
+            elif inside:
                 changed[group] = Entry(entry.key, _with(entry.value, inside))
     if changed:
         fields.node = root = _with(root, changed)
@@ -101,7 +104,12 @@ def _scalar(
     also += [(key, word, text) for key, word in found.also]
     if found.note:
         told.append((option.key, found.word, f"{text}: {found.note}"))
-    return Scalar(found.word, value.style, value.line, value.column)
+    style = "plain" if found.word == NULL else value.style  # a quoted "none" is nothing too
+    return Scalar(found.word, style, value.line, value.column)
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.is_null
 
 
 def _count(option: Option, value: Scalar, told: list[tuple[str, Any, str]]) -> Scalar | None:

@@ -93,7 +93,11 @@ LOSSES = {
     "fused-linear-cross-entropy": Meaning("fused"),
 }
 
+NULL = "null"
+NOTHING = _all(NULL, "none", "no", "off", "false")
+
 QUANTIZATIONS = {
+    **NOTHING,
     **dict.fromkeys(
         ("4bit", "4-bit", "bnb-4bit", "load-in-4bit"),
         Meaning("nf4", note="4 bits without double quantization; bitsandbytes' fp4 takes the same memory"),
@@ -110,6 +114,7 @@ QUANTIZATIONS = {
 }
 
 ADAPTERS = {
+    **NOTHING,
     "qlora": Meaning("lora", (("quantization", "nf4"),), "QLoRA: LoRA over nf4; with double quantization: nf4-double"),
 }
 

@@ -38,16 +38,27 @@ class Copies:
         """What becomes of the copy in a block."""
         if birth.blocks is None or block is None:
             return Fate(birth, block)
-        died = self.tape.blocks(birth.died_path)
-        outwards = birth.path[: len(birth.died_path)] == birth.died_path
-        if died is None or died == birth.blocks or outwards:
+        neighbour = self._next(birth, block)
+        if neighbour == block:
             return Fate(birth, block)
-        neighbour = block + (-1 if birth.step.direction == "backward" else 1)
         for one in self.kin[birth.label, birth.step.direction]:
             where = self.tape.blocks(one.died_path)
             if where is not None and neighbour in where.numbers() and one.blocks != where:
                 return Fate(one, neighbour)
         return Fate(birth, block)
+
+    def neighbour(self, birth: Birth, block: int) -> int:
+        """The block in which the copy of a block ends, if that is one of the same row of blocks alike; else its own."""
+        there = self._next(birth, block)
+        return there if birth.blocks is not None and there in birth.blocks.numbers() else block
+
+    def _next(self, birth: Birth, block: int) -> int:
+        """The block in which the copy of a block ends: its own, or the one that comes after it."""
+        died = self.tape.blocks(birth.died_path)
+        outwards = birth.path[: len(birth.died_path)] == birth.died_path
+        if died is None or died == birth.blocks or outwards:
+            return block
+        return block + (-1 if birth.step.direction == "backward" else 1)
 
     def is_alive(self, birth: Birth, block: int | None, phase: str, moment: Moment) -> bool:
         """Whether the copy in a block is alive at a moment."""

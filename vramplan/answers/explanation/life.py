@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from vramplan.answers.explanation.sections import BACKWARD, FORWARD, RECOMPUTE, STEP, reason
 from vramplan.answers.explanation.trace import BLOCK, Trace, full_name, group_name
 from vramplan.errors import UsageError, near_matches
-from vramplan.replay.notes import Birth
+from vramplan.replay.notes import Birth, Step
 from vramplan.results.explain import Blocks, Keeper, Life, Point, Rule, State
 
 MOST_CANDIDATES = 12
@@ -82,6 +82,8 @@ def _of_storage(trace: Trace, rules: Callable[[str], Rule], birth: Birth, block:
     told, where = trace.copies.fate(chain[-1], trace.number_of(birth, block))
     chain[-1] = last = told
     later = block if where is None else where
+    if where == trace.number_of(birth, block):
+        later = trace.copies.neighbour(chain[-1], later)
     group = trace.group_of(birth)
     alive, kept = trace.alive.get(group, [0, 0]), trace.kept.get(group, [0, 0])
     size = trace.bytes_of(birth)
@@ -133,7 +135,8 @@ def _keepers(
     own = [(keep, block) for keep in birth.keeps if keep.owner.blocks == birth.blocks]
     others = [(keep, later) for keep in told.keeps if keep.owner.blocks != told.blocks]
     return tuple(
-        Keeper(trace.step_name(keep.owner, number), *reason(rules, keep.owner, keep)) for keep, number in own + others
+        Keeper(_name_of(trace, keep.owner, told, number), *reason(rules, keep.owner, keep))
+        for keep, number in own + others
     )
 
 
@@ -168,7 +171,7 @@ def _born(trace: Trace, birth: Birth, block: int) -> str:
 
 def _died(trace: Trace, birth: Birth, last: Birth, block: int) -> str:
     """How it ends; `last` is the storage that tells it, in this block."""
-    after = trace.step_name(last.death_after, block) if last.death_after else "the start"
+    after = _name_of(trace, last.death_after, last, block) if last.death_after else "the start"
     direction, ended = last.death_direction, last.death
     if direction == STEP:
         if birth.step.direction == STEP:
@@ -182,7 +185,7 @@ def _died(trace: Trace, birth: Birth, last: Birth, block: int) -> str:
         return f"nobody keeps it{kept}: the last variable that holds it goes after {after}"
     if ended is None or ended.of is None:
         return "backward begins"
-    name = trace.step_name(ended.of, block)
+    name = _name_of(trace, ended.of, last, block)
     if birth.step.direction == BACKWARD:
         if ended is not last.step:
             return f"the backward of {name}, into which it went, has run"
@@ -195,6 +198,13 @@ def _died(trace: Trace, birth: Birth, last: Birth, block: int) -> str:
     if any(keep.owner.blocks != birth.blocks or keep.recomputed for keep in last.keeps) or not owners:
         return f"what held it through forward goes with the backward of {name}"
     return f"the backward of {name} has run, and nothing else holds it"
+
+
+def _name_of(trace: Trace, step: Step, of: Birth, block: int) -> str:
+    """The name of an operator that ends a storage: of a row of blocks alike the last tells what ends that of each."""
+    row = () if of.blocks is None else of.blocks.numbers()
+    in_another = step.blocks is not None and step.blocks != of.blocks and block not in step.blocks.numbers()
+    return full_name(of.blocks if in_another and block in row else step.blocks, step.label, block)
 
 
 def _is_weight(trace: Trace, birth: Birth) -> bool:
