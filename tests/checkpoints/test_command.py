@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.answers import answer
 from tests.cli.draws import jobs
 from tests.cli.running import TINY, VALIDATORS, run
-from vramplan.answers.fit import answer
 from vramplan.answers.placement import placements_of
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import spelled

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tests.answers import answer
 from tests.textbook.peers import Figures, Run, Transformer, calculon, cookbook, interleaving, megatron
 from vramplan import FitResult, fit
-from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.values.job import Job
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vramplan.answers.fit import answer
+from tests.answers import answer
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.catalog.models import find_model, find_model_profile, load_model_profile
 from vramplan.catalog.skeleton import new_profile

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vramplan.answers.fit import answer
+from tests.answers import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict

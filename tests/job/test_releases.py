@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vramplan.answers.fit import answer
+from tests.answers import answer
 from vramplan.job import build_job, read_job_file
 from vramplan.results import FitResult
 from vramplan.values.job import Job

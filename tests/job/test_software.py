@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vramplan.answers.fit import answer
+from tests.answers import answer
 from vramplan.catalog.runtimes import find_runtime_profile, list_runtimes
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict

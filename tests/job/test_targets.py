@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vramplan.answers.fit import answer
+from tests.answers import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.values.job import Job

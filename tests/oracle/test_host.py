@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.answers import answer
 from tests.oracle.compare import OFFLOADED, jobs, setup_of
-from vramplan.answers.fit import answer
 from vramplan.replay.host import host_of
 from vramplan.replay.offload import pinned_bytes
 from vramplan.replay.step import replay

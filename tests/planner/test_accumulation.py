@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.answers import answer
 from tests.cli.draws import jobs
-from vramplan.answers.fit import answer
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
 from vramplan.planner.accumulation import Accumulation, divisors

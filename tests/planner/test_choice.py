@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.answers import answer
 from tests.cli.draws import jobs
-from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
 from vramplan.planner.setups import setup_of

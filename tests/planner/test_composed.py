@@ -9,9 +9,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.answers import answer
 from tests.engine.draws import setups
 from tests.planner.test_optimal import holds, placements
-from vramplan.answers.fit import answer
 from vramplan.answers.placement import placements_of
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import spelled

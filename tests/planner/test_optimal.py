@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.answers import answer
 from tests.cli.draws import jobs
 from tests.engine.draws import setups
-from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import checkpoint_ranges, segments_of, spelled
 from vramplan.planner.decision import decide

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from tests.answers import answer
 from tests.cli.draws import jobs
 from vramplan.answers.components import COMPONENTS
-from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.results import FitResult
 

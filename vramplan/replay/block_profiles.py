@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.replay.pieces import Outside, births_of, outer_events, phases_of, slices_of, without_casts
-from vramplan.replay.record import Item, Record, climb
+from vramplan.replay.record import Item, Record, Repeat, climb, events_of, outside_of
 from vramplan.replay.recorder import Path
 from vramplan.tuples import NamedTuple
 
@@ -74,6 +74,7 @@ def profiles(record: Record, batch: int, firsts: frozenset[int]) -> Profiles:
 class _Taken:
     def __init__(self, record: Record, batch: int, firsts: frozenset[int]) -> None:
         self.record, self.sizes, self.firsts = record, record.sizes(batch), firsts
+        self.signed = record.signed(batch)
         self.births = births_of(record)
         self.times = {unit: times for _, path in record.marks for unit, times in path}
         self.inner_births = _inner_births(record)
@@ -92,10 +93,10 @@ class _Taken:
     def _outside(self) -> Outside:
         forward, backward = (slices_of(self.record, *self.phases[name]) for name in ("forward", "backward"))
         between, _ = without_casts(self.record, outer_events(forward, last=True), self.births, self.sizes, self.times)
-        before_net, before_top = climb([outer_events(forward, last=False)], self.sizes)
-        loss_net, loss_top = climb([outer_events(backward, last=False)], self.sizes)
-        after_net, after_top = climb([outer_events(backward, last=True)], self.sizes)
-        between_top = climb([between], self.sizes)[1]
+        before_net, before_top = climb([outer_events(forward, last=False)], self.signed)
+        loss_net, loss_top = climb([outer_events(backward, last=False)], self.signed)
+        after_net, after_top = climb([outer_events(backward, last=True)], self.signed)
+        between_top = climb([between], self.signed)[1]
         return Outside(before_net, before_top, between_top, loss_net, loss_top, after_net, after_top)
 
     def _gaps(self) -> dict[int, Gap]:
@@ -111,9 +112,9 @@ class _Taken:
                     continue
                 later = slices[k + 1 if index == 0 else k - 1][0]
                 block = self.record.numbers[later][0]
-                found.setdefault(block, [NO_CHANGE, NO_CHANGE])[index] = climb(items, self.sizes)
+                found.setdefault(block, [NO_CHANGE, NO_CHANGE])[index] = climb(items, self.signed)
                 if index:
-                    made = (event for item in items if isinstance(item, list) for event in item)
+                    made = outside_of(items)
                     gradients[block] = sum(self.sizes[at] for _, at, sign in made if sign > 0 and at in self.lasting)
         return {block: Gap(one, other, gradients.get(block, 0)) for block, (one, other) in found.items()}
 
@@ -156,7 +157,7 @@ class _Taken:
         last = blocks[0]
         for inner, pieces in forward:
             last = inner or last
-            fore[last] = _then(fore[last], climb(self.record.nest(pieces, 2), self.sizes))
+            fore[last] = _then(fore[last], climb(self.record.nest(pieces, 2), self.signed))
         same = self._same(blocks, backward)
         done = self._passes(blocks, backward, same, taken)
         flops = dict.fromkeys(blocks, 0)
@@ -194,7 +195,7 @@ class _Taken:
                     continue
             last = same.get(inner, last)
             items = taken.of(self.record.nest(pieces, 2))
-            done[last][stage] = _then(done[last][stage], climb(items, self.sizes))
+            done[last][stage] = _then(done[last][stage], climb(items, self.signed))
         return {block: (one, two, leaving[block], three) for block, (one, two, three) in done.items()}
 
     def _part(self, inner: int, forward: Change, backward: tuple[Change, Change, int, Change], flops: int) -> Part:
@@ -215,7 +216,8 @@ class _Released:
         if self.keeps_all:
             return items
         return [
-            [event for event in item if not self._shared(event)] if isinstance(item, list) else item for item in items
+            item if isinstance(item, Repeat) else [event for event in events_of(item) if not self._shared(event)]
+            for item in items
         ]
 
     def _shared(self, event: tuple[int, int, int]) -> bool:
@@ -258,7 +260,7 @@ def _inner_births(record: Record) -> dict[int, int]:
 
 def _flat(items: list[Item]) -> Iterator[tuple[int, int, int]]:
     for item in items:
-        if isinstance(item, list):
-            yield from item
-        else:
+        if isinstance(item, Repeat):
             yield from _flat(item.items)
+        else:
+            yield from events_of(item)

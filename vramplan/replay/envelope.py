@@ -8,7 +8,7 @@ allocator blocks, sizes per sample are not: against the exact sum that is below 
 
 from __future__ import annotations
 
-from vramplan.replay.record import Item, Record, Repeat
+from vramplan.replay.record import Item, Record, Repeat, Run, events_of
 
 Line = tuple[int, int]  # fixed bytes, bytes per sample
 Alive = tuple[int, ...]  # storages that are not affine
@@ -79,20 +79,31 @@ def _collect(items: list[Item], record: Record, start: Line, found: dict[Alive, 
             per_sample += item.copies * net[1]
             continue
         rising = False
-        for _, storage, copies in item:
-            if copies > 0:
-                rising = True
-                if storage in not_affine:
-                    alive.append(storage)
-            elif rising:
+        if isinstance(item, Run):
+            for index in item.events:
+                if index >= 0:
+                    rising = True
+                    if index in not_affine:
+                        alive.append(index)
+                    fixed += sizes_fixed[index]
+                    per_sample += sizes_sample[index]
+                    continue
+                if rising:
+                    found.setdefault(tuple(alive), []).append((fixed, per_sample))
+                    rising = False
+                index = ~index
+                if index in not_affine:
+                    alive.remove(index)
+                fixed -= sizes_fixed[index]
+                per_sample -= sizes_sample[index]
+            if rising:
                 found.setdefault(tuple(alive), []).append((fixed, per_sample))
-                rising = False
-            if copies <= 0 and storage in not_affine:
+            continue
+        for _, storage, copies in events_of(item):  # deaths of several copies
+            if storage in not_affine:
                 alive.remove(storage)
             fixed += sizes_fixed[storage] * copies
             per_sample += sizes_sample[storage] * copies
-        if rising:
-            found.setdefault(tuple(alive), []).append((fixed, per_sample))
     return fixed - start[0], per_sample - start[1]
 
 

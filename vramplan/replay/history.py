@@ -6,7 +6,7 @@ playing the slice as often as it counts gives every level in between, and the bl
 
 from __future__ import annotations
 
-from vramplan.replay.record import Item, Record, Repeat
+from vramplan.replay.record import Events, Item, Record, Repeat, events_of
 from vramplan.replay.recorder import Path
 from vramplan.results.timeline import END, START, History, Part, Phase, Sample
 
@@ -112,9 +112,9 @@ class _Player:
                 for copy in range(item.copies):
                     self._items(item.items, (*copies, copy))
             else:
-                self._run(item, copies)
+                self._run(events_of(item), copies)
 
-    def _run(self, run: list[tuple[int, int, int]], copies: tuple[int, ...]) -> None:
+    def _run(self, run: Events, copies: tuple[int, ...]) -> None:
         sizes, places, now, most, operators = self.sizes, self.places, self.now, self.most, self.record.operators
         relabelled, paths = self.record.relabelled, self.paths
         path: Path | None = None

@@ -8,7 +8,7 @@ replays to the byte.
 
 from __future__ import annotations
 
-from vramplan.replay.record import Item, Record, Run, climb
+from vramplan.replay.record import Events, Item, Record, climb, outside_of
 from vramplan.replay.recorder import Path
 from vramplan.tuples import NamedTuple
 
@@ -39,28 +39,28 @@ class Outside(NamedTuple):
 
 def take_apart(record: Record, batch: int) -> tuple[list[Unit], Outside]:
     """The units of a record in the order of the model, one of each run of equal ones, and what is outside of them."""
-    sizes = record.sizes(batch)
+    sizes, signed = record.sizes(batch), record.signed(batch)
     births = births_of(record)
     slices = {name: slices_of(record, start, end) for name, start, end in phases_of(record)}
     order = units_of(record)
     times = {path[0][0]: path[0][1] for _, path in record.marks if path}
-    forward = {unit: climb(items, sizes) for unit, items in slices["forward"] if unit}
-    backward = {unit: climb(items, sizes) for unit, items in slices["backward"] if unit}
+    forward = {unit: climb(items, signed) for unit, items in slices["forward"] if unit}
+    backward = {unit: climb(items, signed) for unit, items in slices["backward"] if unit}
     between, gone = without_casts(record, outer_events(slices["forward"], last=True), births, sizes, times)
     leaving = dict.fromkeys(order, 0) | gone
-    before_net, before_top = climb([outer_events(slices["forward"], last=False)], sizes)
-    loss_net, loss_top = climb([outer_events(slices["backward"], last=False)], sizes)
-    after_net, after_top = climb([outer_events(slices["backward"], last=True)], sizes)
-    outside = Outside(before_net, before_top, climb([between], sizes)[1], loss_net, loss_top, after_net, after_top)
+    before_net, before_top = climb([outer_events(slices["forward"], last=False)], signed)
+    loss_net, loss_top = climb([outer_events(slices["backward"], last=False)], signed)
+    after_net, after_top = climb([outer_events(slices["backward"], last=True)], signed)
+    outside = Outside(before_net, before_top, climb([between], signed)[1], loss_net, loss_top, after_net, after_top)
     return [Unit(*forward[unit], leaving[unit], *backward[unit]) for unit in order], outside
 
 
 def without_casts(
-    record: Record, events: Run, births: dict[int, int], sizes: list[int], times: dict[int, int]
-) -> tuple[Run, dict[int, int]]:
+    record: Record, events: Events, births: dict[int, int], sizes: list[int], times: dict[int, int]
+) -> tuple[Events, dict[int, int]]:
     """Events without the deaths of what autocast cast in units, and for each unit the bytes of those."""
     leaving: dict[int, int] = {}
-    between: Run = []
+    between: Events = []
     for position, storage, copies in events:
         unit = births[storage]
         if unit and copies < 0 and record.categories[storage] == AUTOCAST_COPIES:
@@ -93,13 +93,13 @@ def slices_of(record: Record, start: int, end: int) -> list[tuple[int, list[Item
     return [(unit, record.nest(pieces, 1 if unit else 0)) for unit, pieces in groups]
 
 
-def outer_events(slices: list[tuple[int, list[Item]]], *, last: bool) -> Run:
+def outer_events(slices: list[tuple[int, list[Item]]], *, last: bool) -> Events:
     """The events outside of all units: those before the first unit, or those after the last."""
     if not any(unit for unit, _ in slices):
         return []
     index = -1 if last else 0
     unit, items = slices[index]
-    return [] if unit else [event for item in items if isinstance(item, list) for event in item]
+    return [] if unit else outside_of(items)
 
 
 def births_of(record: Record) -> dict[int, int]:

@@ -7,9 +7,10 @@ birth counts for as many copies as are alive there.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of
@@ -58,10 +59,17 @@ class Repeat(NamedTuple):
     items: list[Item]
 
 
+class Run(NamedTuple):
+    """Events that follow each other, each of one copy: a storage that is born, ~storage that is freed."""
+
+    start: int  # the position of the first
+    events: list[int]
+
+
 Key = TypeVar("Key")
-Run = list[tuple[int, int, int]]  # (position, storage, signed copies)
+Events = list[tuple[int, int, int]]  # (position, storage, signed copies)
 Requests = list[tuple[str, list[int]]]  # of each phase: a storage that is asked for, ~storage that is freed
-Item = Run | Repeat
+Item = Run | Events | Repeat
 
 
 class Record:
@@ -111,6 +119,7 @@ class Record:
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
         self.reached_parameters = self.trainable_parameters - sum(count for p, count in counts if p.idle)
         self._weights = _copies_of_deaths(self.events, tape.marks)
+        self._weighted = list(self._weights)  # in the order of events
         self.trees = self._grow()
         self._count_states()
         self._forget()
@@ -207,6 +216,10 @@ class Record:
             self._sizes = {batch: found}
         return found
 
+    def signed(self, batch: int) -> list[int]:
+        """The same for `climb`."""
+        return both_signs(self.sizes(batch))
+
     def static_bytes(self, batch: int) -> int:
         """Bytes that are alive during the whole iteration."""
         return self._static_fixed + sum(state.at(batch) for state in self._static_sampled)
@@ -215,11 +228,11 @@ class Record:
         """Peak bytes of each phase."""
         found = self._peaks.get(batch)
         if found is None:
-            sizes = self.sizes(batch)
+            signed = self.signed(batch)
             level = self.static_bytes(batch)
             found = self._peaks[batch] = {}
             for name, items in self.trees:
-                net, top = climb(items, sizes)
+                net, top = climb(items, signed)
                 found[name] = level + top
                 level += net
         return found
@@ -234,9 +247,10 @@ class Record:
             return 0
         sizes = list(self.sizes(batch))
         sizes[self.carried[0]] = 0
+        signed = both_signs(sizes)
         level = top = self.static_bytes(batch)
         for _, items in self.trees:
-            net, above = climb(items, sizes)
+            net, above = climb(items, signed)
             top, level = max(top, level + above), level + net
         return self.peak_bytes(batch) - top
 
@@ -287,7 +301,7 @@ class Record:
         apart = [size if index in others else 0 for index, size in enumerate(sizes)]
         own = [size - other for size, other in zip(sizes, apart, strict=True)]
         tops = []
-        for some in (own, apart):
+        for some in (both_signs(own), both_signs(apart)):
             level = top = 0
             for _, items in self.trees:
                 net, above = climb(items, some)
@@ -314,7 +328,7 @@ class Record:
             peaks = self.peaks(batch)
             phase = max(peaks, key=lambda name: peaks[name])
             items = next(items for name, items in self.trees if name == phase)
-            _, position, last = _locate(items, self.sizes(batch))
+            _, position, last = _locate(items, self.signed(batch))
             found = self._worst[batch] = phase, Moment(peaks[phase], position, last)
         return found
 
@@ -325,8 +339,8 @@ class Record:
 
     def moments(self, batch: int) -> list[tuple[str, Moment]]:
         """The worst moment of each phase."""
-        peaks, sizes = self.peaks(batch), self.sizes(batch)
-        return [(name, Moment(peaks[name], *_locate(items, sizes)[1:])) for name, items in self.trees]
+        peaks, signed = self.peaks(batch), self.signed(batch)
+        return [(name, Moment(peaks[name], *_locate(items, signed)[1:])) for name, items in self.trees]
 
     def components(self, batch: int, phase: str, moment: Moment) -> dict[str, int]:
         """Bytes by component that are alive at a moment; they sum exactly to its level."""
@@ -410,11 +424,7 @@ class Record:
         while k < len(pieces):
             low, high, path = pieces[k]
             if len(path) <= depth or (path[depth][1] == 1 and len(path) == depth + 1):
-                run = self._run(low, high)
-                if items and isinstance(items[-1], list):
-                    items[-1].extend(run)
-                else:
-                    items.append(run)
+                self._runs(low, high, items)
                 k += 1
                 continue
             unit = path[depth]
@@ -429,12 +439,26 @@ class Record:
             k = j
         return items
 
-    def _run(self, low: int, high: int) -> Run:
-        weights = self._weights
-        return [
-            (position, index, 1) if index >= 0 else (position, ~index, -weights.get(position, 1))
-            for position, index in enumerate(self.events[low:high], low)
-        ]
+    def _runs(self, low: int, high: int, items: list[Item]) -> None:
+        """Add these events to what comes before them."""
+        events, weights = self.events, self._weights
+        for position in self._weighted[bisect_left(self._weighted, low) : bisect_left(self._weighted, high)]:
+            if low < position:
+                items.append(Run(low, events[low:position]))
+            items.append([(position, ~events[position], -weights[position])])
+            low = position + 1
+        if low == high:
+            return
+        last = items[-1] if items else None
+        if isinstance(last, Run) and last.start + len(last.events) == low:
+            last.events.extend(events[low:high])
+        else:
+            items.append(Run(low, events[low:high]))
+
+
+def both_signs(sizes: list[int]) -> list[int]:
+    """Sizes with their negatives behind them, so that `~storage` is what its death changes."""
+    return sizes + [-size for size in reversed(sizes)]
 
 
 def _copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[int, int]:
@@ -444,13 +468,14 @@ def _copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[
     memo: dict[tuple[Path, Path], int] = {}
     ends = [position for position, _ in marks[1:]] + [len(events)]
     for (start, path), end in zip(marks, ends, strict=True):
-        for position, index in enumerate(events[start:end], start):
-            if index >= 0:
-                born[index] = path
-                continue
-            birth = born.pop(~index)
-            if birth is path:
-                continue
+        inside = events[start:end]
+        born.update(dict.fromkeys([index for index in inside if index >= 0], path))
+        elsewhere = [
+            (position, birth)
+            for position, index in enumerate(inside, start)
+            if index < 0 and (birth := born[~index]) is not path
+        ]
+        for position, birth in elsewhere:
             key = (birth, path)
             copies = memo.get(key)
             if copies is None:
@@ -477,51 +502,71 @@ def _copies_alive(birth: Path, death: Path) -> int:
     return copies
 
 
-def climb(items: list[Item], sizes: list[int]) -> tuple[int, int]:
-    """(change of the level, highest level), both against the level before."""
+def climb(items: Sequence[Item], signed: list[int]) -> tuple[int, int]:
+    """(change of the level, highest level), both against the level before; sizes are those of `both_signs`."""
     level, top = 0, 0
+    size_of = signed.__getitem__
     for item in items:
-        if isinstance(item, Repeat):
-            net, high = climb(item.items, sizes)
+        if isinstance(item, Run):
+            levels = list(accumulate(map(size_of, item.events), initial=level))
+            top = max(top, max(levels))
+            level = levels[-1]
+        elif isinstance(item, Repeat):
+            net, high = climb(item.items, signed)
             first, last = level + high, level + (item.copies - 1) * net + high
             top = max(top, first, last)
             level += item.copies * net
         else:
             for _, storage, copies in item:
-                level += sizes[storage] * copies
+                level += signed[storage] * copies
                 if level > top:
                     top = level
     return level, top
 
 
-def _locate(items: list[Item], sizes: list[int]) -> tuple[int, int, tuple[bool, ...]]:
+def _locate(items: list[Item], signed: list[int]) -> tuple[int, int, tuple[bool, ...]]:
     """(highest level, event that reached it, for each repeated unit around it: last copy?)."""
     level = 0
     best: tuple[int, int, tuple[bool, ...]] = (0, -1, ())
     for item in items:
         if isinstance(item, Repeat):
-            net, _ = climb(item.items, sizes)
-            high, position, inner = _locate(item.items, sizes)
+            net, _ = climb(item.items, signed)
+            high, position, inner = _locate(item.items, signed)
             for last in (False, True):
                 reached = level + high + (item.copies - 1) * net * last
                 if reached > best[0]:
                     best = (reached, position, (last, *inner))
             level += item.copies * net
         else:
-            for position, storage, copies in item:
-                level += sizes[storage] * copies
+            for position, storage, copies in events_of(item):
+                level += signed[storage] * copies
                 if level > best[0]:
                     best = (level, position, ())
     return best
 
 
-def _flat(items: list[Item], times: int = 1) -> Run:
-    run: Run = []
+def events_of(item: Run | Events) -> Events:
+    """Each event by itself."""
+    if isinstance(item, list):
+        return item
+    return [
+        (position, index, 1) if index >= 0 else (position, ~index, -1)
+        for position, index in enumerate(item.events, item.start)
+    ]
+
+
+def outside_of(items: Sequence[Item]) -> Events:
+    """The events that are in no repeated unit."""
+    return [event for item in items if not isinstance(item, Repeat) for event in events_of(item)]
+
+
+def _flat(items: list[Item], times: int = 1) -> Events:
+    run: Events = []
     for item in items:
         if isinstance(item, Repeat):
             run += [(position, storage, copies * times) for position, storage, copies in _flat(item.items, item.copies)]
         else:
-            run += [(position, storage, copies * times) for position, storage, copies in item]
+            run += [(position, storage, copies * times) for position, storage, copies in events_of(item)]
     return run
 
 
@@ -539,7 +584,7 @@ def _tally(
             if inside:
                 return _tally(item.items, sizes, keys, totals, moment, depth + 1)
         else:
-            for position, storage, copies in item:
+            for position, storage, copies in events_of(item):
                 if moment.position < 0:
                     return True
                 totals[keys[storage]] = totals.get(keys[storage], 0) + sizes[storage] * copies

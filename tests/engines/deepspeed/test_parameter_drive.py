@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from vramplan.answers.fit import answer
+from tests.answers import answer
 from vramplan.engines.deepspeed import zero3_drive
 from vramplan.job import build_job
 from vramplan.planner.setups import setup_of

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.answers import answer
 from tests.cli.running import run
 from tests.engines.megatron.test_megatron import job_of, rows, sent_bytes, setup_of
-from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.answers import answer
 from tests.cli.running import run
 from tests.engines.megatron.test_megatron_experts import MODEL, ROW, figures, job_of, spread
-from vramplan.answers.fit import answer
 from vramplan.job import build_job
 from vramplan.replay.step import replay
 from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER

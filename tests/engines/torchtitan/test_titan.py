@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramplan.answers.fit import answer
+from tests.answers import answer
 from vramplan.errors import InputError
 from vramplan.job.file import build_job
 from vramplan.planner import judge

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.answers import answer
 from tests.cli.running import run
-from vramplan.answers.fit import answer
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job import build_job
 from vramplan.planner.stacks import segments_in
