@@ -59,7 +59,7 @@ def test_strict_is_the_option_strict() -> None:
     assert result.to_dict(strict=True) == result.to_dict() | {"exit_code": 4}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=13, deadline=None)
 @given(keys=draws.jobs())
 def test_a_job_has_the_answer_that_it_has_in_a_file(keys: dict[str, Any], tmp_path_factory: Any) -> None:
     file = write_jobs(tmp_path_factory.mktemp("jobs") / "jobs.json", keys)
@@ -71,7 +71,7 @@ def test_a_job_has_the_answer_that_it_has_in_a_file(keys: dict[str, Any], tmp_pa
     assert answered == {key: value for key, value in row.items() if key not in of_gates}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(keys=draws.jobs())
 def test_the_resolved_job_fed_back_has_the_same_answer(keys: dict[str, Any]) -> None:
     first = fit(**keys)

@@ -79,7 +79,7 @@ def write(path: Path, gib: int) -> None:
     )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(keys=draws.jobs())
 def test_a_session_that_has_answered_before_answers_as_none(keys: dict[str, Any]) -> None:
     assert fit(**keys, session=WARM) == fit(**keys, session=Session()) == alone(keys)

@@ -89,7 +89,7 @@ def test_the_textbook_beside_the_curve() -> None:
     assert four["textbook_bytes"] == none - 12 * block + 7 * block
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=13)
 @given(jobs(), st.integers(0, 100))
 def test_no_strategy_within_the_budget_recomputes_less(described: dict[str, Any], share: int) -> None:
     described.pop("activation_checkpointing", None)

@@ -102,7 +102,7 @@ def test_filters_that_leave_nothing_are_valid_too() -> None:
     assert valid("models", run("models", "--name", "nothing", "--format", "json").document)["models"] == []
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(raw=jobs())
 def test_a_resolved_job_from_a_file_fed_back_in_gives_the_same_answer(raw: dict[str, Any], folder: Path) -> None:
     first = feed(raw, folder / "first.json")
@@ -139,7 +139,7 @@ def option_lists(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=9)
 @given(words=option_lists())
 def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: list[str], folder: Path) -> None:
     first = fit(*words)
@@ -154,7 +154,7 @@ def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: li
     same(first, fit(*again))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(words=option_lists())
 def test_the_recommended_flags_in_place_of_what_was_given_change_nothing(words: list[str]) -> None:
     first = fit(*words)
@@ -179,7 +179,7 @@ def replaced(words: list[str], change: list[str]) -> list[str]:
     return [*left, *change]
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=4)
 @given(words=option_lists())
 def test_the_remedies_of_a_command_do_what_they_say(words: list[str], folder: Path) -> None:
     words = replaced(words, ["--micro-batch", "512", "--seq", "512"])

@@ -97,7 +97,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words + (["--format", "json"] if draw(st.booleans()) else [])
 
 
-@settings(deadline=None, max_examples=42, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=21, suppress_health_check=[HealthCheck.too_slow])
 @given(command_lines())
 @example(["fit", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "9" * 30, "--format", "json"])
 @example(["fit", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "1099511627776", "--steps", "1099511627776"])
@@ -182,7 +182,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-@settings(deadline=None, max_examples=48, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=24, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated(), st.sampled_from(["check", "validate"]))
 @example(TEXT.encode(), "check")
 @example(TEXT.encode(), "validate")
@@ -204,7 +204,7 @@ JUNK = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=48, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=24, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=3), st.sampled_from(["check", "validate"])
 )
@@ -221,7 +221,7 @@ def test_a_file_with_values_of_the_wrong_kind_is_answered_or_refused(
     judge([command, "-", "--format", "json"], stdin=json.dumps(document).encode())
 
 
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=18)
 @given(st.binary(max_size=300))
 def test_random_bytes_are_refused(content: bytes) -> None:
     judge(["check", "-", "--format", "json"], stdin=content)
@@ -239,7 +239,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("configs")
 
 
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=18)
 @given(
     config=st.dictionaries(
         st.sampled_from(CONFIG_KEYS), st.one_of(JUNK, st.sampled_from(TYPES), st.integers(1, 64)), max_size=6

@@ -213,7 +213,7 @@ SIZES = st.one_of(st.integers(1, MIB), st.integers(MIB + 1, 10 * MIB - 1), st.in
 SEQUENCES = st.lists(st.tuples(SIZES, st.sampled_from(("", "other")), st.integers(0, 3)), max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(sequence=SEQUENCES, expandable=st.booleans(), limited=st.booleans(), split=st.sampled_from((None, 50, 120)))
 def test_whatever_is_asked_for(
     sequence: list[tuple[int, str, int]], expandable: bool, limited: bool, split: int | None

@@ -73,7 +73,7 @@ def setups(draw: st.DrawFn) -> Setup:
     )
 
 
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=22)
 @given(setups(), st.integers(1, 6))
 def test_the_quick_replay_is_that_of_every_block(setup: Setup, batch: int) -> None:
     quick = replay(setup, batch=min(batch, 2))
@@ -83,7 +83,7 @@ def test_the_quick_replay_is_that_of_every_block(setup: Setup, batch: int) -> No
     assert sum(quick.components(batch, *quick.worst(batch)).values()) == max(quick.peaks(batch).values())
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=11)
 @given(setups())
 def test_a_larger_micro_batch_needs_no_less(setup: Setup) -> None:
     record = replay(setup)

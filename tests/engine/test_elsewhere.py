@@ -21,7 +21,7 @@ from vramplan.replay.step import replay
 pytestmark = pytest.mark.closed_form
 
 SEPARATE = ("llama", "bert", "opt", "gemma")  # families with a projection for each of queries, keys and values
-DRAWS = settings(max_examples=15, deadline=None)
+DRAWS = settings(max_examples=9, deadline=None)
 # weights are made in the units of forward, and stepped in those of the recomputation
 ONE_CHECKPOINT_STEPPED_IN_BACKWARD = plain(
     model("phi3", layers=4, hidden_size=96, attention_heads=1, key_value_heads=1, intermediate_size=24),

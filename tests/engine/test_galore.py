@@ -20,7 +20,7 @@ from vramplan.replay.techniques.evidence import projectable
 from vramplan.replay.tensors import FP32
 from vramplan.values.job import Job
 
-DRAWS = settings(max_examples=24, deadline=None)
+DRAWS = settings(max_examples=15, deadline=None)
 RANKS = st.integers(1, 200)
 
 MATRICES = 4 * [(128, 384), (128, 128), (128, 512), (512, 128)]  # of GPT-2's blocks, as its Conv1D has them

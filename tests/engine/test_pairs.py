@@ -43,7 +43,7 @@ def combined_setups(draw: st.DrawFn, *, preferences: bool = False) -> Setup:
     return setup._replace(offload_activations=not dora and draw(st.booleans()))
 
 
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(combined_setups(), BATCHES)
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
     """Phase peaks, what forward saves, what lies on the host; and nothing leaks."""
@@ -56,7 +56,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
         assert record.end_bytes(batch) == record.static_bytes(batch)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(combined_setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     replay(setup, batch=batch, direct=True)  # imports and caches of the first time
@@ -70,7 +70,7 @@ def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
         gc.enable()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(combined_setups(preferences=True), BATCHES)
 def test_the_model_without_its_adapter_is_the_smaller_reference(setup: Setup, batch: int) -> None:
     """It has no weights of its own, so what is there before the step is what is there without a reference model."""

@@ -20,7 +20,7 @@ from vramplan.replay.step import replay
 pytestmark = pytest.mark.closed_form
 
 BATCHES = st.sampled_from([1, 2, 3, 4, 7, 9, 16])
-DRAWS = settings(max_examples=60, deadline=None)
+DRAWS = settings(max_examples=36, deadline=None)
 
 
 def quick(setup: Setup, batch: int) -> Record:
@@ -148,7 +148,7 @@ def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batc
         assert record.flops["recompute"] == 0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""

@@ -25,7 +25,7 @@ from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
 pytestmark = pytest.mark.closed_form
 
-DRAWS = settings(max_examples=15, deadline=None)
+DRAWS = settings(max_examples=9, deadline=None)
 PRECISIONS = st.sampled_from(["fp32", "amp-bf16", "pure-bf16", "fsdp-bf16"])
 ALIGNMENT = 512  # each shard lies in allocator blocks of its own: so much of a shard may be rounding
 

@@ -24,7 +24,7 @@ from vramplan.textbook.states import ELEMENT_BYTES, Elements, model_states
 
 pytestmark = pytest.mark.closed_form
 
-DRAWS = settings(max_examples=12, deadline=None)
+DRAWS = settings(max_examples=8, deadline=None)
 BATCH = 2
 SCALARS = OVERFLOW_BUFFER_BYTES + NORM_BYTES  # what ZeRO has beside its states
 BLOCK = 512  # of the allocator

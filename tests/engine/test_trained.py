@@ -26,7 +26,7 @@ from vramplan.values.model import Experts
 pytestmark = pytest.mark.closed_form
 
 BATCHES = st.sampled_from([1, 2, 3, 4, 7])
-DRAWS = settings(max_examples=24, deadline=None)
+DRAWS = settings(max_examples=15, deadline=None)
 # experts alone are trained: the attention of the second block with experts is the first that gradients come to
 EXPERTS_ALONE_ARE_TRAINED = plain(
     model(
@@ -113,7 +113,7 @@ def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
     assert peaks == sorted(peaks)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(trained_setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""

@@ -38,7 +38,7 @@ def windows(draw: st.DrawFn) -> Setup:
     )
 
 
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=22)
 @given(windows(), st.sampled_from([1, 2, 3]))
 def test_the_quick_replay_is_that_of_every_block(setup: Setup, batch: int) -> None:
     quick = replay(setup, batch=1 if batch == 1 else 2)

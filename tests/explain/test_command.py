@@ -195,7 +195,7 @@ def test_the_text_is_within_the_width_and_ends_in_the_figures_of_fit(words: tupl
         assert rule.name in said
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(jobs(), st.integers(40, 130))
 def test_any_job_is_explained_in_every_format(job: dict[str, Any], width: int) -> None:
     """`explain` itself compares every sum with the answer of `fit`; a difference would be an exception."""

@@ -22,7 +22,7 @@ from vramplan.answers.explanation.trace import Trace, full_name
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 
-DRAWS = settings(max_examples=20, deadline=None)
+DRAWS = settings(max_examples=10, deadline=None)
 BATCHES = st.integers(1, 5)
 # the scale is multiplied into the loss, and by the count of bad gradients before a step that knows scales
 SCALED_LOSS = plain(model("bert", layers=1), precision="amp-fp16", grad_scaler=True)

@@ -17,7 +17,7 @@ from vramplan.results import Recommendation
 pytestmark = pytest.mark.contract
 
 KEYS: draws.Keys = {"model": "bert-tiny", "gpu": "v100", "sequence_length": 64, "micro_batch_size": 4}
-MOST_ROUNDS = 13  # the first of them that the program refuses is the last
+ROUNDS = 8  # jobs and files, one of which is refused
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def result() -> FitResult:
 
 
 def test_a_few_rounds_find_nothing() -> None:
-    drawn = list(islice(rounds(0), MOST_ROUNDS))
+    drawn = list(islice(rounds(11), ROUNDS))
     assert not [one for one in drawn if one.fault is not None]
-    assert {one.answered for one in drawn} >= {True, None}  # few jobs are refused
+    assert {one.answered for one in drawn} == {True, False, None}
 
 
 @pytest.mark.parametrize("oracle", [*oracles.ALWAYS, *oracles.ONE_OF])

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.answers import answer
+from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.allocator import settings_of, text_of

@@ -98,7 +98,7 @@ def test_published_runs_are_predicted_from_no_word_beside_them(file: str, tmp_pa
 
 
 @pytest.mark.closed_form
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(jobs(), st.sampled_from(RENAMED))
 def test_a_drawn_job_is_answered_from_no_word_beside_it(raw: dict[str, Any], renamed: str) -> None:
     told = {**raw, "model": {**raw["model"], "name": renamed}, "name": f"{renamed} with PyTorch 1.6", **CASE}
@@ -145,7 +145,7 @@ def test_published_runs_need_as_much_on_a_card_of_any_size(file: str) -> None:
 
 
 @pytest.mark.closed_form
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(jobs(), st.sampled_from(["none", "full", "sqrt"]), st.integers(1, 40), st.integers(1, 3))
 def test_a_drawn_job_needs_as_much_on_a_card_of_any_size(
     raw: dict[str, Any], checkpoints: str, micro: int, steps: int

@@ -86,7 +86,7 @@ def judged(result: FitResult) -> tuple[Any, ...]:
     return job["activation_checkpointing"], job["micro_batch_size"], job["gradient_accumulation_steps"]
 
 
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(st.data())
 def test_the_best_choice_is_the_one_of_a_search_through_everything(data: st.DataObject) -> None:
     raw = data.draw(jobs(pin_micro=False))
@@ -120,7 +120,7 @@ def test_the_best_choice_is_the_one_of_a_search_through_everything(data: st.Data
         )
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(jobs())
 def test_every_row_of_the_ladder_is_judged_at_its_own_best_micro_batch(raw: dict[str, Any]) -> None:
     result = answer(build_job(raw))
@@ -132,7 +132,7 @@ def test_every_row_of_the_ladder_is_judged_at_its_own_best_micro_batch(raw: dict
         assert alone.recommended.largest_micro_batch_size == row.largest_micro_batch_size
 
 
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(jobs())
 def test_the_largest_micro_batch_is_within_the_device_and_the_next_one_is_not(raw: dict[str, Any]) -> None:
     result = answer(build_job(raw))
@@ -153,7 +153,7 @@ def test_the_largest_micro_batch_is_within_the_device_and_the_next_one_is_not(ra
     assert device(largest + 1) > result.usable_bytes
 
 
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(jobs())
 def test_nothing_above_the_usable_memory_is_recommended(raw: dict[str, Any]) -> None:
     """Neither for a choice nor for what is pinned, whatever the low end of the band says."""
@@ -192,7 +192,7 @@ def test_no_micro_batch_at_all() -> None:
     assert {row.largest_micro_batch_size for row in result.alternatives} == {0}
 
 
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(jobs(), st.integers(0, 10**9))
 def test_the_search_agrees_with_trying_one_micro_batch_after_the_other(raw: dict[str, Any], room: int) -> None:
     judge = Judge(build_job(raw))

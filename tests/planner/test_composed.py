@@ -80,7 +80,7 @@ def small(draw: st.DrawFn, types: tuple[str, ...], most: int) -> Setup:
 
 
 @pytest.mark.parametrize("types", [STACKS, KINDS], ids=["stacks", "kinds"])
-@settings(deadline=None, max_examples=20, phases=(Phase.generate,))
+@settings(deadline=None, max_examples=10, phases=(Phase.generate,))
 @given(st.data())
 def test_what_the_blocks_of_a_placement_add_up_to_is_its_replay(types: tuple[str, ...], data: st.DataObject) -> None:
     setup = data.draw(small(types, 6))
@@ -95,7 +95,7 @@ def test_what_the_blocks_of_a_placement_add_up_to_is_its_replay(types: tuple[str
 
 
 @pytest.mark.parametrize("types", [STACKS, KINDS], ids=["stacks", "kinds"])
-@settings(deadline=None, max_examples=5, phases=(Phase.generate,))
+@settings(deadline=None, max_examples=4, phases=(Phase.generate,))
 @given(st.data())
 def test_the_search_equals_trying_everything_by_replay(types: tuple[str, ...], data: st.DataObject) -> None:
     setup = data.draw(small(types, 2 if types is STACKS else 4))
@@ -108,7 +108,7 @@ def test_the_search_equals_trying_everything_by_replay(types: tuple[str, ...], d
 
 
 @pytest.mark.parametrize("model_type", [*STACKS, *KINDS])
-@settings(deadline=None, max_examples=8, phases=(Phase.generate,))
+@settings(deadline=None, max_examples=4, phases=(Phase.generate,))
 @given(st.data())
 def test_the_search_equals_trying_everything_up_to_ten_blocks(model_type: str, data: st.DataObject) -> None:
     setup = data.draw(small((model_type,), 9 if model_type in KINDS else 4))

@@ -67,7 +67,7 @@ def test_every_placement_is_tried() -> None:
     assert [len(placements(n)) for n in range(1, 6)] == [2, 5, 13, 34, 89]  # every second Fibonacci number
 
 
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=18)
 @given(st.data())
 def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True))
@@ -80,7 +80,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
     assert recomputed_flops(sizes, placement) == record.flops["recompute"]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.data())
 def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True))
@@ -126,7 +126,7 @@ def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("model_type", ["bloom", "mpt", "gemma2", "gemma3_text"])
-@settings(deadline=None, max_examples=9)
+@settings(deadline=None, max_examples=5)
 @given(st.data())
 def test_what_neighbours_share_is_counted_with_the_first_of_them(model_type: str, data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True, model_type=model_type))
@@ -141,7 +141,7 @@ def test_what_neighbours_share_is_counted_with_the_first_of_them(model_type: str
         assert replay(setup._replace(segments=segments), batch=min(batch, 2)).peaks(batch) == record.peaks(batch)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.data())
 def test_it_is_never_worse_than_equal_segments(data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True))
@@ -242,7 +242,7 @@ blocks_of_any_size = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=90)
+@settings(deadline=None, max_examples=45)
 @given(st.lists(blocks_of_any_size, min_size=1, max_size=7), st.integers(0, 50), st.integers(0, 50), st.data())
 def test_unequal_blocks_are_placed_as_trying_everything_would(
     made: list[Block], shared: int, returned: int, data: st.DataObject
@@ -261,7 +261,7 @@ def test_a_large_block_is_checkpointed_before_small_ones() -> None:
 # The whole answer
 
 
-@settings(deadline=None, max_examples=14)
+@settings(deadline=None, max_examples=7)
 @given(jobs())
 def test_a_job_pinned_to_optimal_gets_the_best_that_every_placement_offers(described: dict[str, object]) -> None:
     job = build_job({**described, "activation_checkpointing": "optimal"})

@@ -49,7 +49,7 @@ def test_the_checkpoints_are_those_of_the_judged_run(reference: FitResult) -> No
 
 
 @pytest.mark.closed_form
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=18)
 @given(jobs())
 def test_every_sum_of_an_answer_adds_up(raw: dict[str, Any]) -> None:
     result = answer(build_job(raw))

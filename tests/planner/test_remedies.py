@@ -126,7 +126,7 @@ def test_a_placement_by_size_is_judged_on_the_card_of_the_remedy() -> None:
 
 
 @pytest.mark.contract
-@settings(deadline=None, max_examples=16)
+@settings(deadline=None, max_examples=8)
 @given(jobs(), st.integers(1, 400))
 def test_every_remedy_of_a_random_run_keeps_its_word(raw: dict[str, Any], room: int) -> None:
     # the context takes 614.4 MiB

@@ -65,7 +65,7 @@ def test_the_value_fits_and_the_next_does_not(what: str, keys: dict[str, Any]) -
 
 
 @pytest.mark.contract
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(jobs(pin_micro=False), st.sampled_from(["sequence", "micro-batch"]), st.integers(30, 400))
 def test_so_it_is_of_random_jobs(raw: dict[str, Any], what: str, room: int) -> None:
     keys = {**raw, "gpu": {**raw["gpu"], "memory": f"{614 + room * room // 100} MiB"}}

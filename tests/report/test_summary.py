@@ -53,7 +53,7 @@ def test_every_example_is_one_screen(example: FitResult) -> None:
     check_screen(example, tuple(range(40, 201, 4)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(jobs())
 def test_a_random_job_is_one_screen(job: dict[str, Any]) -> None:
     check_screen(vramplan.fit(**job))
@@ -82,7 +82,7 @@ def large_jobs(draw: st.DrawFn) -> dict[str, Any]:
     return job
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(large_jobs())
 @pinned({**LARGE, "gpu": "a100-80gb", "parallel": {"data": 8, "sharding": "fsdp"}})
 @pinned({**LARGE, "parallel": {"data": 8, "tensor": 8, "pipeline": 2}, "runtime": "megatron", "model": "llama-3-70b"})

@@ -329,7 +329,7 @@ raw_jobs = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=18)
 @given(raw_jobs)
 def test_an_echoed_answer_is_the_same_answer(raw: dict[str, Any]) -> None:
     from vramplan.answers.fit import answer

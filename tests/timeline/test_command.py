@@ -93,7 +93,7 @@ def test_the_limit_is_the_last_that_fits_by_the_device_figure(words: tuple[str, 
     assert footprint(limit, context).device <= made["usable_bytes"] < footprint(limit + 1, context).device
 
 
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 5), st.sampled_from(["none", "full", "every:2"]), st.booleans())
 def test_any_micro_batch_has_its_timeline(micro: int, steps: int, strategy: str, held: bool) -> None:
     words = ["-m", "smollm-135m", "-g", "24 GiB", "--seq", "40", "--micro-batch", micro, "--steps", steps]

@@ -18,7 +18,7 @@ from vramplan.results.timeline import History, Sample
 pytestmark = pytest.mark.closed_form
 
 BATCHES = st.sampled_from([1, 2, 3, 7, 16])
-DRAWS = settings(max_examples=36, deadline=None)
+DRAWS = settings(max_examples=18, deadline=None)
 
 
 def quick(setup: Setup, batch: int) -> Record:

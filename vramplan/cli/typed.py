@@ -331,7 +331,7 @@ def _implied(found: list[Typed], command: Any) -> list[Typed]:
 
 def _is_nothing(one: Typed) -> bool:
     """`--quantization none`."""
-    nothing = named("vramplan.options.spellings:NOTHING")
+    nothing = (named("vramplan.options.spellings:NULL"), *named("vramplan.options.spellings:NOTHING"))
     return one.value is not None and named("vramplan.options.spellings:bare")(one.value) in nothing
 
 
