@@ -15,6 +15,7 @@ from tests import drawing
 
 drawing.install()  # before the tests are imported, which take their settings from it
 
+LONG = tuple(f"tests/{room}/" for room in ("measured", "compare", "planner", "fuzz", "packaging", "docs", "explain"))
 VALUES = ("truth", "closed_form", "snapshot")  # where an expected value comes from; never mixed in one test
 
 
@@ -43,6 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} mixes {' and '.join(sorted(kinds))}")
         if not kinds:
             item.add_marker("contract")
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))  # so that no process ends with a long file alone
 
 
 def pytest_collection_finish() -> None:
@@ -65,6 +67,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     under pytest 9.2.
     """
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # it would begin with the files that have most tests
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:

@@ -59,7 +59,7 @@ def test_strict_is_the_option_strict() -> None:
     assert result.to_dict(strict=True) == result.to_dict() | {"exit_code": 4}
 
 
-@settings(max_examples=13, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(keys=draws.jobs())
 def test_a_job_has_the_answer_that_it_has_in_a_file(keys: dict[str, Any], tmp_path_factory: Any) -> None:
     file = write_jobs(tmp_path_factory.mktemp("jobs") / "jobs.json", keys)

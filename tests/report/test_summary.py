@@ -53,7 +53,7 @@ def test_every_example_is_one_screen(example: FitResult) -> None:
     check_screen(example, tuple(range(40, 201, 4)))
 
 
-@settings(max_examples=30)
+@settings(max_examples=16)
 @given(jobs())
 def test_a_random_job_is_one_screen(job: dict[str, Any]) -> None:
     check_screen(vramplan.fit(**job))

@@ -237,8 +237,11 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
     broken: InputError | None = None
     # as a value of its own may be spelt in the file; to search the text is a hundred times cheaper than to parse it
     spelling = re.compile(_BEFORE + re.escape(wanted).replace("\\-", r"[\s_-]+") + _AFTER, re.IGNORECASE)
+    words = wanted.split("-")
     for path in by_name.values():
-        if not spelling.search(_text(path)):
+        text = _text(path)
+        low = text.lower()  # to look for a plain word is a hundred times cheaper again
+        if not all(word in low for word in words) or not spelling.search(text):
             continue
         try:
             profile = _named(load, path)
