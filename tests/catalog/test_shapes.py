@@ -708,6 +708,11 @@ def test_a_shape_is_consistent_or_refused(fields: dict[str, Any]) -> None:
     assert refused <= set(shapes.FIELDS)
 
 
+@pytest.mark.parametrize("family", ["smollm3", "llama4_text", "gpt2", "t5"])
+def test_a_model_of_too_many_blocks_is_refused_before_they_are_listed(family: str) -> None:
+    assert f"{2**40} is out of range, 1 to 10000" in problems_of(family=family, layers=2**40)
+
+
 def test_the_stages_of_a_convolutional_network_fit_together() -> None:
     assert "3 widths for 4 depths" in problems_of(family="resnet", depths=(1, 1, 1, 1), widths=(4, 8, 16))
     assert "30 is not a multiple of 4" in problems_of(family="resnet", depths=(1,), widths=(30,))

@@ -32,6 +32,15 @@ def shards(sharding: str | None, count: int, **keys: Any) -> Keys:
 
 
 REFUSED = {
+    "more devices than are counted": (
+        {
+            "model": "gpt2",
+            **A100,
+            "runtime": "deepspeed",
+            "parallel": {"data": 2**20, "context": 4, "sharding": "zero3"},
+        },
+        "parallel.data",
+    ),
     "shards beside zero3": (shards("zero3", 2, precision="mixed-bf16"), "parallel.shards"),
     "shards beside zero1": (shards("zero1", 4, precision="mixed-bf16"), "parallel.shards"),
     "shards beside ddp": (shards("ddp", 2), "parallel.shards"),
@@ -112,6 +121,7 @@ def test_states_of_an_optimizer_without_states_are_an_assumption() -> None:
 
 
 ANSWERED: dict[str, Keys] = {
+    "the head of a reward model beside an adapter": {"model": "gpt2", "adapter": {"kind": "ia3"}, "loss": "reward"},
     "the own loss of chatglm under a runtime with another": {"model": "chatglm2-6b", "runtime": "llm-foundry"},
     "its logits in fp32": {"model": "chatglm2-6b", "runtime": "llm-foundry", "loss": "fp32-logits"},
     "its logits held in fp32": {"model": "chatglm2-6b", "hold_outputs": True, "loss": "fp32-logits"},

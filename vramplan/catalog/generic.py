@@ -12,7 +12,7 @@ from typing import Any
 
 from vramplan.catalog.config_classes import MODEL_TYPES, OTHERWISE
 from vramplan.catalog.fields import Fields, nearest, shown
-from vramplan.catalog.shapes import KNOWN_FAMILIES
+from vramplan.catalog.shapes import KNOWN_FAMILIES, MAX_LAYERS
 from vramplan.values.job import Assumption
 
 NEEDED = {
@@ -180,7 +180,7 @@ class Generic:
             self.fields.problem("num_experts_per_tok", message)
         width = found["moe_intermediate_size"] or values["intermediate_size"]
         values.setdefault("intermediate_size", width)
-        dense = tuple(range(min(found["first_k_dense_replace"] or 0, values["layers"])))
+        dense = tuple(range(min(found["first_k_dense_replace"] or 0, values["layers"], MAX_LAYERS)))
         values["experts.intermediate_size"] = width
         shared = found["shared_expert_intermediate_size"]
         if shared is None and found["n_shared_experts"]:

@@ -167,6 +167,9 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     if model_type is None:
         raise InputError(problems)
     kind = MODEL_TYPES[model_type]
+    for key in STACKS:  # before a default makes a list of so many blocks
+        if (fields.get(key) or 0) > MAX_LAYERS:
+            raise InputError([*problems, Problem(f"{fields[key]} is out of range, 1 to {MAX_LAYERS}", key)])
     values = _with_defaults(fields, kind)
     for key, value in kind.fixed_fields().items():
         fixed = value(values) if callable(value) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.options import words
+from vramplan.options.table import MAX_DEVICES
 from vramplan.replay.models import bounds_positions
 from vramplan.values.model import ModelShape
 
@@ -48,6 +49,8 @@ def devices_per_node_of(resolver: Resolver) -> int:
     """Devices that share a host: as many as there are, up to the eight of a usual node."""
     raw, split = resolver.raw, resolver.raw.split
     devices = raw.data_parallel_size * (1 if split is None else split.devices)
+    if devices > MAX_DEVICES:
+        resolver.fields.refuse("parallel.data", f"{devices:,} devices are too many; the most is {MAX_DEVICES:,}")
     usual = min(words.DEVICES_PER_NODE, devices)
     if raw.devices_per_node is None and raw.offload and devices > 1:
         resolver.assume("parallel.devices_per_node", usual, "they share the memory of a host")

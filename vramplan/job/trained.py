@@ -310,7 +310,7 @@ class _Adapter:
         for word in given or ():
             check_saved(fields, self.names, word)
             named = [path for path in self.names.paths if is_saved_as(".".join(path), word)]
-            if not named:
+            if not named and not (model.task == "cls" and word in CLASSIFIERS):  # which PEFT names for every model
                 leaves = tuple(dict.fromkeys(path[-1] for path in self.names.paths))
                 _unknown(fields, "modules_to_save", word, f"no module of {model.name}", leaves)
             elif model.tied_embeddings and self.names.table in named:

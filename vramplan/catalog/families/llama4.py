@@ -41,7 +41,8 @@ def _llama4(fields: Fields, values: dict[str, Any]) -> None:
     if not isinstance(listed, (list, range)) or not all(type(one) is int for one in listed):
         fields.problem("moe_layers", "expected a list of block numbers, from 0")
         return
-    values["experts.dense_layers"] = tuple(i for i in range(layers) if i not in set(listed))
+    sparse = set(listed)
+    values["experts.dense_layers"] = tuple(i for i in range(layers) if i not in sparse)
 
 
 TYPES = {

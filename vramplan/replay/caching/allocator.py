@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from vramplan.replay.caching.blocks import Block, Pool
+from vramplan.replay.caching.blocks import ADDRESS, ADDRESS_BITS, Block, Pool
 from vramplan.replay.caching.expandable import grow, unmap
 from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, SMALL_BYTES, UNLIMITED, Settings
 
@@ -46,6 +46,10 @@ class CachingAllocator:
         if fraction is not None and limit_bytes is not None:
             self.limit_bytes = int(fraction * limit_bytes)
         self.takes_smallest = not settings.expandable_segments and settings.max_split_size_bytes == UNLIMITED
+        # should_split: what must be left of a block, and the requests that split one; of large ones, of small ones
+        whole = settings.expandable_segments
+        self.least_rest = (MIN_BLOCK_BYTES if whole else SMALL_BYTES + 1, MIN_BLOCK_BYTES)
+        self.most_split = (UNLIMITED if whole else settings.max_split_size_bytes, UNLIMITED)
         self.pools: dict[tuple[str, bool], Pool] = {}
         self.end = 0  # of the addresses that were handed out: each segment has its own ones
         self.reserved_bytes = self.peak_reserved_bytes = 0
@@ -66,16 +70,16 @@ class CachingAllocator:
         pool.searches += 1
         if self.takes_smallest:
             sizes = pool.sizes
-            place = bisect_left(sizes, (size, -1))
+            place = bisect_left(sizes, size << ADDRESS_BITS)
             if place == len(sizes):
                 block = self._new_block(pool, size)
             else:
-                block = pool.at.pop(sizes.pop(place)[1])
+                block = pool.at.pop(sizes.pop(place) & ADDRESS)
                 block.free = False
         else:
             block = self._best_fit(pool, size) or self._new_block(pool, size)
         rest = block.size - size
-        if rest and self._is_split(pool, size, rest):
+        if rest and (rest >= self.least_rest[small] and size < self.most_split[small]):
             remaining = Block(pool, block.address + size, rest, expandable=block.expandable)
             block.size = size
             after = block.next
@@ -111,7 +115,7 @@ class CachingAllocator:
     def empty_cache(self) -> None:
         """Give back every segment that is free as a whole: torch.cuda.empty_cache()."""
         for pool in sorted(self.pools.values(), key=lambda pool: pool.small):  # large ones first
-            for block in [pool.at[address] for _, address in pool.sizes]:
+            for block in [pool.at_place(place) for place in range(len(pool.sizes))]:
                 if block.expandable:
                     self.reserved_bytes -= unmap(block, self._page_bytes(pool))
                 elif block.is_whole:
@@ -133,22 +137,16 @@ class CachingAllocator:
         return held
 
     # ------------------------------------------------------------------------------------------------- its parts
-    def _is_split(self, pool: Pool, size: int, rest: int) -> bool:
-        if pool.small or self.settings.expandable_segments:
-            return rest >= MIN_BLOCK_BYTES
-        return rest > SMALL_BYTES and size < self.settings.max_split_size_bytes
-
     def _best_fit(self, pool: Pool, size: int) -> Block | None:
         """The smallest free block that is large enough, of equal ones the first."""
         sizes = pool.sizes
-        place = bisect_left(sizes, (size, -1))
+        place = pool.best_fit(size)
         if place == len(sizes):
             return None
-        found = sizes[place]
-        block = pool.at[found[1]]
+        block = pool.at_place(place)
         if block.expandable:  # the one at the end of the mapped range counts with all that it can grow to
             while place + 1 < len(sizes):
-                other = pool.at[sizes[place + 1][1]]
+                other = pool.at_place(place + 1)
                 if _expandable_bytes(other) >= _expandable_bytes(block):
                     break
                 place, block = place + 1, other
@@ -210,12 +208,12 @@ class CachingAllocator:
         wanted = max(size, limit)
         place = pool.best_fit(wanted)
         if place < len(pool.sizes):
-            self._release(pool.at[pool.sizes[place][1]])
+            self._release(pool.at_place(place))
             return True
         released = 0
         while released < wanted and pool.sizes and pool.largest_free_bytes >= limit:
             released += pool.largest_free_bytes
-            self._release(pool.at[pool.sizes[-1][1]])
+            self._release(pool.at_place(-1))
         return released >= wanted
 
     def _collect(self) -> None:

@@ -38,12 +38,20 @@ class Block:
             after.before = self
 
 
+ADDRESS_BITS = 64
+ADDRESS = (1 << ADDRESS_BITS) - 1
+
+
 class Pool:
-    """The small or the large blocks of one stream; other streams get nothing of them."""
+    """The small or the large blocks of one stream; other streams get nothing of them.
+
+    `sizes` has the free blocks in order, each as one number: its bytes above its address, which compare faster than a
+    pair.
+    """
 
     def __init__(self, *, small: bool) -> None:
         self.small = small
-        self.sizes: list[tuple[int, int]] = []  # (bytes, address) of the free blocks, in order
+        self.sizes: list[int] = []
         self.at: dict[int, Block] = {}  # free blocks by address
         self.unmapped: list[Block] = []  # ranges without memory, of expandable segments, by address
         self.searches = 0
@@ -52,25 +60,29 @@ class Pool:
         """A block is free from now on."""
         block.free = True
         block.born = self.searches
-        insort(self.sizes, (block.size, block.address))
+        insort(self.sizes, block.size << ADDRESS_BITS | block.address)
         self.at[block.address] = block
 
     def take(self, block: Block) -> None:
         """A free block is in use from now on, or about to change."""
         block.free = False
-        del self.sizes[bisect_left(self.sizes, (block.size, block.address))]
+        del self.sizes[bisect_left(self.sizes, block.size << ADDRESS_BITS | block.address)]
         del self.at[block.address]
 
     def best_fit(self, size: int) -> int:
         """The place in `sizes` of the smallest free block that is large enough; their number if there is none."""
-        return bisect_left(self.sizes, (size, -1))
+        return bisect_left(self.sizes, size << ADDRESS_BITS)
+
+    def at_place(self, place: int) -> Block:
+        """The free block at a place of `sizes`."""
+        return self.at[self.sizes[place] & ADDRESS]
 
     @property
     def free_bytes(self) -> int:
         """Bytes of all free blocks."""
-        return sum(size for size, _ in self.sizes)
+        return sum(key >> ADDRESS_BITS for key in self.sizes)
 
     @property
     def largest_free_bytes(self) -> int:
         """Bytes of the largest free block; 0 if there is none."""
-        return self.sizes[-1][0] if self.sizes else 0
+        return self.sizes[-1] >> ADDRESS_BITS if self.sizes else 0

@@ -180,7 +180,7 @@ class _Run:
     ) -> list[Block]:
         """Births and deaths in their order, up to a phase; the blocks that are left."""
         alive: dict[int, Block] = {}
-        serve, free = self.allocator.serve, self.allocator.free
+        serve, free, pop = self.allocator.serve, self.allocator.free, alive.pop
         before, leaves = record.carried or (None, frozenset())
         left: list[Block] = []
         born = 0
@@ -194,6 +194,14 @@ class _Run:
                     for size in each:
                         self.allocator.malloc(size)
             try:
+                if before is None and not leaves and not streams:
+                    for event in events:
+                        if event < 0:
+                            free(pop(~event))
+                        else:
+                            born = event
+                            alive[event] = serve(sizes[event])
+                    continue
                 for event in events:
                     if event == before:
                         pass  # they are there
