@@ -16,28 +16,35 @@ class NotWritten(Exception):
 
 def source_of(value: Any) -> str:
     """Source that gives an equal value, with the helpers of tests/engine/examples.py; raises NotWritten."""
+    try:
+        return _source_of(value)
+    except RecursionError:  # a value that holds itself
+        raise NotWritten(type(value).__name__) from None
+
+
+def _source_of(value: Any) -> str:
     if isinstance(value, Setup):
         plain = setup(value.model)
-        return f"setup({', '.join([source_of(value.model), *_changes(value, plain)])})"
+        return f"setup({', '.join([_source_of(value.model), *_changes(value, plain)])})"
     if isinstance(value, ModelShape):
         plain_model = model(value.transformers_model_type)
         return f"model({', '.join([repr(value.transformers_model_type), *_changes(value, plain_model)])})"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         given = [
-            f"{name}={source_of(each)}"
+            f"{name}={_source_of(each)}"
             for name, each in zip(value._fields, value, strict=True)
             if name not in value._field_defaults or value._field_defaults[name] != each
         ]
         return f"{type(value).__name__}({', '.join(given)})"
     if isinstance(value, Mapping):
-        pairs = [f"{source_of(key)}: {source_of(each)}" for key, each in value.items()]
+        pairs = [f"{_source_of(key)}: {_source_of(each)}" for key, each in value.items()]
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list):
-        return f"[{', '.join(source_of(each) for each in value)}]"
+        return f"[{', '.join(_source_of(each) for each in value)}]"
     if isinstance(value, tuple):
-        return f"({', '.join(source_of(each) for each in value)}{',' * (len(value) == 1)})"
+        return f"({', '.join(_source_of(each) for each in value)}{',' * (len(value) == 1)})"
     if isinstance(value, (set, frozenset)):
-        return f"{type(value).__name__}([{', '.join(sorted(source_of(each) for each in value))}])"
+        return f"{type(value).__name__}([{', '.join(sorted(_source_of(each) for each in value))}])"
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f"float({str(value)!r})"
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
@@ -49,7 +56,7 @@ def _changes(value: Any, plain: Any) -> list[str]:
     """The fields that differ; the model type and the model of a setup are named before them."""
     named = ("transformers_model_type", "model")
     return [
-        f"{name}={source_of(each)}"
+        f"{name}={_source_of(each)}"
         for name, each, before in zip(value._fields, value, plain, strict=True)
         if name not in named and (each != before or type(each) is not type(before))
     ]

@@ -167,6 +167,10 @@ def test_an_example_is_written_as_what_differs(model_type: str) -> None:
 def test_what_has_no_source_is_not_written() -> None:
     with pytest.raises(NotWritten):
         source_of({"key": [object()]})
+    itself: dict[str, object] = {}
+    itself["x"] = itself
+    with pytest.raises(NotWritten):
+        source_of([itself])
     assert source_of([{"a": (1,)}, float("inf")]) == "[{'a': (1,)}, float('inf')]"
     drawn = Drawn(3, 4)
     assert [drawn.draw(None), drawn.draw(None, "label")] == [3, 4]

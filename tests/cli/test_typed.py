@@ -39,6 +39,8 @@ def refused(*words: str) -> str:
     ("typed", "meant"),
     [
         (("gpt2", "-g", "v100"), ("-m", "gpt2", "-g", "v100")),
+        (("gpt2", "v100"), ("-m", "gpt2", "-g", "v100")),
+        (("gpt2", "8xA100-80GB", "--fsdp"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8", "--sharding", "fsdp")),
         (("gpt2", "-g", "8xA100-80GB"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8")),
         (("gpt2", "-g", "8 x a100-80gb"), ("-m", "gpt2", "-g", "a100-80gb", "--gpus", "8")),
         (("gpt2", "-g", "8*h100"), ("-m", "gpt2", "-g", "h100", "--gpus", "8")),
@@ -214,7 +216,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
     ("words", "hint"),
     [
         (("llama", "3.1", "8b", "-g", "a100"), "a model is one word: llama-3.1-8b"),
-        (("gpt2", "v100"), "a GPU is given as --gpu v100"),
+        (("gpt2", "v10"), "a GPU is given as --gpu v10"),
         ((*PLAIN, "--kv-cache"), "gguf-parser"),
         ((*PLAIN, "--inference"), "training only"),
         ((*PLAIN, "--learning-rate", "1"), "changes neither memory"),
@@ -230,7 +232,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
         (("gpt2", "-g", "colab"), "--gpu t4"),
         (("gpt2", "-g", "intel-max-1550"), "Intel"),
         (("gpt2", "-g", "m3-max"), "Apple"),
-        (("gpt2", "h100"), "--gpu h100"),
+        (("gpt2", "t4", "h100"), "--gpu h100"),
         ((*PLAIN, "--torchtitan"), "--runtime torchtitan"),
         ((*PLAIN, "--dpo"), "--loss dpo"),
         ((*PLAIN, "--offload"), "(parameters, gradients, optimizer, activations)"),

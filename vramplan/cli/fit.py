@@ -59,7 +59,7 @@ def fit(
       vramplan fit -m llama-3-70b -g h100 --gpus 8 --tensor 8 --pipeline 2
       vramplan fit -m llama-3-8b -g h100 --gpus auto
       vramplan fit llama-3-8b -g rtx-4090 --qlora --max sequence
-      vramplan fit llama-3.1-8b -g 8xa100-80gb --fsdp --seq-len 8k
+      vramplan fit llama-3.1-8b 8xa100-80gb --fsdp --seq-len 8k
       vramplan fit -m ./config.json -g '24 GiB' --micro-batch 4 --format json
       vramplan fit -m gpt2-xl -g v100 --print recommended.micro_batch_size
       vramplan fit llama-3.1-8b -g 8xa100-80gb --fsdp --emit axolotl

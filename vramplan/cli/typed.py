@@ -113,6 +113,9 @@ class _Reader:
                 found.append(file)
             elif self.takes_model:
                 if any(one.parameter is not None and one.parameter.name == "model" for one in found):
+                    if self._is_gpu(word, found):
+                        found.append(Typed(self.declared["--gpu"], "--gpu", word))
+                        continue
                     named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
                     raise UsageError(f"what is {word!r}?", hint=self._meant(str(named_first), word))
                 found.append(Typed(self.declared["--model"], "--model", word))
@@ -127,6 +130,15 @@ class _Reader:
         kind = named("vramplan.cli.runs.configs:kind_of")(word)
         option = {"config": "--config", "job": "--job"}.get(kind)
         return None if option is None else Typed(self.declared[option], option, word)
+
+    def _is_gpu(self, word: str, found: list[Typed]) -> bool:
+        """Whether a second word without an option is the GPU: `fit gpt2-xl 8xa100`."""
+        gpu = self.declared.get("--gpu")
+        if gpu is None or any(one.parameter is gpu for one in found):
+            return False
+        counted = named("vramplan.job.spelled:counted")(word)
+        name = word if counted is None else counted[1]
+        return named("vramplan.catalog.locate:shipped_called")("gpus", name) is not None
 
     def _meant(self, model: str, word: str) -> str:
         """What a second word without an option may be: more of the model's name, or a GPU."""

@@ -50,7 +50,8 @@ def devices_per_node_of(resolver: Resolver) -> int:
     raw, split = resolver.raw, resolver.raw.split
     devices = raw.data_parallel_size * (1 if split is None else split.devices)
     if devices > MAX_DEVICES:
-        resolver.fields.refuse("parallel.data", f"{devices:,} devices are too many; the most is {MAX_DEVICES:,}")
+        message = f"{devices:,} devices are too many; the most is {MAX_DEVICES:,}"
+        resolver.fields.refuse("parallel.data", message, hint="give fewer GPUs or lower degrees of parallelism")
     usual = min(words.DEVICES_PER_NODE, devices)
     if raw.devices_per_node is None and raw.offload and devices > 1:
         resolver.assume("parallel.devices_per_node", usual, "they share the memory of a host")
