@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,10 @@ JUNK = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 3),
-    st.sampled_from([2**70, 1e308, -0.0, 0.5, "", "x", "every:K", "24 G", [], {}, [[]], {"x": 1}, [1, "a"], "gpt2"]),
+    # copies, as a change is put into the one before it
+    st.sampled_from(
+        [2**70, 1e308, -0.0, 0.5, "", "x", "every:K", "24 G", [], {}, [[]], {"x": 1}, [1, "a"], "gpt2"]
+    ).map(deepcopy),
 )
 
 
