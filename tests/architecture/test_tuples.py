@@ -41,7 +41,8 @@ Point = made_with(tuples.NamedTuple)
 
 def test_it_has_what_typing_gives_it() -> None:
     theirs = made_with(typing.NamedTuple)
-    assert {name for name in vars(theirs) if name != "__orig_bases__"} == set(vars(Point))
+    assert {name for name in vars(theirs) if name != "__orig_bases__"} <= set(dir(Point))
+    assert not hasattr(Point(1, 2), "__dict__")
     for name in ("_fields", "_field_defaults", "__doc__", "__module__", "__qualname__", "__match_args__"):
         assert getattr(Point, name) == getattr(theirs, name), name
     assert list(Point.__annotations__) == list(theirs.__annotations__)
