@@ -13,7 +13,7 @@ from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
 from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
-from vramplan.replay.recorder import Tape, Trained
+from vramplan.replay.recorder import ALTERNATE_MATMULS, MATMULS, Tape, Trained
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.adapted import Adapted
@@ -70,8 +70,12 @@ def asks_inputs(setup: Setup) -> bool:
 
 
 def every_block_is_checkpointed(segments: Sequence[Segment]) -> bool:
-    """Whether these are the checkpoints that Transformers' own switch makes: of each block, keeping nothing."""
-    return all(checkpointed and blocks == 1 and selects is None for _, blocks, checkpointed, selects in segments)
+    """Whether these are the checkpoints that Transformers' own switch makes: of each block, keeping products or none.
+
+    Which products are kept is an argument of the switch (`context_fn`).
+    """
+    kept = (None, MATMULS, ALTERNATE_MATMULS)
+    return all(checkpointed and blocks == 1 and selects in kept for _, blocks, checkpointed, selects in segments)
 
 
 def _former(model: ModelShape, adapter: Adapter) -> dict[str, str]:
