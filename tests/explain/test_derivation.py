@@ -107,6 +107,13 @@ def test_the_gradient_of_an_encoder_ends_in_the_decoder_block_before() -> None:
     lives_are_the_same(quick, direct, summed)
 
 
+def test_all_tokens_for_each_expert_grow_with_the_micro_batch() -> None:
+    part = plain(model("llama4_text", layers=1), sequence_length=8, precision="amp-fp16", attention="flash")
+    quick, direct = Trace(part, 3), Trace(part, 3, direct=True)
+    known = [full_name(birth.blocks, birth.label) for birth in direct.heads()]
+    lives_are_the_same(quick, direct, [name for name in known if "experts" in name and "grad" not in name])
+
+
 def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
     for name in known:
         short = life(quick, rule_of, states(quick), name, 0)

@@ -77,6 +77,7 @@ configurations:
 | `selective.json`, `selective_more.json`, `checkpoints.json` | selective and reentrant checkpoints, offloading |
 | `hosted.json` | activations on the host, of model types that are not in `checkpoints.json` |
 | `losses.json`, `heads.json`, `smoothing.json` | chunked, fused and fp32 losses, smoothed labels |
+| `masks.json` | padding over windows, packing of more model types, both at once; products kept beside frozen parts |
 | `preference.json`, `padding.json` | preference training with TRL 1.16.0; padded sequences |
 | `losses_more.json` | all of these for the other families; classification heads of causal models, packed sequences |
 | `half_logits.json` | losses over logits of 16 bits |

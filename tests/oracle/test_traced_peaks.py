@@ -51,6 +51,7 @@ UNDECLARED = {
     "sharded_activations",
     "host_activations",
     "hosted",
+    "masks",
 }
 """Files of rows that do not say how many parameters their models have."""
 

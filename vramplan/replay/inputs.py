@@ -28,9 +28,9 @@ def inputs_of(model: Any, recipe: Recipe) -> tuple[Input, ...]:
         return found
     length = recipe.sequence_length
     labels = () if recipe.shape.task == "cls" else (length,)
-    given = (Input("input_ids", (length,), INT64), Input("labels", labels, INT64))
+    given: tuple[Input, ...] = (Input("input_ids", (length,), INT64), Input("labels", labels, INT64))
     if recipe.packed:
-        return (*given, Input("position_ids", (length,), INT64))
+        given = (*given, Input("position_ids", (length,), INT64))
     return (*given, Input("attention_mask", (length,), INT64)) if recipe.padded else given
 
 
@@ -58,6 +58,8 @@ class Objective:
 
     def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
         """The model's output with the loss."""
+        if self.recipe.packed and self.recipe.padded:
+            arguments = arguments[:-1]  # beside positions, of the padding nothing but the mask is looked at
         output: Output = model(*arguments)
         return output
 

@@ -48,6 +48,9 @@ class Trace:
             return shape
         if batched == SQUARED:
             return tuple(n * self.batch // self.tape.batch for n in shape)
+        experts, tokens = self.setup.model.experts, self.tape.batch * self.setup.sequence_length
+        if experts is not None and shape[:2] == (experts.routed, tokens):  # all tokens for each expert
+            return (shape[0], self.batch * self.setup.sequence_length, *shape[2:])
         if self.sequence_first and shape[:2] == (self.setup.sequence_length, self.tape.batch):
             return (shape[0], self.batch, *shape[2:])
         return (shape[0] * self.batch // self.tape.batch, *shape[1:])

@@ -290,10 +290,8 @@ def takes_packing(name: str) -> bool:
 
 
 def masks_padding(shape: ModelShape, length: int) -> bool:
-    """Whether the family's code makes the mask of padded sequences in the replay, whose blocks have no window then."""
-    window = shape.sliding_window
-    reached = window is not None and (shape.sliding_window_start is not None or length >= window)
-    return takes_padding(shape.family) and not reached
+    """Whether the family's code makes the mask of padded sequences in the replay."""
+    return takes_padding(shape.family)
 
 
 def compiled_graphs(name: str) -> int | None:

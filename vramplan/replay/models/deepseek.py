@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.replay.models.gpt2 import mask_of
-from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention, rotary_embedding
+from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.recomputed import recomputable
@@ -42,16 +42,19 @@ def latent_of(recipe: Recipe) -> LatentAttention:
     return latent
 
 
-def complex_rotary(hidden: Tensor, size: int) -> Positions:
-    """DeepseekV2RotaryEmbedding.forward: complex numbers [1, S, d / 2], made without gradients."""
-    tape, shape = hidden.tape, (1, hidden.shape[1], size // 2)
-    positions = tape.new("to", (1, hidden.shape[1], 1), FP32, False)
-    _frequencies = tape.new("mul", shape, FP32, False)
+def complex_rotary(position_ids: Tensor, size: int) -> Positions:
+    """DeepseekV2RotaryEmbedding.forward: complex numbers [1, S, d / 2], of packed sequences [B, S, d / 2], made without
+    gradients.
+    """
+    tape, (batch, length), batched = position_ids.tape, position_ids.shape, position_ids.batched
+    shape = (batch, length, size // 2)
+    positions = tape.new("to", (batch, length, 1), FP32, batched)
+    _frequencies = tape.new("mul", shape, FP32, batched)
     del positions
-    ones = tape.new("ones_like", shape, FP32, False)
-    _polar = tape.new("polar", shape, COMPLEX64, False)
+    ones = tape.new("ones_like", shape, FP32, batched)
+    _polar = tape.new("polar", shape, COMPLEX64, batched)
     del ones
-    return (tape.new("mul", shape, COMPLEX64, False),)
+    return (tape.new("mul", shape, COMPLEX64, batched),)
 
 
 def rotate_complex(x: Tensor, turns: Tensor) -> Tensor:
@@ -67,7 +70,7 @@ def apply_complex(query: Tensor, key: Tensor, turns: Tensor) -> tuple[Tensor, Te
         return as_complex(view(x, (*x.shape[:-1], x.shape[-1] // 2, 2)))
 
     query_, key_ = numbers(query), numbers(key)
-    turns = turns.alias((1, *turns.shape), None, None)
+    turns = turns.alias((turns.shape[0], 1, *turns.shape[1:]), None, None)
     query_out = to(view(rotate_complex(query_, turns), query.shape), query.dtype)
     key_out = to(view(rotate_complex(key_, turns), key.shape), key.dtype)
     return query_out, key_out
@@ -75,8 +78,8 @@ def apply_complex(query: Tensor, key: Tensor, turns: Tensor) -> tuple[Tensor, Te
 
 def apply_interleaved(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """apply_rotary_pos_emb_interleave: neighbours are turned together."""
-    shape = (1, *cos.shape[:-1], cos.shape[-1] // 2)
-    strides = contiguous_strides((1, *cos.shape))
+    shape = (cos.shape[0], 1, cos.shape[1], cos.shape[2] // 2)
+    strides = contiguous_strides((cos.shape[0], 1, *cos.shape[1:]))
     cos, sin = cos.alias(shape, strides, None), sin.alias(shape, strides, None)
     q1, q2 = every_second(query), every_second(query)
     k1, k2 = every_second(key), every_second(key)
@@ -294,6 +297,7 @@ class DeepSeek(Llama):
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     takes_padding = True
+    takes_packing = True
 
     @staticmethod
     def adapted_experts(shape: ModelShape) -> dict[str, str]:
@@ -316,12 +320,12 @@ class DeepSeek(Llama):
         """DeepseekV3Model.forward, DeepseekV2Model.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         mask = mask_of(_embeds, recipe)
         hidden = _embeds
         of_numbers = recipe.shape.transformers_model_type == "deepseek_v2"
         size = latent_of(recipe).rotary_size
-        positions = complex_rotary(hidden, size) if of_numbers else rotary_embedding(hidden, size)
+        positions = complex_rotary(position_ids, size) if of_numbers else self.rotary(hidden, size)
         dense = frozenset(experts_of(recipe).dense_layers)
 
         def block(i: int) -> Block:

@@ -275,9 +275,23 @@ class Llama:
         weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         return causal_lm_output(hidden, weight, labels, self.recipe)
 
-    def rotary(self, hidden: Tensor) -> Rotary:
-        """The cosines and sines of all positions."""
-        size = self.recipe.shape.head_size
+    def position_ids(self, input_ids: Tensor) -> Tensor:
+        """Those that packed sequences have given, else one for each place."""
+        if self.positions is not None:
+            return self.positions
+        return self.tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+
+    def fp32_rotary(self, hidden: Tensor, size: int) -> Rotary:
+        """The cosines and sines of all positions before they are cast."""
+        if self.positions is None:
+            return fp32_rotary_embedding(hidden, size)
+        from vramplan.replay.techniques.packing import fp32_packed_rotary  # only who packs pays for it
+
+        return fp32_packed_rotary(self.positions, size)
+
+    def rotary(self, hidden: Tensor, size: int | None = None) -> Rotary:
+        """The cosines and sines of all positions; `size`: of what is turned of a head, if that is not all."""
+        size = size or self.recipe.shape.head_size
         if self.positions is None:
             return rotary_embedding(hidden, size)
 
@@ -287,9 +301,7 @@ class Llama:
         """LlamaModel.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = self.positions
-        if position_ids is None:
-            position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         masks = masks_of(_embeds, recipe)
         hidden = _embeds
         rotary = self.rotary(hidden)

@@ -130,8 +130,11 @@ class Recipe(NamedTuple):
 
     @property
     def masks_packing(self) -> bool:
-        """Whether a mask keeps packed sequences apart: the flash kernel takes their lengths instead."""
-        return self.packed and self.attention != "flash"
+        """Whether a mask keeps packed sequences apart: the flash kernel takes their lengths instead.
+
+        Positions are not looked at where a mask is given (masking_utils.py, _preprocess_mask_arguments).
+        """
+        return self.packed and self.attention != "flash" and not self.padded
 
 
 class Output(NamedTuple):

@@ -9,7 +9,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.gpt2 import mask_of
-from vramplan.replay.models.llama import MLP, Llama, Rotary, fp32_rotary_embedding, rotate_half
+from vramplan.replay.models.llama import MLP, Llama, Rotary, rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, run_blocks
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
@@ -17,7 +17,7 @@ from vramplan.replay.models.windows import are_alike, has_window, window_mask
 from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.replay.tensors import FP32, Tensor
 from vramplan.values.model import ModelShape
 
 
@@ -94,6 +94,7 @@ class Olmo2(Llama):
     """Olmo2ForCausalLM, Olmo3ForCausalLM, with their loss."""
 
     takes_padding = True
+    takes_packing = True
     head_losses = HEAD_LOSSES
 
     @staticmethod
@@ -127,10 +128,10 @@ class Olmo2(Llama):
         """
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         masks = self.masks(_embeds)
         hidden = _embeds
-        rotary = {kind: fp32_rotary_embedding(hidden, recipe.shape.head_size) for kind in self.kinds()}
+        rotary = {kind: self.fp32_rotary(hidden, recipe.shape.head_size) for kind in self.kinds()}
 
         def kind(i: int) -> bool:
             return self.block_kind(recipe.shape, i)

@@ -8,18 +8,27 @@ from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF
 from vramplan.replay.models.olmo2 import WholeNorms
 from vramplan.replay.models.qwen_moe import Block as QwenBlock
 from vramplan.replay.models.qwen_moe import QwenMoe
+from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMixture
+
+
+class SparseMoeBlock(QwenMixture):
+    """OlmoeSparseMoeBlock."""
+
+    router_first = True
 
 
 class Block(QwenBlock):
     """OlmoeDecoderLayer."""
 
     attention = WholeNorms
+    mixture = SparseMoeBlock
 
 
 class Olmoe(QwenMoe):
     """OlmoeForCausalLM, with its loss."""
 
     takes_padding = True
+    takes_packing = True
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     block = Block
 

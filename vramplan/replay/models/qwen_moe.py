@@ -38,16 +38,19 @@ class Router(TopKRouter):
 class SparseMoeBlock:
     """Qwen3MoeSparseMoeBlock, or Qwen2MoeSparseMoeBlock where there is a shared expert."""
 
+    router_first = False  # without a shared expert: the module of the router comes before that of the experts
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shared = experts_of(recipe).shared_intermediate_size
         self.shares = shared is not None
-        if shared is None:
+        if shared is None and not self.router_first:
             self.experts = GroupedExperts(tape, recipe)
             self.gate = Router(tape, recipe)
         else:
-            hidden, dtype = recipe.shape.hidden_size, recipe.weight_dtype
             self.gate = Router(tape, recipe)
             self.experts = GroupedExperts(tape, recipe)
+        if shared is not None:
+            hidden, dtype = recipe.shape.hidden_size, recipe.weight_dtype
             self.shared_expert = GatedMLP(tape, recipe, shared)
             self.shared_expert_gate = Linear(tape, "shared_expert_gate", hidden, 1, dtype, bias=False)
 
@@ -67,13 +70,14 @@ class Block:
     """Qwen2MoeDecoderLayer, Qwen3MoeDecoderLayer."""
 
     attention: type[Attention] = Attention
+    mixture: type[SparseMoeBlock] = SparseMoeBlock
 
     def __init__(
         self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = self.attention(tape, recipe)
-        self.mlp = GatedMLP(tape, recipe, recipe.shape.intermediate_size) if dense else SparseMoeBlock(tape, recipe)
+        self.mlp = GatedMLP(tape, recipe, recipe.shape.intermediate_size) if dense else self.mixture(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary

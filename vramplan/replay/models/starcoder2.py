@@ -8,12 +8,12 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.llama import Llama, Rotary, rotary_embedding
+from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, run_blocks
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.basic import add, dropout, embedding
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import INT64, Tensor
+from vramplan.replay.tensors import Tensor
 
 
 class Attention(LlamaAttention):
@@ -74,16 +74,17 @@ class Starcoder2(Llama):
     """Starcoder2ForCausalLM, with its loss."""
 
     takes_padding = True
+    takes_packing = True
     head_losses = HEAD_LOSSES
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Starcoder2Model.forward."""
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         mask = masks_of(_embeds, recipe)[recipe.shape.sliding_window is not None]
         hidden = dropout(_embeds, recipe.embedding_dropout)
-        rotary = rotary_embedding(hidden, recipe.shape.head_size)
+        rotary = self.rotary(hidden)
         hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids, rotary), hidden)
         hidden = LayerNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden

@@ -35,7 +35,13 @@ def packed_mask(hidden: Tensor, *, additive: bool, windowed: bool = False) -> Te
 
 def packed_rotary(position_ids: Tensor, head_size: int, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """LlamaRotaryEmbedding.forward over positions of each sequence: cosines and sines [B, S, d], without gradients."""
-    tape, dtype = hidden.tape, hidden.dtype
+    cos, sin = fp32_packed_rotary(position_ids, head_size)
+    return to(cos, hidden.dtype), to(sin, hidden.dtype)
+
+
+def fp32_packed_rotary(position_ids: Tensor, head_size: int) -> tuple[Tensor, Tensor]:
+    """The same before they are cast to the dtype of the hidden states."""
+    tape = position_ids.tape
     batch, length = position_ids.shape
     wide, half = (batch, length, head_size), (batch, length, head_size // 2)
     positions = tape.new("to", (batch, length, 1), FP32, True)
@@ -47,7 +53,7 @@ def packed_rotary(position_ids: Tensor, head_size: int, hidden: Tensor) -> tuple
     sin = tape.new("sin", wide, FP32, True)
     sin = tape.new("mul", wide, FP32, True)
     del frequencies, angles
-    return to(cos, dtype), to(sin, dtype)
+    return cos, sin
 
 
 def _sequence_numbers(tape: Tape, batch: int, length: int) -> Tensor:

@@ -54,8 +54,9 @@ def index_tensors(tape: Tape, batch: int, length: int, *, heads: bool = False) -
 class MaskedApart(Technique):
     """The mask of padded or packed sequences beside a replay without one, as long as the iteration lasts.
 
-    It is one for each sequence, and one more where some blocks have a window. Relative positions are added to it, head
-    by head and stack by stack (modeling_t5.py, T5Attention).
+    It is one for each sequence, and one more where some blocks have a window; the additive masks of eager attention
+    over past tokens are as large without padding, and in the replay. Relative positions are added to it, head by head
+    and stack by stack (modeling_t5.py, T5Attention).
     """
 
     def states(self, buffers: Sequence[int]) -> list[State]:
@@ -64,6 +65,8 @@ class MaskedApart(Technique):
         length = setup.sequence_length
         width = 1 if setup.attention != "eager" else (self.precision.autocast or self.precision.weights).itemsize
         masks = 1 if shape.sliding_window is None or length < shape.sliding_window else 2
+        if setup.attention == "eager" and shape.task == "lm":
+            masks = 0
         if shape.positions == "relative":
             width, masks = self.precision.weights.itemsize, shape.attention_heads * len(shape.stacks)
         return [State("inputs", 0, length * INT64.itemsize), State("buffers", 0, masks * length * length * width)]

@@ -26,11 +26,11 @@ activation_checkpointing: selective | 280 | losses, selective, selective_more, s
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-layer | 115 | losses, selective, seq2seq, titan, titan_replicas | bert, gpt2,
   llama, llama under torchtitan, mistral, qwen2, roberta | bert, gpt2, llama, llama under torchtitan, roberta
-activation_checkpointing: selective-op | 403 | losses, selective, selective_more, seq2seq, sharded_more, titan,
-  titan_replicas | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  roberta, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under torchtitan, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op | 411 | losses, masks, selective, selective_more, seq2seq, sharded_more,
+  titan, titan_replicas | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4,
+  gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, llama, llama under torchtitan, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 adapter: dora | 138 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
   quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3,
@@ -69,10 +69,10 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 558 | adapters, frozen, fully_shard_more, hosted, lora_parts, more_families, pairs, pairs_beside,
-  quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3,
-  olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+frozen: parts | 566 | adapters, frozen, fully_shard_more, hosted, lora_parts, masks, more_families, pairs,
+  pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
+  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
   xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
   vit
@@ -173,10 +173,13 @@ optimizer: sgd-momentum | 467 | adapted, adapters, adapters_more, checkpoints, f
 optimizer_in_backward: true | 97 | checkpoints, galore, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   qwen2 | bert, gpt2, llama
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 59 | losses_more | gpt2, llama, mistral, qwen2, qwen3 | gpt2, llama
-padding: right | 285 | fully_shard_more, losses_more, padding, pairs, pairs_beside, preference | bert, deepseek_v2,
-  deepseek_v3, falcon, glm, glm4, gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta,
-  xlm-roberta | bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
+packing: true | 79 | losses_more, masks | deepseek_v2, deepseek_v3, gpt2, gpt_neox, llama, mistral, olmo2, olmo3,
+  olmoe, qwen2, qwen3, starcoder2 | deepseek, gpt2, llama, neox, olmo2, olmoe, starcoder2
+padding: right | 313 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside, preference | bert, bloom,
+  deepseek_v2, deepseek_v3, falcon, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
+  mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2, xlm-roberta |
+  bert, bloom, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2,
+  phi3, qwen_moe, roberta, starcoder2
 parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
   bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
   qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
@@ -209,19 +212,19 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2875 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2892 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, litgpt, lora_parts,
-  losses, losses_more, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
-  sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under nanogpt, gpt_neox, gpt_oss,
-  llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral,
-  mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+  losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip,
+  deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under
+  nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt under
+  llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under
+  litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -239,19 +242,19 @@ precision: mixed | 1458 | adapters, attention, checkpoints, compile, evaluation,
   vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-precision: pure | 2348 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2368 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, litgpt, lora_parts, losses, losses_more,
-  modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
-  sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt under
-  modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt
-  under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet,
+  masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm,
+  clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt
+  under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt,
+  mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet,
   roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
@@ -469,6 +472,7 @@ activation_checkpointing: selective-layer + precision: fsdp | 5 | titan, titan_r
 activation_checkpointing: selective-layer + precision: mixed | 39 | losses, selective, seq2seq | bert, gpt2, llama,
   roberta
 activation_checkpointing: selective-layer + precision: pure | 26 | losses, selective | bert, gpt2, llama
+activation_checkpointing: selective-op + frozen: parts | 8 | masks | llama, mixtral, neox
 activation_checkpointing: selective-op + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + loss: fused | 9 | losses | gpt2, llama
@@ -483,7 +487,7 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp | 20 | sharded_
   gpt2, llama, llama under torchtitan, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
 activation_checkpointing: selective-op + parallel.tensor | 8 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + precision: amp | 115 | losses, selective, selective_more, seq2seq,
+activation_checkpointing: selective-op + precision: amp | 116 | losses, masks, selective, selective_more, seq2seq,
   sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 18 | sharded_more, titan, titan_replicas | gpt2, llama,
@@ -491,7 +495,7 @@ activation_checkpointing: selective-op + precision: fsdp | 18 | sharded_more, ti
 activation_checkpointing: selective-op + precision: mixed | 127 | losses, selective, selective_more, seq2seq | bart,
   bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 98 | losses, selective, selective_more, seq2seq,
+activation_checkpointing: selective-op + precision: pure | 102 | losses, masks, selective, selective_more, seq2seq,
   sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
@@ -742,14 +746,14 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 135 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
+frozen: parts + precision: amp | 136 | adapters, frozen, fully_shard_more, lora_parts, masks, more_families, pairs,
   quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
   | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 174 | adapters, frozen, fully_shard_more, lora_parts, more_families, pairs,
+frozen: parts + precision: pure | 178 | adapters, frozen, fully_shard_more, lora_parts, masks, more_families, pairs,
   pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + weight_dtype: 16 bits | 11 | more_families, pairs | gpt2, gpt_oss, llama, llama4, olmo2, starcoder2
@@ -1142,19 +1146,21 @@ optimizer_in_backward: true + weight_dtype: 16 bits | 3 | galore | bert, gpt2, l
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
 optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, llama
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
-packing: true + precision: amp | 19 | losses_more | gpt2, llama
+packing: true + padding: right | 8 | masks | gpt2, llama, neox, olmo2
+packing: true + precision: amp | 27 | losses_more, masks | deepseek, gpt2, llama, neox, olmo2
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 14 | losses_more | gpt2, llama
+packing: true + precision: pure | 22 | losses_more, masks | deepseek, gpt2, llama, olmo2, olmoe, starcoder2
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: fsdp | 5 | fully_shard_more | bert, gpt2, llama
 padding: right + parallel.sharding: fsdp-grad-op | 3 | fully_shard_more | gpt2, llama
-padding: right + precision: amp | 85 | fully_shard_more, losses_more, padding, pairs, preference | bert, deepseek,
-  falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
+padding: right + precision: amp | 97 | fully_shard_more, losses_more, masks, padding, pairs, preference | bert,
+  deepseek, falcon, gemma2, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, qwen_moe, roberta
 padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
 padding: right + precision: mixed | 78 | losses_more, padding, pairs, pairs_beside, preference | bert, deepseek,
   falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 82 | fully_shard_more, losses_more, padding, pairs, pairs_beside, preference |
-  bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
+padding: right + precision: pure | 93 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside,
+  preference | bert, bloom, deepseek, falcon, gemma3, glm, glm4, gpt2, llama, llama4, mixtral, olmo2, phi3, qwen_moe,
+  roberta, starcoder2
 padding: right + quantization: int8 | 3 | pairs | gpt2
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
