@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF
 from vramplan.replay.models.olmo2 import WholeNorms
+from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.qwen_moe import Block as QwenBlock
 from vramplan.replay.models.qwen_moe import QwenMoe
 from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMixture
+from vramplan.values.model import ModelShape
 
 
 class SparseMoeBlock(QwenMixture):
@@ -31,6 +33,11 @@ class Olmoe(QwenMoe):
     takes_packing = True
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     block = Block
+
+    @staticmethod
+    def adapted_experts(shape: ModelShape) -> dict[str, str]:
+        """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING, by the pattern that Transformers converts it with."""
+        return GATED_EXPERTS
 
 
 FORWARD = Olmoe

@@ -46,8 +46,14 @@ def product_by_expert(x: Tensor, weight: Parameter) -> Tensor:
 
     saves = [t for t, other in ((x3, need_w), (w3, need_x)) if other]
     node = tape.record("bmm", (x3, w3), backward, saves)
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return kept[0].alias(kept[0].shape, None, node)
     tape.work(work)
-    return tape.new("bmm", (*rows[:2], weights[2]), x3.dtype, batched, None, node)
+    out = tape.new("bmm", (*rows[:2], weights[2]), x3.dtype, batched, None, node)
+    if tape.selective:
+        tape.keep(False, out)
+    return out
 
 
 def scatter_rows(x: Tensor, indices: Tensor, width: int) -> Tensor:
