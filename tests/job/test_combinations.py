@@ -38,7 +38,7 @@ COMPOSED = {
     "compile": ("frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
     "precision": ("adapter", "frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing"),
     "loss": ("packing", "offload"),
-    "packing": ("adapter", "frozen", "padding", "offload", "checkpoint_reentrant"),
+    "packing": ("adapter", "frozen", "offload", "checkpoint_reentrant"),
     "optimizer": ("adapter", "frozen"),
     "activation_checkpointing": ("adapter", "frozen", "weight_dtype"),
     "quantization": ("loss", "offload", "checkpoint_reentrant", "padding", "compile"),
