@@ -121,6 +121,13 @@ def test_states_of_an_optimizer_without_states_are_an_assumption() -> None:
 
 
 ANSWERED: dict[str, Keys] = {
+    "packed and padded with smoothed labels": {
+        "model": "gpt2",
+        "packing": True,
+        "padding": "right",
+        "label_smoothing": 0.1,
+    },
+    "packed in code without its mask": {"model": "gpt2", "runtime": "nanogpt", "packing": True},
     "the head of a reward model beside an adapter": {"model": "gpt2", "adapter": {"kind": "ia3"}, "loss": "reward"},
     "the own loss of chatglm under a runtime with another": {"model": "chatglm2-6b", "runtime": "llm-foundry"},
     "its logits in fp32": {"model": "chatglm2-6b", "runtime": "llm-foundry", "loss": "fp32-logits"},

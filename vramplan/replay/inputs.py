@@ -35,10 +35,16 @@ def inputs_of(model: Any, recipe: Recipe) -> tuple[Input, ...]:
 
 
 def make_inputs(tape: Tape, inputs: tuple[Input, ...]) -> tuple[list[Tensor], list[State]]:
-    """The tensors of a micro-batch, and their bytes as states."""
+    """The tensors of a micro-batch that a model takes, and the bytes of all as states.
+
+    A mask of padding beside positions is not taken: the mask that is made of it is all that a replay looks at.
+    """
     tensors, states = [], []
+    positions = any(name == "position_ids" for name, _, _ in inputs)
     for name, shape, dtype in inputs:
-        tensors.append(tape.constant((tape.batch, *shape), dtype, True, name))
+        tensor = tape.constant((tape.batch, *shape), dtype, True, name)
+        if not (positions and name == "attention_mask"):
+            tensors.append(tensor)
         size = dtype.itemsize
         for n in shape:
             size *= n
@@ -58,8 +64,6 @@ class Objective:
 
     def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
         """The model's output with the loss."""
-        if self.recipe.packed and self.recipe.padded:
-            arguments = arguments[:-1]  # beside positions, of the padding nothing but the mask is looked at
         output: Output = model(*arguments)
         return output
 

@@ -9,7 +9,7 @@ from vramplan.replay.optimizers import MOMENTS, library_of, optimizer_states, sh
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques.scaling import scaler_states
-from vramplan.replay.tensors import FP32, Parameter
+from vramplan.replay.tensors import FP32, INT64, Parameter
 from vramplan.results.explain import Shape, State, StateTensor
 
 SUFFIXES = {"weights": "", "master": ".master", "optimizer": ".optimizer", "ema": ".ema", "gradients": ".grad"}
@@ -154,8 +154,11 @@ def _counters(trace: Trace, component: str) -> str:
 def _inputs(trace: Trace) -> State:
     rows = []
     sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "inputs"]
-    for (name, shape, dtype), size in zip(trace.tape.inputs, sizes, strict=True):
+    for (name, shape, dtype), size in zip(trace.tape.inputs, sizes, strict=False):
         rows.append(StateTensor(name, trace.shape_at(shape, True), dtype.name, 1, size, size))
+    for size in sizes[len(rows) :]:  # whose mask is counted beside the replay
+        shape = (trace.batch, trace.setup.sequence_length)
+        rows.append(StateTensor("attention_mask", shape, INT64.name, 1, size, size))
     kinds = {(name, dtype.itemsize) for name, _, dtype in trace.tape.inputs}
     tokens = kinds == {("input_ids", 8), ("labels", 8)}
     basis = "token ids and labels, 8 B each" if tokens else "the micro-batch on the device"
