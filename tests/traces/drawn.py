@@ -35,7 +35,7 @@ OF_OTHERS = (
     *("master_dtype", "compute_dtype", "gradient_dtype", "trainable_parameters", "activation_model"),
     *("activation_bytes", "checkpoint_factor", "expert_imbalance", "expert_capacity_factor", "expert_pad_to_capacity"),
     *("eval_batch_size", "generation_batch_size", "generation_length", "from_scratch", "compile", "bitsandbytes"),
-    *("quantization", "dpo_reference", "image_size", "target_length", "optimizer_state_dtype"),
+    *("dpo_reference", "image_size", "target_length", "optimizer_state_dtype"),
 )
 """Of the textbook and other programs, of what runs beside training, and what no trace here can run."""
 
@@ -53,6 +53,7 @@ OPTIMIZERS = (
     *("adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon", "adamw-8bit", "adamw-paged"),
     *("adamw-8bit-paged", "lion", "lamb", "lars", "lomo", "galore-adamw:4"),
 )
+QUANTIZED = ("nf4", "nf4-double", "int8")
 CHECKPOINTS = ("full", "full", "sqrt", "every:2", "every:3", "selective", "selective-op", "selective-layer:2")
 GPU = {"name": "trace", "memory": "8192 GiB"}
 
@@ -119,6 +120,8 @@ def _with(random: Random, option: Any) -> Keys:
             if random.random() < 0.4:
                 adapter["targets"] = ["all-linear"]
         return {"adapter": adapter}
+    if option.key == "quantization":
+        return {"quantization": random.choice(QUANTIZED), **_with(random, table.find("adapter"))}
     if option.key in own:
         return {option.key: random.choice(own[option.key])}
     return {**BESIDE.get(option.key, {}), option.key: value(random, option)}

@@ -135,7 +135,7 @@ def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int
         for job in chosen:
             try:
                 check_job(job)
-                found = traced(job)
+                found = traced(job._replace(hold_outputs_until=BACKWARD))  # nothing is left of the iteration before
             except InputError:
                 counts["not run"] += 1
                 continue

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from vramplan.answers.placement import placement_code
+from vramplan.planner.setups import setup_of
 from vramplan.report.placement_code import python
 from vramplan.values.job import Job
 
@@ -29,6 +30,8 @@ def checkpoint(job: Job, model: Any) -> None:
     word = strategy.partition(":")[0]
     if strategy in ("none", CORE):
         return
+    if word not in SELECTIVE and _is_of_every_block(job, strategy):
+        strategy = "full"
     if strategy in ("full", PRODUCTS):
         how: dict[str, Any] = {"use_reentrant": job.checkpoint_reentrant, "preserve_rng_state": keep}
         if strategy == PRODUCTS:
@@ -46,6 +49,11 @@ def checkpoint(job: Job, model: Any) -> None:
     namespace["place_checkpoints"](model, preserve_rng_state=keep)
     if job.checkpoint_reentrant:  # one whose input needs no gradient trains nothing
         model.enable_input_require_grads()
+
+
+def _is_of_every_block(job: Job, strategy: str) -> bool:
+    """Whether these are the checkpoints of the switch, by whatever name: those that `full` has."""
+    return setup_of(job, strategy, False).segments == setup_of(job, "full", False).segments
 
 
 def _each(job: Job, every: int) -> str:

@@ -76,7 +76,8 @@ def tie(job: Job, model: Any) -> None:
 
     model.tie_weights()
     if MODEL_TYPES[job.model.transformers_model_type].ties_head and not job.model.tied_embeddings:
-        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+        tied = model.lm_head.weight
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(tied), requires_grad=tied.requires_grad)
 
 
 def _auto(shape: ModelShape) -> Any:

@@ -16,6 +16,7 @@ from vramplan.measure.network import build, configuration, tie
 from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
 from vramplan.measure.optimizers import LOMO, RATE, optimizer_of
 from vramplan.measure.parts import freeze
+from vramplan.measure.quantized import KINDS, by_value, operators, quantize, replaced
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import NEXT_FORWARD, Job
@@ -60,8 +61,8 @@ def skeleton(job: Job) -> Any:
     import torch
 
     config = configuration(job)
-    with torch.device("meta"):
-        return adapted(job, _cast(job, build(job, config)))
+    with torch.device("meta"), by_value(job):
+        return adapted(job, replaced(job, _cast(job, build(job, config)), dtype_of(job)))
 
 
 def prepare_without_data(job: Job, model: Any, copy: Any = None) -> Loop:
@@ -71,6 +72,7 @@ def prepare_without_data(job: Job, model: Any, copy: Any = None) -> Loop:
 
 def _on_device(job: Job, skeleton: Any) -> Any:
     model = skeleton.to_empty(device="cuda")
+    quantize(job, model, dtype_of(job))
     tie(job, model)
     return model
 
@@ -254,10 +256,12 @@ def without_data(job: Job) -> dict[str, Any]:
 
     kept = fused_on_cuda()
     truth = Truth()
-    counted = Storages("cuda", scratch_rules(), stand_ins(truth))
+    library = operators(truth) if job.quantization in KINDS else {}
+    counted = Storages("cuda", scratch_rules(), stand_ins(truth), library)
     model, copy = skeleton(job), skeleton(job) if job.ema else None
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_kernels(job, truth))
+        stack.enter_context(by_value(job))
         if job.attention != "eager":
             kernel = attention_by(job.attention)
             stack.enter_context(patch.object(functional, "scaled_dot_product_attention", kernel))

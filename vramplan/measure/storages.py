@@ -27,6 +27,7 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         device: str,
         scratch: Mapping[Any, Callable[..., int]],
         stand_ins: Mapping[Any, Callable[..., Any]] = MappingProxyType({}),
+        composed: Mapping[Any, Callable[..., Any]] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         import torch
@@ -35,6 +36,9 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         self._device = device
         self._scratch = scratch
         self._stand_ins = stand_ins
+        self._inside = 0  # of a library's operator, below the level that takes operators apart
+        self._implicit = torch._C.DispatchKey.CompositeImplicitAutograd
+        self._composed = composed  # of a library: run operator by operator, each of which is counted
         aten = torch.ops.aten
         # what the engine does in place, but not where any tensor is without data: FunctionsManual.cpp, index_backward
         # and gather_backward
@@ -90,12 +94,26 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
     def _level(self, level: int) -> None:
         self.phases[self.phase] = max(self.phases.get(self.phase, 0), level)
 
+    def _operator_by_operator(self, composed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._inside += 1
+        try:
+            with self:
+                return composed(*args, **(kwargs or {}))
+        finally:
+            self._inside -= 1
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and count what it leaves."""
         aten = self._torch.ops.aten
         self.settle()
         if self.phase == "backward" and not self._torch.is_grad_enabled():
             func = self._in_place.get(func, func)
+        composed = self._composed.get(func)
+        if composed is not None:
+            return self._operator_by_operator(composed, args, kwargs)
+        if self._inside and func.namespace == "aten" and func.has_kernel_for_dispatch_key(self._implicit):
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
         stand_in = self._stand_ins.get(func)
         out = func(*args, **(kwargs or {})) if stand_in is None else stand_in(*args, **(kwargs or {}))
         if func.namespace != "aten":

@@ -9,11 +9,12 @@ from __future__ import annotations
 from math import prod
 
 from vramplan.replay.operators.views import Grads, reshape_gradient, to, view
-from vramplan.replay.recorder import Saved
+from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Parameter, Tensor
 from vramplan.tuples import NamedTuple
 
 INT8, INT32 = DType("int8", 1), DType("int32", 4)
+MULTIPLE_8BIT = 4  # of which the inner size of an 8-bit product has to be (int8_linear_matmul)
 BLOCK = 64  # weights that share one maximum (functional.py, quantize_4bit, blocksize)
 
 
@@ -129,7 +130,8 @@ def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
     """`Linear8bitLt.forward` with a weight [out, in]: new, in the dtype of the input.
 
     The input is cast to fp16 and quantized row by row, the product is made in int32 and turned to fp16, then to the
-    dtype of the input. Columns with outliers, which depend on the data, are left out.
+    dtype of the input. Columns with outliers, which depend on the data, are left out. With an inner size that is no
+    multiple of four the product is made in fp32.
     Keeps `x` until backward is over, checkpoint or not, as it hangs on the context of the function itself.
     Backward: a working copy of the weight in the dtype of x, then 1 new, the gradient of x.
     Source: bitsandbytes 0.50.2, autograd/_functions.py, MatMul8bitLt; backends/cuda/ops.py, int8_vectorwise_quant and
@@ -157,6 +159,8 @@ def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
     flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
     codes, statistics = _quantized_rows(to(flat, FP16))
     product = tape.new("int8_linear_matmul", (rows, outputs), INT32, batched)
+    if inputs % MULTIPLE_8BIT:
+        _multiplied_in_fp32(tape, rows, inputs, outputs, batched)
     tape.work(work)
     half = tape.new("int8_mm_dequant", (rows, outputs), FP16, batched)
     out = to(half, dtype)
@@ -164,6 +168,16 @@ def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
     if node is not None:
         tape.held.append((node, flat))
     return out.alias((*x_shape[:-1], outputs), None, node)
+
+
+def _multiplied_in_fp32(tape: Tape, rows: int, inputs: int, outputs: int, batched: int) -> None:
+    """What a product that cuBLASLt does not take needs beside its result: both factors in fp32, and their product."""
+    left = tape.new("float", (rows, inputs), FP32, batched)
+    right = tape.new("float", (outputs, inputs), FP32, False, category="weight_casts")
+    product = tape.new("mm", (rows, outputs), FP32, batched)
+    del left, right
+    cast = tape.new("to", (rows, outputs), INT32, batched)
+    del product, cast
 
 
 def _quantized_rows(x: Tensor) -> tuple[Tensor, Tensor]:

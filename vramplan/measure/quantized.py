@@ -1,0 +1,210 @@
+"""The quantized weights of a job as Transformers and bitsandbytes make them: nf4, nf4-double and int8.
+
+On tensors without data the operators of bitsandbytes are run as its own code for CUDA has them, with nothing in the
+place of each kernel, so that what that code allocates is counted operator by operator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from importlib import import_module, util
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+from vramplan.errors import UsageError
+from vramplan.measure.stand_ins import Truth
+from vramplan.values.job import Job
+
+KINDS = ("nf4", "nf4-double", "int8")
+OUTLIERS = 6.0  # from which on a column of activations is no 8-bit number (BitsAndBytesConfig, llm_int8_threshold)
+BACKENDS = ("default", "cuda")  # of operators; the second one wins
+
+
+def check_installed(job: Job) -> None:
+    """Raise UsageError if a job has quantized weights and bitsandbytes is not there."""
+    if job.quantization in KINDS and util.find_spec("bitsandbytes") is None:
+        raise UsageError(f"{job.quantization} needs bitsandbytes", key="quantization", hint="pip install bitsandbytes")
+
+
+def replaced(job: Job, model: Any, compute: Any) -> Any:
+    """The model with the layers of bitsandbytes in the place of its linear ones, on the device meta.
+
+    `compute` is the element type of their products. What Transformers leaves alone stays: the head, tied weights, and
+    what a family keeps in fp32.
+    Source: transformers 5.23, integrations/bitsandbytes.py, replace_with_bnb_linear; quantizers/base.py,
+    get_modules_to_not_convert.
+    """
+    if job.quantization not in KINDS:
+        return model
+    import torch
+    from transformers import BitsAndBytesConfig
+    from transformers.integrations.bitsandbytes import replace_with_bnb_linear
+    from transformers.quantizers.base import get_keys_to_not_convert
+
+    if job.quantization == "int8":
+        how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=OUTLIERS)
+    else:
+        how = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=compute or torch.float32,
+            bnb_4bit_use_double_quant=job.quantization == "nf4-double",
+        )
+    biases = {name: one.dtype for name, one in model.named_parameters() if name.endswith(".bias")}
+    left = [*get_keys_to_not_convert(model), *(model._keep_in_fp32_modules or ())]
+    model = replace_with_bnb_linear(model, left, how)
+    for name, module in layers(model):
+        if module.bias is not None:
+            module.bias.data = module.bias.data.to(biases[f"{name}.bias"])
+    model.is_quantized = True
+    model.is_loaded_in_4bit, model.is_loaded_in_8bit = job.quantization != "int8", job.quantization == "int8"
+    return model
+
+
+def layers(model: Any) -> Iterator[tuple[str, Any]]:
+    """The layers of bitsandbytes with their names."""
+    nn = import_module("bitsandbytes.nn")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear4bit | nn.Linear8bitLt):
+            yield name, module
+
+
+def quantize(job: Job, model: Any, compute: Any) -> None:
+    """Quantize the weights of its layers, which are on the device by now, from the element type of their products.
+
+    A parameter of bitsandbytes' own classes would not be a tensor without data, so what the class keeps beside the
+    numbers is put beside an ordinary one.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit._quantize and Int8Params._quantize.
+    """
+    if job.quantization not in KINDS:
+        return
+    import torch
+
+    functional = import_module("bitsandbytes.functional")
+    for _, module in layers(model):
+        shape = module.out_features, module.in_features
+        if job.quantization == "int8":
+            whole = torch.empty(shape, dtype=torch.float16, device="cuda")
+            codes, scales, _ = functional.int8_vectorwise_quant(whole)
+            module.weight = torch.nn.Parameter(codes, requires_grad=False)
+            module.weight.CB, module.weight.SCB, module.weight.has_fp16_weights = codes, scales, False
+        else:
+            whole = torch.empty(shape, dtype=compute or torch.float32, device="cuda")
+            nested = job.quantization == "nf4-double"
+            codes, state = functional.quantize_4bit(whole, compress_statistics=nested, quant_type="nf4")
+            module.weight = torch.nn.Parameter(codes, requires_grad=False)
+            module.weight.quant_state = module.quant_state = state
+        del whole
+
+
+class _Anything:
+    """A library of kernels that write into their arguments, and whatever else is asked of it."""
+
+    def __getattr__(self, _: str) -> _Anything:
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> _Anything:
+        return self
+
+    def __bool__(self) -> bool:
+        return False  # no error
+
+
+def operators(truth: Truth) -> dict[Any, Callable[..., Any]]:
+    """bitsandbytes' operators by its own code for CUDA, each without the kernel that writes the result.
+
+    No activation is an outlier. Products of few tokens, for which it has kernels that depend on the GPU, are those of
+    many: the weight is given back its element type first.
+    """
+    import torch
+
+    found: dict[Any, Callable[..., Any]] = {}
+
+    def register(name: str, _: Any = None) -> Callable[..., Any]:
+        space, _, word = name.partition("::")
+        word, _, overload = word.partition(".")
+        operator = getattr(getattr(getattr(torch.ops, space), word), overload or "default")
+
+        def keep(function: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*given: Any, **named: Any) -> Any:
+                before, truth.value = truth.value, False
+                try:
+                    return function(*given, **named)
+                finally:
+                    truth.value = before
+
+            found[operator] = run
+            return function
+
+        return keep
+
+    nothing = _Anything()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch("bitsandbytes._ops.register_kernel", register))
+        stack.enter_context(patch("bitsandbytes.cextension.lib", nothing))
+        stack.enter_context(patch.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True))
+        for backend in BACKENDS:
+            module = _executed(f"bitsandbytes.backends.{backend}.ops")
+        module.__dict__.update(
+            CUBLAS_Context=nothing,
+            _cuda_device_of=lambda _: contextlib.nullcontext(),
+            _gemm_4bit_use_custom_fn=lambda *_: False,
+        )
+    dequantized = getattr(torch.ops.bitsandbytes, "int8_vectorwise_dequant").default
+    found.setdefault(dequantized, _rows_given_back)
+    return found
+
+
+def _rows_given_back(codes: Any, scales: Any) -> Any:
+    """Source: bitsandbytes 0.50.2, _ops.py, int8_vectorwise_dequant."""
+    return codes * scales.view(-1, 1) * (1.0 / 127.0)
+
+
+def _executed(name: str) -> ModuleType:
+    """A module of the library executed anew, beside the one that others may have imported."""
+    spec = util.find_spec(name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def by_value(job: Job) -> Iterator[None]:
+    """Libraries know quantized weights by what is beside their numbers, and ask for no addresses.
+
+    Source: peft 0.21.2, utils/integrations.py, dequantize_module_weight and dequantize_bnb_weight.
+    """
+    if job.quantization not in KINDS:
+        yield
+        return
+    import torch
+
+    functional = import_module("bitsandbytes.functional")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(torch.Tensor, "data_ptr", lambda _: 0))
+        stack.enter_context(patch.dict(functional.name2qmap))
+        if job.adapter is not None:
+            for name in ("dora", "variants", "layer"):
+                module = import_module(f"peft.tuners.lora.{name}")
+                plain = module.dequantize_module_weight
+                stack.enter_context(patch.object(module, "dequantize_module_weight", _given_back(functional, plain)))
+        yield
+
+
+def _given_back(functional: Any, plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def dequantized(module: Any) -> Any:
+        weight = module.weight
+        if type(weight).__name__ in ("Params4bit", "Int8Params"):
+            return weight.data  # there are no numbers as yet
+        state = getattr(module, "quant_state", None)
+        if state is not None:
+            return functional.dequantize_4bit(weight.data, state)
+        scales = getattr(getattr(module, "state", None), "SCB", None)
+        scales = getattr(weight, "SCB", None) if scales is None else scales
+        return plain(module) if scales is None else functional.int8_vectorwise_dequant(weight.data, scales)
+
+    return dequantized
