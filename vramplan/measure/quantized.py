@@ -152,7 +152,7 @@ def operators(truth: Truth) -> dict[Any, Callable[..., Any]]:
             _cuda_device_of=lambda _: contextlib.nullcontext(),
             _gemm_4bit_use_custom_fn=lambda *_: False,
         )
-    dequantized = getattr(torch.ops.bitsandbytes, "int8_vectorwise_dequant").default
+    dequantized = torch.ops.bitsandbytes.int8_vectorwise_dequant.default
     found.setdefault(dequantized, _rows_given_back)
     return found
 

@@ -127,7 +127,9 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(patch.object(torch.cuda, "get_device_capability", lambda *_, **__: _capability(job)))
         looks = {"find_packed_sequence_indices": job.packing}
-        looks |= dict.fromkeys(("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa"), job.padding != "none")
+        padded = job.padding != "none"
+        looks["_ignore_bidirectional_mask_sdpa"] = padded
+        looks["_ignore_causal_mask_sdpa"] = padded and job.model.task != "seq2seq"  # nobody masks a decoder's tokens
         for name, given in looks.items():
             if given:  # not every token is one of one sequence
                 stack.enter_context(patch.object(masking_utils, name, untrue(getattr(masking_utils, name))))

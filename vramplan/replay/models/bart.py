@@ -18,6 +18,7 @@ from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul
 from vramplan.replay.operators.basic import linear as linear_operator
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.padding import padded_mask
 from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Shape, Tensor
 
 POSITION_OFFSET = 2  # BartLearnedPositionalEmbedding: rows that stand for no position
@@ -56,7 +57,7 @@ class Attention:
         recipe = self.recipe
         if recipe.attention == "eager":
             return eager_attention(query, key, value, mask, recipe.attention_dropout)
-        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
         return contiguous(transpose(output, 1, 2)), None
 
 
@@ -75,10 +76,18 @@ def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 class Block:
     """BartEncoderLayer, or BartDecoderLayer with the encoder's result."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, encoder: Tensor | None) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        recipe: Recipe,
+        mask: Tensor | None,
+        encoder: Tensor | None = None,
+        cross_mask: Tensor | None = None,
+    ) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         width = shape.hidden_size
-        self.p, self.inner_p, self.mask, self.encoder = recipe.hidden_dropout, recipe.activation_dropout, mask, encoder
+        self.p, self.inner_p = recipe.hidden_dropout, recipe.activation_dropout
+        self.mask, self.encoder, self.cross_mask = mask, encoder, cross_mask
         self.self_attn = Attention(tape, recipe)
         self.self_attn_layer_norm = LayerNorm(tape, "self_attn_layer_norm", width, dtype)
         if encoder is not None:
@@ -97,7 +106,7 @@ class Block:
         hidden = self.self_attn_layer_norm(hidden)
         if self.encoder is not None:
             residual = hidden
-            hidden, _weights = self.encoder_attn(hidden, None, self.encoder)
+            hidden, _weights = self.encoder_attn(hidden, self.cross_mask, self.encoder)
             hidden = dropout(hidden, self.p)
             hidden = add(residual, hidden)
             hidden = self.encoder_attn_layer_norm(hidden)
@@ -133,6 +142,7 @@ class Bart:
     selective = SELECTIVE
     compiled_graphs = 1
     equal_blocks = False  # of two stacks
+    takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -149,9 +159,9 @@ class Bart:
         """Token ids and labels."""
         return text_pair(self.recipe)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor, given_ids: Tensor | None = None) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, *more: Tensor) -> Output:
         tape, recipe = self.tape, self.recipe
-        decoder_ids = shift_right(labels) if given_ids is None else given_ids
+        decoder_ids = more[0] if recipe.loss == LOGITS else shift_right(labels)
         with tape.building("encoder"):
             _encoder_outputs = self.encode(input_ids)
         with tape.building("decoder"):
@@ -173,12 +183,14 @@ class Bart:
         _positions = self.look_up(tape.new("add", input_ids.shape, INT64, True))
         norm = self.norm()
         segments = split_at(recipe.segments, recipe.shape.layers)[0]
+        embedded = [self.embedded(_embeds, _positions, norm)]
+        mask = self.padding_mask(_embeds)
 
         def make(i: int) -> Block:
-            return Block(tape, recipe, None, None)
+            return Block(tape, recipe, mask)
 
         # what the first block is given is in no variable of its own: the second one's input takes its place
-        hidden = run_blocks(tape, segments, make, self.embedded(_embeds, _positions, norm))
+        hidden = run_blocks(tape, segments, make, embedded.pop())
         self.register(norm)
         return hidden
 
@@ -190,13 +202,14 @@ class Bart:
         _embeds = self.words(ids)
         _position_ids = tape.new("add", (length,), INT64, False)
         mask = self.mask(_embeds)
+        cross_mask = self.padding_mask(encoder, length)
         _positions = self.look_up(tape.new("add", (1, length), INT64, False))
         norm = self.norm()
         layers = recipe.shape.layers
         segments = split_at(recipe.segments, layers)[1]
 
         def make(i: int) -> Block:
-            return Block(tape, recipe, mask, encoder)
+            return Block(tape, recipe, mask, encoder, cross_mask)
 
         hidden = run_blocks(tape, segments, make, self.embedded(_embeds, _positions, norm), start=layers)
         self.register(norm)
@@ -207,6 +220,12 @@ class Bart:
         tape, (batch, length, _) = embeds.tape, embeds.shape
         _ones = tape.new("ones", (batch, length), FP32, True)
         return causal_mask(embeds) if self.recipe.attention == "eager" else None
+
+    def padding_mask(self, hidden: Tensor, queries: int | None = None) -> Tensor | None:
+        """create_bidirectional_mask of the tokens of the encoder; none without padding."""
+        if not self.recipe.padded:
+            return None
+        return padded_mask(hidden, causal=False, additive=self.recipe.attention == "eager", queries=queries)
 
     def words(self, ids: Tensor) -> Tensor:
         """BartScaledWordEmbedding.forward: scaled, also by 1."""

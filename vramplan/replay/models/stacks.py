@@ -37,14 +37,20 @@ def _cut(segment: Segment, blocks: int) -> tuple[Segment, Segment]:
 
 
 def text_pair(recipe: Recipe) -> tuple[tuple[str, Shape, DType], ...]:
-    """The inputs: token ids of the encoder, and labels, which the decoder's token ids are made from.
+    """The inputs: token ids of the encoder, and labels, which the decoder's token ids are made from; with padding, the
+    mask of the encoder's tokens. The decoder's own are padded behind what the loss looks at, and nobody masks them.
 
     Where the caller makes the loss of the logits the model is given no labels, and the collator made the ids.
     Source: transformers 5.23, data/data_collator.py, DataCollatorForSeq2Seq.
     """
     target = recipe.target_length or recipe.sequence_length
     given = ("input_ids", (recipe.sequence_length,), INT64), ("labels", (target,), INT64)
-    return (*given, ("decoder_input_ids", (target,), INT64)) if recipe.loss == LOGITS else given
+    more: tuple[tuple[str, Shape, DType], ...] = ()
+    if recipe.loss == LOGITS:
+        more = (("decoder_input_ids", (target,), INT64),)
+    if recipe.padded:
+        more = (*more, ("attention_mask", (recipe.sequence_length,), INT64))
+    return *given, *more
 
 
 def shift_right(labels: Tensor) -> Tensor:

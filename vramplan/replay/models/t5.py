@@ -7,6 +7,8 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.modules import (
@@ -36,9 +38,17 @@ from vramplan.replay.operators.basic import (
     softmax,
 )
 from vramplan.replay.operators.basic import linear as linear_operator
-from vramplan.replay.operators.biased import biased_attention, clamp, permute, where, zeros_with_gradient
+from vramplan.replay.operators.biased import (
+    biased_attention,
+    clamp,
+    permute,
+    where,
+    where_of_each,
+    zeros_with_gradient,
+)
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.padding import padded_mask
 from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Shape, Tensor
 
 BUCKETS = 32  # relative_attention_num_buckets, the same in every released checkpoint
@@ -139,7 +149,7 @@ class Attention:
         """eager_attention_forward or sdpa_attention_forward (integrations/sdpa_attention.py)."""
         if self.recipe.attention == "eager":
             return eager_attention(query, key, value, mask, position_bias, self.recipe.attention_dropout)
-        return self.fused_attention(query, key, value, position_bias), None
+        return self.fused_attention(query, key, value, mask, position_bias), None
 
     def bias(self, query: Tensor, kv_length: int) -> Tensor:
         """The first block's bias: of relative positions, or nothing for the cross-attention.
@@ -166,15 +176,19 @@ class Attention:
         heads = self.table.shape[1]
         return view(permute(values, (2, 0, 1)), (1, heads, length, kv_length))
 
-    def fused_attention(self, query: Tensor, key: Tensor, value: Tensor, position_bias: Tensor) -> Tensor:
+    def fused_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, position_bias: Tensor
+    ) -> Tensor:
         """sdpa_attention_forward (integrations/sdpa_attention.py), with the position bias as its mask."""
-        _mask = self.bias_mask(position_bias)
+        _mask = self.bias_mask(position_bias, mask)
         output = biased_attention(query, key, value, _mask)
         return contiguous(transpose(output, 1, 2))
 
-    def bias_mask(self, position_bias: Tensor) -> Tensor:
+    def bias_mask(self, position_bias: Tensor, mask: Tensor | None) -> Tensor:
         """create_position_bias_mask of the same file: the bias, where tokens may be attended to."""
         tape, (_, _, length, kv_length) = position_bias.tape, position_bias.shape
+        if mask is not None:
+            return contiguous(where_of_each(mask, position_bias))
         if not self.causal or length == 1:
             return contiguous(position_bias)
         causal = tape.new("ge", (1, 1, length, kv_length), BOOL, False)
@@ -258,10 +272,18 @@ class Block:
     """T5Block: self-attention, in the decoder cross-attention, the feed-forward layer."""
 
     def __init__(
-        self, tape: Tape, recipe: Recipe, mask: Tensor | None, encoder: Tensor | None, *, decodes: bool, first: bool
+        self,
+        tape: Tape,
+        recipe: Recipe,
+        masks: Sequence[Tensor | None],
+        encoder: Tensor | None,
+        *,
+        decodes: bool,
+        first: bool,
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.p, self.mask, self.encoder = recipe.hidden_dropout, mask, encoder
+        self.p, self.encoder = recipe.hidden_dropout, encoder
+        self.mask, self.cross_mask = masks
         self.attention = Attention(tape, recipe, causal=decodes, positions=first)
         self.attention_norm = RMSNorm(tape, "layer_norm", width, dtype)
         if decodes:
@@ -296,7 +318,7 @@ class Block:
     def attend_to_encoder(self, hidden: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """T5LayerCrossAttention.forward."""
         _normed = self.cross_norm(hidden)
-        output, bias, weights = self.cross(_normed, None, bias, self.encoder)
+        output, bias, weights = self.cross(_normed, self.cross_mask, bias, self.encoder)
         output = add(hidden, dropout(output, self.p))
         return output, bias, weights
 
@@ -308,6 +330,7 @@ class T5:
     selective = SELECTIVE
     equal_blocks = False  # of two stacks, and the first of each makes the bias that the others share
     block_lists = ("encoder.block", "decoder.block")
+    takes_padding = True
     asks_for_checkpoints = True  # T5Attention.forward: whether its bias of zeros needs a gradient
     block_returns = 3  # the position biases of both attentions too; source: modeling_t5.py, T5Block.forward
     carried_between_blocks = ((1, 1), (4, 2))  # source: modeling_t5.py, T5Stack.forward
@@ -328,11 +351,11 @@ class T5:
         """Token ids and labels."""
         return text_pair(self.recipe)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor, given_ids: Tensor | None = None) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, *more: Tensor) -> Output:
         tape, recipe = self.tape, self.recipe
         with tape.building("encoder"):
             hidden = self.stack(input_ids, None)
-        decoder_ids = shift_right(labels) if given_ids is None else given_ids
+        decoder_ids = more[0] if recipe.loss == LOGITS else shift_right(labels)
         with tape.building("decoder"):
             _decoder_outputs = self.stack(decoder_ids, hidden)
         sequence = _decoder_outputs
@@ -351,14 +374,14 @@ class T5:
         tape, recipe = self.tape, self.recipe
         shape, decodes = recipe.shape, encoder is not None
         _embeds = embedding(ids, self.shared)
-        mask = causal_mask(_embeds) if decodes and recipe.attention == "eager" else None
+        masks = self.masks(_embeds, encoder)
         segments = split_at(recipe.segments, shape.layers)[decodes]
         # the first checkpoint after the one that makes the biases keeps them longest
         maker = segments[0].blocks if segments[0].checkpointed else 1
         hidden, _bias, _cross_bias = run_blocks(
             tape,
             segments,
-            lambda i: Block(tape, recipe, mask, encoder, decodes=decodes, first=i == 0),
+            lambda i: Block(tape, recipe, masks, encoder, decodes=decodes, first=i == 0),
             initial(dropout(_embeds, recipe.embedding_dropout)),
             kind=lambda i: i < maker,
             start=shape.layers if decodes else 0,
@@ -367,6 +390,19 @@ class T5:
         hidden = RMSNorm(tape, "final_layer_norm", shape.hidden_size, recipe.weight_dtype)(hidden)
         hidden = dropout(hidden, recipe.hidden_dropout)
         return hidden
+
+    def masks(self, embeds: Tensor, encoder: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Of the stack's own tokens, and of those of the encoder that the decoder attends to."""
+        recipe = self.recipe
+        eager = recipe.attention == "eager"
+        own = cross = None
+        if encoder is not None:
+            own = causal_mask(embeds) if eager else None
+            if recipe.padded:
+                cross = padded_mask(encoder, causal=False, additive=eager, queries=embeds.shape[1])
+        elif recipe.padded:
+            own = padded_mask(embeds, causal=False, additive=eager)
+        return own, cross
 
 
 def initial(hidden: Tensor) -> State:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from vramplan.replay.operators.attention import EFFICIENT_LSE, EFFICIENT_ROWS, _again
 from vramplan.replay.operators.views import Grads, autocast_half, expand, narrow, pad_last
 from vramplan.replay.recorder import RECOMPUTED, Saved, Tape, rounded
@@ -97,6 +99,29 @@ def where(mask: Tensor, x: Tensor) -> Tensor:
         return (grad.tape.like("where", grad),)
 
     return x.tape.like("where", x, None, x.tape.record("where", (x,), backward, (mask,)))
+
+
+def where_of_each(mask: Tensor, x: Tensor) -> Tensor:
+    """`torch.where(mask, x, number)` of a mask [B, 1, S, S'] for each sample and x [1, a, S, S']: new, [B, a, S, S'].
+
+    It is in the layout of x. Saves `mask`: the gradient passes where x was taken.
+    Backward: a zero, then 1 new, the gradient with zeros elsewhere, and its sum over the samples.
+    Source: tools/autograd/derivatives.yaml, where.self; aten/src/ATen/native/TensorCompare.cpp, where.
+    """
+    batch, x_shape = mask.shape[0], x.shape
+    shape = (batch, *x_shape[1:])
+    strides = None if x.strides is None else (prod(x_shape), *x.strides[1:])
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        _zero = tape.new("scalar_tensor", (), grad.dtype, False)
+        each = tape.like("where", grad)
+        if batch == 1:
+            return (each,)
+        return (tape.new("sum", x_shape, grad.dtype, False),)
+
+    node = x.tape.record("where", (x,), backward, (mask,))
+    return x.tape.new("where", shape, x.dtype, True, strides, node)
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

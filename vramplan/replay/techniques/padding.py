@@ -13,23 +13,27 @@ from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import BOOL, INT64, Shape, Tensor
 
 
-def padded_mask(hidden: Tensor, *, causal: bool, additive: bool, windowed: bool = False) -> Tensor:
+def padded_mask(
+    hidden: Tensor, *, causal: bool, additive: bool, windowed: bool = False, queries: int | None = None
+) -> Tensor:
     """The mask of a padded batch: [B, 1, S, S], boolean, or with `additive` in the dtype of the embeddings.
 
-    `windowed` says that it is a causal one within a sliding window.
+    `windowed` says that it is a causal one within a sliding window, `queries` how many tokens attend to those of
+    `hidden`, where they are others.
 
     Source: masking_utils.py, create_causal_mask, create_bidirectional_mask, sdpa_mask and eager_mask.
     """
     tape = hidden.tape
     batch, length, _ = hidden.shape
-    seen_shape = (1, 1, length, length if causal else 1)
+    rows = length if queries is None else queries
+    seen_shape = (1, 1, rows, length if causal else 1)
     _padding = tape.new("to", (batch, length), BOOL, True)
-    _indices = index_tensors(tape, batch, length)
+    _indices = index_tensors(tape, batch, length, queries=queries)
     seen = _within(tape, seen_shape) if windowed else tape.new("le", seen_shape, BOOL, False)
     both = tape.new("bitwise_and", seen_shape, BOOL, False)
     del seen
     tokens = tape.new("index", (batch, 1, 1, length), BOOL, True)
-    mask = tape.new("bitwise_and", (batch, 1, length, length), BOOL, True)
+    mask = tape.new("bitwise_and", (batch, 1, rows, length), BOOL, True)
     del both, tokens
     return tape.new("where", mask.shape, hidden.dtype, True) if additive else mask
 
@@ -44,19 +48,21 @@ def _within(tape: Tape, shape: Shape) -> Tensor:
     return mask
 
 
-def index_tensors(tape: Tape, batch: int, length: int, *, heads: bool = False) -> tuple[Tensor, ...]:
+def index_tensors(
+    tape: Tape, batch: int, length: int, *, heads: bool = False, queries: int | None = None
+) -> tuple[Tensor, ...]:
     """The indices of sequences, queries and keys (masking_utils.py, sdpa_mask); with `heads`, that of the head too."""
     sequences = tape.new("arange", (batch,), INT64, True)
     one = (tape.new("arange", (1,), INT64, False),) if heads else ()
-    return sequences, *one, *(tape.new("add", (length,), INT64, False) for _ in range(2))
+    lengths = (length if queries is None else queries, length)
+    return sequences, *one, *(tape.new("add", (number,), INT64, False) for number in lengths)
 
 
 class MaskedApart(Technique):
     """The mask of padded or packed sequences beside a replay without one, as long as the iteration lasts.
 
     It is one for each sequence, and one more where some blocks have a window; the additive masks of eager attention
-    over past tokens are as large without padding, and in the replay. Relative positions are added to it, head by head
-    and stack by stack (modeling_t5.py, T5Attention).
+    over past tokens are as large without padding, and in the replay.
     """
 
     def states(self, buffers: Sequence[int]) -> list[State]:
@@ -67,6 +73,4 @@ class MaskedApart(Technique):
         masks = 1 if shape.sliding_window is None or length < shape.sliding_window else 2
         if setup.attention == "eager" and shape.task == "lm":
             masks = 0
-        if shape.positions == "relative":
-            width, masks = self.precision.weights.itemsize, shape.attention_heads * len(shape.stacks)
         return [State("inputs", 0, length * INT64.itemsize), State("buffers", 0, masks * length * length * width)]

@@ -6,20 +6,20 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4550 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4560 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
-  litgpt, lora_parts, losses, losses_more, master, moe, more_families, optimizers, padding, pairs, pairs_beside,
-  precisions, preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations,
-  sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero, zero_adapters,
-  zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava,
-  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen_moe, roberta, starcoder2, t5, vit
+  litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero,
+  zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under
+  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3,
+  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
@@ -175,11 +175,11 @@ optimizer_in_backward: true | 97 | checkpoints, galore, optimizers, precisions, 
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 packing: true | 79 | losses_more, masks | deepseek_v2, deepseek_v3, gpt2, gpt_neox, llama, mistral, olmo2, olmo3,
   olmoe, qwen2, qwen3, starcoder2 | deepseek, gpt2, llama, neox, olmo2, olmoe, starcoder2
-padding: right | 313 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside, preference | bert, bloom,
-  deepseek_v2, deepseek_v3, falcon, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
-  mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2, xlm-roberta |
-  bert, bloom, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2,
-  phi3, qwen_moe, roberta, starcoder2
+padding: right | 328 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside, preference | bart, bert,
+  bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
+  llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2, t5,
+  xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral,
+  mpt, neox, olmo2, phi3, qwen_moe, roberta, starcoder2, t5
 parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
   bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
   qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
@@ -242,7 +242,7 @@ precision: mixed | 1458 | adapters, attention, checkpoints, compile, evaluation,
   vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-precision: pure | 2368 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2378 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, litgpt, lora_parts, losses, losses_more,
   masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
@@ -374,8 +374,8 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 37 | losses_more | gpt2, llama
-activation_checkpointing: full + padding: right | 192 | fully_shard_more, losses_more, padding, pairs, pairs_beside,
-  preference | bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
+activation_checkpointing: full + padding: right | 202 | fully_shard_more, losses_more, masks, padding, pairs,
+  pairs_beside, preference | bart, bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta, t5
 activation_checkpointing: full + parallel.fsdp_version: 1 | 118 | flat_adapters, flat_host, flat_parameter, foundry,
   sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi, phi3,
   roberta, vit
@@ -418,14 +418,14 @@ activation_checkpointing: full + precision: mixed | 756 | adapters, attention, c
   padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
   zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1299 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1307 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, litgpt, lora_parts, losses, losses_more,
-  moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox
-  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
+  replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox,
+  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
@@ -1158,9 +1158,9 @@ padding: right + precision: amp | 97 | fully_shard_more, losses_more, masks, pad
 padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
 padding: right + precision: mixed | 78 | losses_more, padding, pairs, pairs_beside, preference | bert, deepseek,
   falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 93 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside,
-  preference | bert, bloom, deepseek, falcon, gemma3, glm, glm4, gpt2, llama, llama4, mixtral, olmo2, phi3, qwen_moe,
-  roberta, starcoder2
+padding: right + precision: pure | 103 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside,
+  preference | bart, bert, bloom, deepseek, falcon, gemma3, glm, glm4, gpt2, llama, llama4, mixtral, olmo2, phi3,
+  qwen_moe, roberta, starcoder2, t5
 padding: right + quantization: int8 | 3 | pairs | gpt2
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
