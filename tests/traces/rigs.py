@@ -33,10 +33,10 @@ TRANSFORMERS = Rig(
         *("suite", "random", "families", "attention", "seq2seq", "moe", "vision", "resnet", "halves", "optimizers"),
         *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
-        *("quantized", "returned", "master", "hosted", "masks"),
+        *("quantized", "returned", "master", "hosted", "masks", "more_families"),
     ),
-    "Transformers, PEFT, plain PyTorch, Liger's loss, optimizers of bitsandbytes, galore-torch, apollo-torch, "
-    "adam-mini and lomo-optim",
+    "Transformers, PEFT, plain PyTorch, Liger's loss, weights and optimizers of bitsandbytes, galore-torch, "
+    "apollo-torch, adam-mini and lomo-optim",
 )
 FSDP2 = Rig(
     "fsdp2",
@@ -46,8 +46,7 @@ FSDP2 = Rig(
 RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2)}
 
 WITHOUT = {
-    "quantized weights (bitsandbytes, GPTQ)": "quantized.json, parts of adapters.json and pairs.json",
-    "OLMo, SmolLM3, StarCoder2, gpt-oss, Llama 4": "more_families.json",
+    "weights of GPTQ": "parts of quantized.json",
     "TRL": "preference.json, parts of pairs.json",
     "fp32 and 16-bit logits of models that cast them": "half_logits.json, parts of losses.json",
     "torchao's Float8Linear": "fp8.json, fp8_more.json",
@@ -126,6 +125,7 @@ def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int
     from tests.traces.composed import begin, traced
     from tests.traces.composed import check as check_job
     from vramplan.errors import InputError
+    from vramplan.options.words import BACKWARD
 
     kept, wrong = begin(), 0
     for file in files or rig.files:

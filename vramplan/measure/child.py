@@ -12,7 +12,7 @@ from typing import Any
 
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
-from vramplan.measure import objectives, optimizers
+from vramplan.measure import objectives, optimizers, quantized
 from vramplan.measure.adapters import check_peft
 from vramplan.measure.allocator import said
 from vramplan.results.measure import TRACE
@@ -37,6 +37,7 @@ def run(job: Job, how: str, steps: int) -> dict[str, Any]:
     check_peft(job)
     optimizers.check_installed(job)
     objectives.check_installed(job)
+    quantized.check_installed(job)
     if how == TRACE:
         from vramplan.measure.fake_cuda import autocast_believes, pretend
 
