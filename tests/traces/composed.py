@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tests.traces import fsdp2
+from tests.traces import ddp, fsdp2
 from tests.traces.drawn import Keys, job, shared
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError
@@ -30,6 +30,7 @@ from vramplan.replay.step import replay
 from vramplan.replay.techniques.vocabulary import techniques_of
 from vramplan.results.measure import TRACE
 from vramplan.values.job import Job
+from vramplan.values.parallel import DDP
 
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
 NOT_KNOWN = (" not modelled", "never traced", "not traced")  # in a refusal of what somebody could model
@@ -114,7 +115,7 @@ def traced(one: Job) -> dict[str, int]:
     from vramplan.measure import steps
 
     if one.sharding is not None:
-        return fsdp2.traced(one)
+        return rig_of(one).traced(one)
     phases = steps.without_data(one)["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
@@ -129,7 +130,13 @@ def check(one: Job) -> None:
         if left or one.sharding is None:
             raise InputError(left or error.problems) from None
     if one.sharding is not None:
-        fsdp2.check(one)
+        rig_of(one).check(one)
+
+
+def rig_of(one: Job) -> Any:
+    """The module that runs the sharding of a job."""
+    assert one.sharding is not None
+    return ddp if one.sharding.kind == DDP else fsdp2
 
 
 def compared(number: int, keys: Keys) -> Result:
@@ -172,7 +179,7 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         for number in range(jobs):
             keys = job(random, Path(folder))
-            result = compared(number, keys if sharding is None else shared(random, keys))
+            result = compared(number, keys if sharding is None else shared(random, keys, sharding))
             results.append(result._replace(keys=without_folder(result.keys)))
             if result.status in ("off", "refused", "untraced"):
                 right = result.predicted is not None and result.predicted == result.traced
@@ -234,6 +241,7 @@ def by_pair(document: dict[str, Any]) -> list[tuple[str, str, int, int, int, flo
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy-composed.md"
 KEPT = Path(__file__).with_name("composed.json")
 KEPT_SHARDED = Path(__file__).with_name("composed_fsdp2.json")
+KEPT_REPLICATED = Path(__file__).with_name("composed_ddp.json")
 
 HEAD = """\
 # Composed jobs
@@ -266,6 +274,13 @@ higher here; neither changes a peak of the whole.
 """
 
 
+REPLICATED = """
+## Under DDP
+
+The same draws on two to five devices, the model in PyTorch's `DistributedDataParallel`.
+"""
+
+
 def page() -> str:
     """The page of the results that are kept."""
     document = json.loads(KEPT.read_text("utf-8"))
@@ -276,7 +291,7 @@ def page() -> str:
         f"| {first}, {second} | {jobs} | {answered} | {exact} | {worst:.3%} |\n"
         for first, second, jobs, answered, exact, worst in by_pair(document)
     )
-    return f"{HEAD}\n{said}\n{how}{_rest(document)}\n{TABLE}{rows}{_sharded()}"
+    return f"{HEAD}\n{said}\n{how}{_rest(document)}\n{TABLE}{rows}{_sharded()}{_replicated()}"
 
 
 def _sharded() -> str:
@@ -288,6 +303,14 @@ def _sharded() -> str:
     rest = _rest(document).replace("\n## ", "\n### ")
     return f"{SHARDED}\n{said}- Of the {len(parts)} that are off, {steps} are off in the step alone.\n\n\
 The command is `{document['command']}`.\n{rest}"
+
+
+def _replicated() -> str:
+    """The section of the jobs under DDP."""
+    document = json.loads(KEPT_REPLICATED.read_text("utf-8"))
+    said = "".join(f"- {line[0].upper()}{line[1:]}.\n" for line in summary(document))
+    rest = _rest(document).replace("\n## ", "\n### ")
+    return f"{REPLICATED}\n{said}\nThe command is `{document['command']}`.\n{rest}"
 
 
 def _same(one: dict[str, Any], phase: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from tests.fuzz.draws import BESIDE, value
 from tests.traces.models import CONFIGS
 from vramplan.options import table
+from vramplan.values.parallel import DDP
 
 Keys = dict[str, Any]
 
@@ -90,9 +91,18 @@ def job(random: Random, folder: Path) -> Keys:
     return {key: one for key, one in keys.items() if one is not None or key == "max_gradient_norm"}
 
 
-def shared(random: Random, keys: Keys) -> Keys:
-    """The same job under FSDP2: two to five devices, a policy of it, its own mixed precision in half of the jobs."""
-    parallel: Keys = {"data": random.choice([2, 3, 4, 5]), "sharding": random.choice(["fsdp", "fsdp", "fsdp-grad-op"])}
+def shared(random: Random, keys: Keys, sharding: str) -> Keys:
+    """The same job under `fsdp` (FSDP2) or `ddp`: two to five devices, a policy of it.
+
+    FSDP's own mixed precision is in half of the jobs that it is for.
+    """
+    devices = random.choice([2, 3, 4, 5])
+    if sharding == DDP:
+        return {
+            **keys,
+            "parallel": {"data": devices, "sharding": DDP, "gradient_as_bucket_view": random.random() < 0.5},
+        }
+    parallel: Keys = {"data": devices, "sharding": random.choice(["fsdp", "fsdp", "fsdp-grad-op"])}
     if keys["gradient_accumulation_steps"] > 1:
         parallel["no_sync"] = random.random() < 0.5
     precision = keys["precision"]

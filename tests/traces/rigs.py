@@ -43,7 +43,8 @@ FSDP2 = Rig(
     ("fully_shard", "fully_shard_more", "replicas", "sharded_more"),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
-RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2)}
+REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")
+RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2, REPLICATED)}
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
@@ -52,7 +53,6 @@ WITHOUT = {
     "torchao's Float8Linear": "fp8.json, fp8_more.json",
     "torch.compile": "compile.json, compile_more.json",
     "evaluation and generation": "evaluation.json, generation.json, pairs_beside.json and their second files",
-    "PyTorch's DDP": "replicated.json",
     "FSDP1": "flat_parameter.json, flat_host.json, flat_adapters.json",
     "FSDP2 with states on the host, quantized weights, and losses on hidden states": "sharded_bits.json, parts of "
     "fully_shard_more.json and sharded_more.json",

@@ -19,9 +19,11 @@ from vramplan.options import table
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = json.loads(composed.KEPT.read_text("utf-8"))
+REPLICATED = json.loads(composed.KEPT_REPLICATED.read_text("utf-8"))
 SHARDED = json.loads(composed.KEPT_SHARDED.read_text("utf-8"))
 ANSWERED = [one for one in DOCUMENT["results"] if one["status"] in ("exact", "off")][::5]
 ANSWERED += [one for one in SHARDED["results"] if one["status"] in ("exact", "off")][::4]
+ANSWERED += [one for one in REPLICATED["results"] if one["status"] in ("exact", "off")][::4]
 
 
 @pytest.mark.contract

@@ -19,6 +19,7 @@ from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
 
 MAX_DEPTH = 40  # nested collections; a job has five
+LIBRARY_DEPTH = "maximum nesting depth"  # of libyaml since PyYAML 6.0.4, in its message
 MAX_ALIASED = 100_000  # nodes that aliases add: a short file of aliases to aliases can mean billions
 MAX_PROBLEMS = 50  # more are of no use to anybody; the rest are counted
 
@@ -225,6 +226,8 @@ class _Composer:
                 self.problems.clear()  # of a text that is cut up wrongly
                 self.fail(*what)
             told = " ".join(part.strip() for part in (error.context, error.problem) if part) or "it cannot be parsed"
+            if LIBRARY_DEPTH in told:  # its scanner is ahead of the events that are counted here
+                self.fail(f"more than {MAX_DEPTH} levels deep", *((mark.line + 1, mark.column + 1) if mark else ()))
             self.fail(f"not {language}: {told}", *((mark.line + 1, mark.column + 1) if mark else ()))
         except yaml.YAMLError as error:
             self.fail(f"not {language}: {' '.join(str(error).split())[:200]}")

@@ -27,6 +27,7 @@ class Replicated(Shards):
         self.resident = resident and not bucket_views
         self.accumulated: dict[Parameter, Tensor] | None = {} if resident and bucket_views else None
         self.bucket_views = bucket_views
+        self.arrived: list[Parameter] = []  # in the order in which their gradients were complete
 
     def made(self, parameter: Parameter) -> None:
         """Earlier micro-steps left a gradient of it, which is no view yet.
@@ -42,6 +43,7 @@ class Replicated(Shards):
 
         Source: reducer.cpp, Reducer::mark_variable_ready_dense.
         """
+        self.arrived.append(parameter)
         if not self.bucket_views:
             return
         parameter.grad = None
@@ -62,12 +64,15 @@ class Replicated(Shards):
     def states(self) -> list[State]:
         """The buckets, and the gradients of earlier micro-steps beside them.
 
-        Buckets have room for what the loss does not depend on too, of which there never is a gradient.
+        They are filled in the order in which gradients came in the first iteration (Reducer::rebuild_buckets), and
+        have room for what the loss does not depend on too, of which there never is a gradient.
         Source: reducer.cpp, Reducer::initialize_buckets; Transformers' Trainer looks for unused parameters
         (`ddp_find_unused_parameters`).
         """
         trained = [one for one in self.tape.parameters if one.node is not None or one.idle]
-        states = [State(COMMUNICATION, sum(rounded(size) for size in bucket_sizes(trained)), 0)]
+        came = {id(one) for one in self.arrived}
+        turned = [*(one for one in trained if id(one) not in came), *reversed(self.arrived)]
+        states = [State(COMMUNICATION, sum(rounded(size) for size in bucket_sizes(turned)), 0)]
         if self.resident:
             states += gradient_states([one for one in trained if not one.idle], False)
         return states
@@ -75,6 +80,7 @@ class Replicated(Shards):
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.accumulated = None
+        self.arrived.clear()
 
 
 def bucket_sizes(parameters: list[Parameter]) -> list[int]:
