@@ -145,14 +145,17 @@ def traced(job: Job) -> dict[str, int]:
 
 def _local(base: Any) -> Any:
     """A counter of the parts that this device has."""
+    import torch
     from torch.distributed.tensor import DTensor
 
     class Parts(base):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(issubclass(one, DTensor) for one in types):
                 return NotImplemented  # it is taken apart, and its part comes here
+            if func is torch.ops._c10d_functional.wait_tensor.default:
+                return args[0]  # the same on a GPU; without data it would be another, which nobody counts
             out = super().__torch_dispatch__(func, types, args, kwargs)
-            if func.namespace == "_c10d_functional" and "wait" not in str(func):
+            if func.namespace == "_c10d_functional":
                 self.hold(out)  # a collective that gives a new tensor
                 self._level(self.now_bytes)
             return out
