@@ -269,8 +269,8 @@ SHARDED = """
 
 The same draws on two to five devices, each block wrapped by PyTorch's `fully_shard`; what is compared is the first
 device.
-A step that runs inside of backward is told in another phase here than there, and clipping is one block of 512 bytes
-higher here; neither changes a peak of the whole.
+A step that runs inside of backward is told in another phase here than there, and scaling gradients is one block of 512
+bytes lower here; neither changes a peak of the whole.
 """
 
 

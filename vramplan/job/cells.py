@@ -9,6 +9,7 @@ from vramplan.values.machine import Gpu
 
 FSDP_PRECISION = "fsdp-bf16"  # fp32 shards, gathered in bf16 instead of cast
 FSDP_HALVES = (FSDP_PRECISION, "fsdp-fp16")  # the same in fp16, for GPUs without bf16
+SCALED = ("amp-fp16", "fsdp-fp16")  # whose gradients are fp32, and made in fp16
 FSDP_FP8 = "fsdp-fp8"  # the same with products in fp8
 FAR = "docs/precision.md has a table of the combinations that programs have"
 
@@ -166,8 +167,8 @@ def _over_master(cells: dict[str, str], precision: str) -> Cells | tuple[str, st
 def check_scaler(fields: Fields, cells: Cells, optimizer: str, *, in_backward: bool) -> None:
     """Refuse a scaled loss where torch.amp.GradScaler does not go with the rest."""
     key = "grad_scaler"
-    if cells.precision != "amp-fp16":
-        message = f"true belongs to amp-fp16: it is not modelled with {cells.precision}"
+    if cells.precision not in SCALED:
+        message = f"true belongs to {' and '.join(SCALED)}: it is not modelled with {cells.precision}"
         fields.refuse(key, message, hint="leave it out; bf16 has the range of fp32")
     elif cells.half_weights:
         fields.refuse(key, "true contradicts weight_dtype fp16: torch.amp.GradScaler unscales no fp16 gradients")

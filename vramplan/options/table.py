@@ -344,7 +344,7 @@ TABLE = (
     Option(
         "grad_scaler",
         FLAG,
-        "With amp-fp16: scale the loss, and unscale the gradients before the optimizer step (GradScaler).",
+        "With amp-fp16 or fsdp-fp16: scale the loss, and unscale the gradients before the optimizer step (GradScaler).",
         default=False,
         note="[How](precision.md#a-scaled-loss).",
         section=NUMBERS,
