@@ -319,6 +319,8 @@ def test_the_sums_of_both_stacks_are_explained() -> None:
     [
         {"model": "gpt2", **A100, "loss": "reward"},  # a head of one class, which any other loss makes a regression
         {"model": "gpt2", **A100, "parallel": {"sharding": "zero3"}},  # one device, of which a launcher has to be told
+        # a scaler with a precision that DeepSpeed lacks: the files say another precision, which has no such scaler
+        {"model": "gpt2", **A100, "runtime": "deepspeed", "precision": "amp-fp16", "grad_scaler": True},
     ],
 )
 def test_what_was_found_in_jobs_by_keys(keys: Keys) -> None:

@@ -281,7 +281,11 @@ def _beside(asked: Asked, files: Files, folders: Sequence[Path]) -> tuple[dict[s
         if not asked.shards and (asked["parallel.data"] or 1) > 1 and "parallel.sharding" not in told:
             more["parallel.sharding"] = asked["parallel.sharding"]  # the launcher starts several
         if files.is_script:
-            more |= {key: asked[key] for key in _differing(asked, {**told, **keys, **more}, folders) if key not in told}
+            try:
+                differing = _differing(asked, {**told, **keys, **more}, folders)
+            except InputError:  # what the files say contradicts the job, which is told with its keys later
+                differing = {}
+            more |= {key: asked[key] for key in differing if key not in told}
         if more.keys() <= keys.keys():
             break
         keys |= more
