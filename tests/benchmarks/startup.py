@@ -108,9 +108,9 @@ def main(repetitions: int) -> None:
     vramplan = (str(script),) if script.exists() else (sys.executable, "-m", "vramplan")
     question = ("fit", "--model", "gpt2-xl", "--gpu", "v100")
     cases = (
-        Case("fit --format json", (*vramplan, *question, "--format", "json"), 2.5),
+        Case("fit --format json", (*vramplan, *question, "--format", "json"), 2.3),
         Case("fit (text)", (*vramplan, *question), None),
-        Case("--help", (*vramplan, "--help"), 2.6),
+        Case("--help", (*vramplan, "--help"), 1.3),
         Case("fit, optimal", (*vramplan, *question, "--checkpointing", "optimal"), None),
         Case("check, 20 jobs", (*vramplan, "check", "twenty.yaml"), None, None),
         Case("check, 1 of 3,000", (*vramplan, "check", "many.yaml", "--job", "job 7"), None, None),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import subprocess
@@ -52,7 +51,6 @@ def run(*words: object, stdin: str | bytes = b"") -> Ran:
     """`vramplan WORDS`, with `stdin` as standard input."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    thresholds = gc.get_threshold()
     try:
         with (
             mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8")),
@@ -62,8 +60,6 @@ def run(*words: object, stdin: str | bytes = b"") -> Ran:
             main([str(word) for word in words])
     except SystemExit as stopped:
         code = stopped.code
-    finally:
-        gc.set_threshold(*thresholds)
     assert isinstance(code, int)
     texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
     return Ran(code, *texts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from typing import Annotated
@@ -90,7 +89,6 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller: whatever is written there is unwanted
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as the process
-    gc.set_threshold(100_000, 50, 50)  # a short process: collections cost a tenth of it and find nothing
     try:
         code = _run(words)
         sys.stdout.flush()
