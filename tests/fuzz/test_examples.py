@@ -321,6 +321,11 @@ def test_the_sums_of_both_stacks_are_explained() -> None:
         {"model": "gpt2", **A100, "parallel": {"sharding": "zero3"}},  # one device, of which a launcher has to be told
         # a scaler with a precision that DeepSpeed lacks: the files say another precision, which has no such scaler
         {"model": "gpt2", **A100, "runtime": "deepspeed", "precision": "amp-fp16", "grad_scaler": True},
+        # a compiled step whose sums come from each other: what one is made of was walked through on every way
+        {
+            **{"model": "bart-large", **A100, "adapter": {"kind": "lora"}, "quantization": "nf4"},
+            **{"compile": True, "offload": ["activations"], "activation_checkpointing": "none"},
+        },
     ],
 )
 def test_what_was_found_in_jobs_by_keys(keys: Keys) -> None:

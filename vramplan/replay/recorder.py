@@ -298,6 +298,9 @@ class Observer:
     def after_accumulate(self, parameter: Parameter) -> None:
         """A hook of the accumulator of a gradient: when it has the gradient."""
 
+    def reduced(self, shard: Parameter) -> None:
+        """A hook of a shard in backward: when it has its part of the gradient, summed over the devices."""
+
 
 EVENTS = tuple(name for name, method in vars(Observer).items() if callable(method) and name[0] != "_")
 
@@ -325,6 +328,7 @@ class Told:
     table_reached: tuple[Callable[[Parameter], None], ...]
     before_accumulate: tuple[Callable[[Parameter], None], ...]
     after_accumulate: tuple[Callable[[Parameter], None], ...]
+    reduced: tuple[Callable[[Parameter], None], ...]
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         for event in EVENTS:
@@ -353,6 +357,7 @@ class Sharding(Observer):
     buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
     thin: Callable[[Tensor, Parameter], Tensor] | None = None  # what runs the thin layers of an adapter
     rows_among = 1  # devices that have rows of each matrix when it is stepped
+    reduces_in_backward = False  # shards have their gradients there, and tell `Observer.reduced`
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """What builds a block, from what builds it on one device."""

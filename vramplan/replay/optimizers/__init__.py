@@ -234,21 +234,29 @@ class Optimizer:
 
 
 class StepsInBackward(Optimizer, Observer):
-    """One optimizer for each parameter, stepped by a hook of its gradient accumulator."""
+    """One optimizer for each parameter, stepped by a hook of its gradient accumulator; of a shard, by one of its own."""
 
     def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
-        """Walk the graph and step on the way."""
+        """Walk the graph and step on the way; what shares the states may reduce gradients at the end."""
         self.tape.observe(self)
-        began = super().backward(loss, received=received)
-        self.tape.ignore(self)
-        return began
+        return super().backward(loss, received=received)
 
     def after_accumulate(self, parameter: Parameter) -> None:
-        """The gradient is complete."""
-        step_in_backward(self.name, self.implementation, parameter)
+        """The gradient is complete; where it is shared, that of no parameter that is stepped."""
+        sharding = self.tape.sharding
+        if sharding is None or not sharding.reduces_in_backward:
+            step_in_backward(self.name, self.implementation, parameter)
+
+    def reduced(self, shard: Parameter) -> None:
+        """The part of this device is complete.
+
+        Source: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce (_post_accumulate_grad_hooks).
+        """
+        step_in_backward(self.name, self.implementation, shard)
 
     def step(self) -> None:
         """Nothing is left to do."""
+        self.tape.ignore(self)
 
 
 def optimizer_of(setup: Setup, tape: Tape, precision: Precision) -> Optimizer:

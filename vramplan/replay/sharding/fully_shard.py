@@ -100,6 +100,7 @@ class FullyShard(Shards):
 
     # when a checkpoint of several blocks is run again, the last but one is there already, and the others are not
     every_block_of_a_checkpoint = True
+    reduces_in_backward = True
     keeps_root = False  # whole from forward to backward
 
     def __init__(
@@ -411,8 +412,22 @@ class FullyShard(Shards):
         if policy.accumulated != SHARDS and policy.hosted is None:
             tape.relabel(shard, "gradients")
             unit.gradient = shard
+            if tape.told.reduced:
+                self._step_now(unit, with_gradients)
             if policy.reduces_after:  # blocks that this one stands for: one by one, where others are no more
                 unit.others = [self._reduced_alike(shard) for _ in range(with_gradients[0].copies - 1)]
+
+    def _step_now(self, unit: Unit, with_gradients: Sequence[Parameter]) -> None:
+        """Each shard is stepped, and none keeps its gradient: they lie in one piece, which goes when all are through.
+
+        Source: _fsdp_collectives.py, foreach_reduce.
+        """
+        shards = [self._shard(one) for one in with_gradients]
+        for shard in shards:
+            for reduced in self.tape.told.reduced:
+                reduced(shard)
+            shard.node = None  # it was its own accumulator
+        unit.gradient = None
 
     def _reduced_alike(self, shard: Tensor) -> Tensor:
         """The gradients of another block of the same kind, on the stream of the reductions."""

@@ -11,6 +11,7 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, FP64, Tensor
+from vramplan.values.parallel import is_fsdp
 
 KNOW_SCALES = ("adamw", "adam", "sgd", "sgd-momentum")  # whose fused kernels of torch.optim unscale by themselves
 
@@ -28,10 +29,10 @@ def scale_loss(loss: Tensor) -> Tensor:
     return mul_scalar(loss)
 
 
-def unscale(tape: Tape) -> Tensor:
+def unscale(tape: Tape, *, sharded: bool = False) -> Tensor:
     """Divide the gradients by the scale in place, and find whether one of them is not finite; that is returned.
 
-    The reciprocal is taken in fp64.
+    The reciprocal is taken in fp64. `sharded`: the gradients are parts of DTensors.
     Source: torch/amp/grad_scaler.py, GradScaler.unscale_ and _unscale_grads_.
     """
     tape.category = "temporaries"
@@ -40,11 +41,17 @@ def unscale(tape: Tape) -> Tensor:
     del double
     inverse = tape.new("_to_copy", (), FP32, False)
     del reciprocal
-    return _check(tape, inverse)
+    return _check(tape, inverse, sharded)
 
 
 def unscale_before_clipping(
-    tape: Tape, held: list[Tensor], optimizer: str, implementation: str, max_gradient_norm: float | None
+    tape: Tape,
+    held: list[Tensor],
+    optimizer: str,
+    implementation: str,
+    max_gradient_norm: float | None,
+    *,
+    sharded: bool = False,
 ) -> None:
     """Gradients are unscaled before they are clipped; and before a step whose kernels do not do it.
 
@@ -52,10 +59,12 @@ def unscale_before_clipping(
     Source: torch/amp/grad_scaler.py, GradScaler.step.
     """
     if max_gradient_norm is not None or not _knows_scales(optimizer, implementation):
-        held.append(unscale(tape))
+        held.append(unscale(tape, sharded=sharded))
 
 
-def unscale_in_step(tape: Tape, held: list[Tensor], optimizer: str, implementation: str) -> None:
+def unscale_in_step(
+    tape: Tape, held: list[Tensor], optimizer: str, implementation: str, *, sharded: bool = False
+) -> None:
     """What a fused kernel is given, that skips the step or unscales by itself: if one is not finite, the scale.
 
     Source: torch/amp/grad_scaler.py, GradScaler.step and _check_inf_per_device.
@@ -66,16 +75,22 @@ def unscale_in_step(tape: Tape, held: list[Tensor], optimizer: str, implementati
     if held:
         held.append(tape.new("add", (), FP32, False))
         return
-    held.append(_check(tape, tape.new("full", (), FP32, False)))
+    held.append(_check(tape, tape.new("full", (), FP32, False), sharded))
     held.append(tape.new("add", (), FP32, False))
     held.append(tape.new("mul", (), FP32, False))
 
 
-def _check(tape: Tape, _inverse: Tensor) -> Tensor:
-    """One kernel over all gradients, in place; both scalars are copied to the device, where they are already."""
+def _check(tape: Tape, _inverse: Tensor, sharded: bool) -> Tensor:
+    """One kernel over all gradients, in place; both scalars are copied to the device, where they are already.
+
+    What was found in the parts of DTensors is the largest over the devices.
+    Source: torch/distributed/tensor/_dispatch.py, found_inf_reduce_handler.
+    """
     _found = tape.new("full", (), FP32, False)
     found = tape.new("_to_copy", (), FP32, False)
     _copy = tape.new("_to_copy", (), FP32, False)
+    if sharded:
+        _largest = tape.new("all_reduce", (), FP32, False)
     return found
 
 
@@ -89,6 +104,8 @@ class ScalesLoss(Technique):
     def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
         super().__init__(setup, tape, precision)
         self.held: list[Tensor] = []  # until the scale is updated, after the step
+        sharding = setup.sharding  # FSDP2's parts are DTensors, those of FSDP1 and of ZeRO are tensors
+        self.sharded = sharding is not None and is_fsdp(sharding.kind) and sharding.version == 2
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss that backward begins with."""
@@ -98,11 +115,14 @@ class ScalesLoss(Technique):
         """`scaler.unscale_`, which clipping needs."""
         setup = self.setup
         optimizer, implementation = setup.optimizer, setup.optimizer_implementation
-        unscale_before_clipping(self.tape, self.held, optimizer, implementation, setup.max_gradient_norm)
+        unscale_before_clipping(
+            self.tape, self.held, optimizer, implementation, setup.max_gradient_norm, sharded=self.sharded
+        )
 
     def before_step(self) -> None:
         """`scaler.step`."""
-        unscale_in_step(self.tape, self.held, self.setup.optimizer, self.setup.optimizer_implementation)
+        how = self.setup.optimizer, self.setup.optimizer_implementation
+        unscale_in_step(self.tape, self.held, *how, sharded=self.sharded)
 
     def after_step(self) -> None:
         """`scaler.update`."""
