@@ -23,6 +23,7 @@ pytestmark = pytest.mark.contract
 
 ALL = (*oracles.ALWAYS, oracles.pinned, oracles.more_work)
 A100: Keys = {"gpu": "a100-80gb"}
+QLORA: Keys = {"adapter": {"kind": "lora"}, "quantization": "nf4"}
 
 
 def shards(sharding: str | None, count: int, **keys: Any) -> Keys:
@@ -322,10 +323,7 @@ def test_the_sums_of_both_stacks_are_explained() -> None:
         # a scaler with a precision that DeepSpeed lacks: the files say another precision, which has no such scaler
         {"model": "gpt2", **A100, "runtime": "deepspeed", "precision": "amp-fp16", "grad_scaler": True},
         # a compiled step whose sums come from each other: what one is made of was walked through on every way
-        {
-            **{"model": "bart-large", **A100, "adapter": {"kind": "lora"}, "quantization": "nf4"},
-            **{"compile": True, "offload": ["activations"], "activation_checkpointing": "none"},
-        },
+        {"model": "bart-large", **A100, **QLORA, "compile": True, "offload": ["activations"]},
     ],
 )
 def test_what_was_found_in_jobs_by_keys(keys: Keys) -> None:

@@ -234,7 +234,7 @@ class Optimizer:
 
 
 class StepsInBackward(Optimizer, Observer):
-    """One optimizer for each parameter, stepped by a hook of its gradient accumulator; of a shard, by one of its own."""
+    """One optimizer for each parameter, stepped by a hook of its gradient accumulator, or of its shard."""
 
     def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
         """Walk the graph and step on the way; what shares the states may reduce gradients at the end."""
