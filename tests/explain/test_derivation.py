@@ -25,6 +25,7 @@ from vramplan.replay.step import replay
 DRAWS = settings(max_examples=10, deadline=None)
 BATCHES = st.integers(1, 5)
 # the scale is multiplied into the loss, and by the count of bad gradients before a step that knows scales
+PADDED_STACKS = plain(model("t5", layers=1, decoder_layers=1), attention="efficient", padded=True)
 SCALED_LOSS = plain(model("bert", layers=1), precision="amp-fp16", grad_scaler=True)
 SIZES = {
     "float32": 4,
@@ -125,6 +126,7 @@ def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
 
 @DRAWS
 @given(setups(), BATCHES, st.integers(0, 13))
+@example(PADDED_STACKS, 1, 0)
 def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup, batch: int, block: int) -> None:
     trace = Trace(setup, batch)
     shown = sections(trace, rule_of, block % setup.model.blocks)

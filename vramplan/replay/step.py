@@ -104,7 +104,11 @@ class Iteration:
         for one in self.techniques:
             one.before_forward()
         tape.autocast = self.precision.autocast
-        output = self.objective.forward(self.model, self.arguments, self.inputs)
+        arguments = self.arguments
+        for one in self.techniques:
+            arguments = one.given(arguments, self.inputs)
+        output = self.objective.forward(self.model, arguments, self.inputs)
+        del arguments
         assert output.loss is not None
         loss = self.shards.after_model(output.loss)
         if setup.accumulating and setup.stage is None and not self.shards.divides_loss:

@@ -104,7 +104,8 @@ def where(mask: Tensor, x: Tensor) -> Tensor:
 def where_of_each(mask: Tensor, x: Tensor) -> Tensor:
     """`torch.where(mask, x, number)` of a mask [B, 1, S, S'] for each sample and x [1, a, S, S']: new, [B, a, S, S'].
 
-    It is in the layout of x. Saves `mask`: the gradient passes where x was taken.
+    It is in the layout of x.
+    Saves `mask`: the gradient passes where x was taken.
     Backward: a zero, then 1 new, the gradient with zeros elsewhere, and its sum over the samples.
     Source: tools/autograd/derivatives.yaml, where.self; aten/src/ATen/native/TensorCompare.cpp, where.
     """

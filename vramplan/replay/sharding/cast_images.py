@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from math import prod
 
 from vramplan.replay.record import State
 from vramplan.replay.techniques import Technique
-from vramplan.replay.tensors import FP32
+from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 
 
 class CastsImages(Technique):
-    """The fp32 images that the loader gave, beside those that the model gets, which count as its inputs.
+    """The loader gives fp32 images, and the model a copy of them in 16 bits, which lives as long as it is used.
 
     Source: torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _pre_forward (cast_forward_inputs); _runtime_utils.py,
     _root_pre_forward (cast_root_forward_inputs).
     """
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
-        """Of a micro-batch."""
-        setup, tape = self.setup, self.tape
-        assert setup.model.channels is not None
-        assert setup.image_size is not None
-        size = setup.model.channels * setup.image_size**2 * FP32.itemsize
-        return [State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size)]
+    def given(self, arguments: list[Tensor], states: list[State]) -> list[Tensor]:
+        """A copy of each image, which is itself an input in fp32."""
+        return [one if one.dtype is INT64 else self._cast(one, states) for one in arguments]
+
+    def _cast(self, image: Tensor, states: list[State]) -> Tensor:
+        states[states.index(self._state(image, image.dtype))] = self._state(image, FP32)
+        return self.tape.new("_to_copy", image.shape, image.dtype, image.batched)
+
+    def _state(self, image: Tensor, dtype: DType) -> State:
+        """The bytes of a micro-batch of images as they are counted among the inputs."""
+        size = prod(image.shape[1:]) * dtype.itemsize
+        return State("inputs", size * self.tape.batch, 0) if self.tape.direct else State("inputs", 0, size)

@@ -32,6 +32,10 @@ class Technique:
     def before_forward(self) -> None:
         """The model is about to run."""
 
+    def given(self, arguments: list[Tensor], states: list[State]) -> list[Tensor]:
+        """What the model is given in place of its arguments; `states` are the bytes of all inputs."""
+        return arguments
+
     def scale(self, loss: Tensor) -> Tensor:
         """The loss, scaled for backward."""
         return loss
