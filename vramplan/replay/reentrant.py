@@ -30,7 +30,7 @@ class ReentrantCheckpoints(Technique, Observer):
         self.tape.held.append(tensor)
 
 
-def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *masks: Tensor) -> Tensor:
+def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *others: Tensor) -> Tensor:
     """`torch.utils.checkpoint.checkpoint(use_reentrant=True)`: forward records nothing but this one node.
 
     Backward computes the whole segment again, with a graph, and walks that graph; so everything that the segment saves
@@ -38,23 +38,23 @@ def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *masks: Ten
     segment keep by themselves lives as long.
     Its node holds what the function holds, and lives as long as the loss: until backward is over.
     Saves `x`: the segment is computed again from it.
-    Saves `masks`: arguments that need no gradient.
-    Backward: the gradient of the input, as the inner walk leaves it.
+    Saves `others`: the other arguments: a mask, or what an encoder gave.
+    Backward: the gradients of those that need one, as the inner walk leaves them.
     Source: torch/utils/checkpoint.py, CheckpointFunction.
     """
     tape, path, autocast = x.tape, x.tape.path, x.tape.autocast
 
-    def backward(grad: Tensor, saved: Saved) -> tuple[Tensor | None]:
-        tape, source, others = grad.tape, saved[0], saved[1:]
-        leaf = Leaf("AccumulateGrad", _no_backward, [], path)
-        detached = source.alias(source.shape, source.strides, leaf)
+    def backward(grad: Tensor, saved: Saved) -> tuple[Tensor | None, ...]:
+        tape = grad.tape
+        leaves = [Leaf("AccumulateGrad", _no_backward, [], path) if each else None for each in need]
+        detached = [one.alias(one.shape, one.strides, leaf) for one, leaf in zip(saved, leaves, strict=True)]
         before = tape.path, tape.category, tape.autocast
         casts, tape.casts = tape.casts, {}
         held, tape.held = tape.held, []
         tape.enter(path)
         tape.category, tape.autocast, tape.direction = "activations", autocast, "recompute"
         since = len(tape.nodes)
-        out = function(detached, *others)
+        out = function(*detached)
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.autocast = casts, before[2]
         tape.category, tape.direction = "temporaries", "backward"
@@ -62,12 +62,13 @@ def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *masks: Ten
         tape.held = held
         tape.enter(before[0])
         tape.category = before[1]
-        return (None if leaf.grads is None else leaf.grads[0],)
+        return tuple(None if leaf is None or leaf.grads is None else leaf.grads[0] for leaf in leaves)
 
-    node = tape.record("CheckpointFunction", (x,), backward, (x, *masks))
+    need = [one.node is not None for one in (x, *others)]
+    node = tape.record("CheckpointFunction", (x, *others), backward, (x, *others))
     outer, tape.no_grad = tape.no_grad, True
     try:
-        out = function(x, *masks)
+        out = function(x, *others)
     finally:
         tape.no_grad = outer
     return out.alias(out.shape, out.strides, node)

@@ -346,8 +346,8 @@ class Megatron:
             recipe.segments,
             lambda _: Block(tape, recipe, held, angles, scratch),
             state,
-            mask=mask,
-            hands_mask=True,
+            handed={"mask": mask},
+            hands_to_all=True,
         )
         if not recipe.slice.last:
             return Output(hidden, hidden)

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.gpt2 import causal_mask
-from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import (
+    ACTIVATIONS,
+    LOGITS,
+    SELECTIVE,
+    LayerNorm,
+    Linear,
+    Output,
+    Recipe,
+    each_is_a_checkpoint,
+    run_blocks,
+)
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
@@ -190,7 +200,7 @@ class Bart:
             return Block(tape, recipe, mask)
 
         # what the first block is given is in no variable of its own: the second one's input takes its place
-        hidden = run_blocks(tape, segments, make, embedded.pop())
+        hidden = run_blocks(tape, segments, make, embedded.pop(), handed=self.handed(mask=mask))
         self.register(norm)
         return hidden
 
@@ -211,9 +221,15 @@ class Bart:
         def make(i: int) -> Block:
             return Block(tape, recipe, mask, encoder, cross_mask)
 
-        hidden = run_blocks(tape, segments, make, self.embedded(_embeds, _positions, norm), start=layers)
+        state = [self.embedded(_embeds, _positions, norm)]
+        handed = self.handed(mask=mask, encoder=encoder)
+        hidden = run_blocks(tape, segments, make, state, start=layers, handed=handed)
         self.register(norm)
         return hidden
+
+    def handed(self, **arguments: Tensor | None) -> dict[str, Tensor | None]:
+        """The positional arguments of a block beside the hidden state, where those of both stacks are checkpoints."""
+        return arguments if each_is_a_checkpoint(self.recipe.segments) else {}
 
     def mask(self, embeds: Tensor) -> Tensor | None:
         """create_causal_mask of a padding mask without padding (masking_utils.py): none for fused attention."""

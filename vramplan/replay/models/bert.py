@@ -237,7 +237,7 @@ class Bert:
         mask = None
         if recipe.padded:
             mask = padded_mask(embedded, causal=False, additive=recipe.attention == "eager")
-        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), embedded, mask=mask)
+        return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask), embedded, handed={"mask": mask})
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """BertEmbeddings.forward: words, token types and positions."""

@@ -171,7 +171,11 @@ class GPT2:
         del hidden  # the original's loop has no other name for it
         for passed in tape.told.passed_by_name:
             passed(position_ids)  # unlike the mask
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, mask, position_ids), state, mask=mask)
+
+        def make(_: int) -> Block:
+            return Block(tape, recipe, mask, position_ids)
+
+        hidden = run_blocks(tape, recipe.segments, make, state, handed={"mask": mask})
         hidden = LayerNorm(tape, "ln_f", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from vramplan.replay.autograd import checkpoint
@@ -228,6 +228,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 Block = Callable[[Any], Any]
+NOTHING: Mapping[str, Any] = {}
 Carried = TypeVar("Carried", bound="Tensor | tuple[Any, ...]")  # the hidden state, or a tuple that begins with it
 
 
@@ -245,8 +246,8 @@ def run_blocks(
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
-    mask: Tensor | None = None,
-    hands_mask: bool = False,
+    handed: Mapping[str, Tensor | None] = NOTHING,
+    hands_to_all: bool = False,
 ) -> Tensor: ...
 
 
@@ -264,8 +265,8 @@ def run_blocks(
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
-    mask: Tensor | None = None,
-    hands_mask: bool = False,
+    handed: Mapping[str, Tensor | None] = NOTHING,
+    hands_to_all: bool = False,
 ) -> Carried: ...
 
 
@@ -282,8 +283,8 @@ def run_blocks(
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
-    mask: Tensor | None = None,
-    hands_mask: bool = False,
+    handed: Mapping[str, Tensor | None] = NOTHING,
+    hands_to_all: bool = False,
 ) -> Any:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
@@ -292,8 +293,9 @@ def run_blocks(
     tensors that they share with all of their kind, or, if they are not `alike`, in what they compute too; or of several
     make-ups, `make_up(i)`, which differ in their modules and share nothing that the others do not. Blocks may return a
     tuple that begins with the hidden state; where the original keeps it in a variable until the next block has
-    returned, `outputs` is that variable. `mask` is given where the original hands it to a block as a positional
-    argument: a checkpoint of one block keeps it like its input, and with `hands_mask` one of several too.
+    returned, `outputs` is that variable. `handed` are tensors that the original hands to a block as positional
+    arguments, by the attributes that blocks have them in. Where each block is a checkpoint, as a switch of Transformers
+    makes it, that keeps them like its input, and with `hands_to_all` so does one of several blocks.
 
     `start` is the number of the first block in the answer, where other blocks ran before, and `numbered_from` that in
     its own stack, where a stack runs in several parts. With `carries` a block is
@@ -323,6 +325,7 @@ def run_blocks(
         make = tape.sharding.units(make)
         firsts += tape.sharding.apart()
     apart = firsts + breaks
+    hands = hands_to_all or each_is_a_checkpoint(segments)
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed:
@@ -341,15 +344,21 @@ def run_blocks(
                 holders += unlike_the_one_before(times, size, at, kind)
             run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
             for first, _ in run:
-                segment = segment_of(tape, size, make, at + first * size, apart, carries=carries)
-                arguments = () if mask is None or (size > 1 and not hands_mask) else (mask,)
-                result = checkpoint(tape, segment, hidden, *arguments, keeps=selects)
-                del segment
+                given = {name: one for name, one in handed.items() if one is not None and hands}
+                names = tuple(given)
+                segment = segment_of(tape, size, make, at + first * size, apart, carries=carries, names=names)
+                result = checkpoint(tape, segment, hidden, *given.values(), keeps=selects)
+                del segment, given
                 hidden = hand(result)
                 if outputs is not None:
                     outputs[:] = (result,)
         at += times * size
     return hidden
+
+
+def each_is_a_checkpoint(segments: Sequence[Segment]) -> bool:
+    """Whether every block is a checkpoint of its own."""
+    return all(checkpointed and size == 1 for _, size, checkpointed, _ in segments)
 
 
 def all_of(result: Any) -> Any:
@@ -394,11 +403,13 @@ def segment_of(
     apart: Sequence[int] = (),
     *,
     carries: bool = False,
+    names: Sequence[str] = (),
 ) -> Callable[..., Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 
     A checkpoint of a single block returns the values of the block. One of several blocks returns the hidden state
-    alone, or with `carries` the values of its last block. It does not hold a mask that is handed to it.
+    alone, or with `carries` the values of its last block. It does not hold what is handed to it, which blocks have in
+    attributes of these names.
     """
     blocks: dict[int, Any] = {}
     makes = [make]
@@ -406,19 +417,21 @@ def segment_of(
     alone = list(range(size)) if every else [one - at for one in apart]
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
 
-    def run(hidden: Any, *masks: Tensor) -> Any:
+    def run(hidden: Any, *handed: Tensor) -> Any:
         result = None
         for first, _ in tape.repeat(size, apart=alone):
             block: Any = blocks.get(first)
             if block is None:
                 block = blocks[first] = makes[0](at + first)
-            if masks:
-                block.mask = masks[0]
+            inner = getattr(block, "block", block)  # that a unit of what is shared has
+            for name, one in zip(names, handed, strict=True):
+                setattr(inner, name, one)
+                del one
             try:
                 result = block(hidden)
             finally:
-                if masks:
-                    block.mask = None
+                for name in names:
+                    setattr(inner, name, None)
             hidden = hand(result)
         makes.clear()
         return result if size == 1 else hidden

@@ -18,6 +18,7 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
+    each_is_a_checkpoint,
     output_embedding,
     run_blocks,
 )
@@ -376,6 +377,7 @@ class T5:
         _embeds = embedding(ids, self.shared)
         masks = self.masks(_embeds, encoder)
         segments = split_at(recipe.segments, shape.layers)[decodes]
+        handed = {"mask": masks[0], "encoder": encoder, "cross_mask": masks[1]}
         # the first checkpoint after the one that makes the biases keeps them longest
         maker = segments[0].blocks if segments[0].checkpointed else 1
         hidden, _bias, _cross_bias = run_blocks(
@@ -386,6 +388,7 @@ class T5:
             kind=lambda i: i < maker,
             start=shape.layers if decodes else 0,
             carries=True,
+            handed=handed if each_is_a_checkpoint(recipe.segments) else {},
         )
         hidden = RMSNorm(tape, "final_layer_norm", shape.hidden_size, recipe.weight_dtype)(hidden)
         hidden = dropout(hidden, recipe.hidden_dropout)

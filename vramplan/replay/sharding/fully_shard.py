@@ -551,16 +551,6 @@ class UnitBlock:
     def __init__(self, shard: FullyShard, unit: Unit, block: Any) -> None:
         self.shard, self.unit, self.block = shard, unit, block
 
-    @property
-    def mask(self) -> Any:
-        """The block's own."""
-        return self.block.mask
-
-    @mask.setter
-    def mask(self, mask: Any) -> None:
-        """Hand it on."""
-        self.block.mask = mask
-
     def __call__(self, hidden: Any) -> Any:
         """The block, between what its unit does before and after it."""
         if not self.shard.enter(self.unit):
