@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from vramplan.errors import UsageError
+from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.recorder import rounded
 from vramplan.values.job import Job
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
@@ -84,6 +85,8 @@ def check(job: Job) -> None:
         raise UsageError("the rig is of FSDP2", key="sharding")
     if job.offload:
         raise UsageError("the rig of FSDP2 keeps all states on the device", key="offload")
+    if job.optimizer in BITSANDBYTES_OPTIMIZERS:
+        raise UsageError("the kernels of bitsandbytes take no DTensors", key="optimizer")
     if job.loss not in LOSSES:
         raise UsageError("it is computed on the model inside, which FSDP2's hooks do not see", key="loss")
 
@@ -94,6 +97,7 @@ def traced(job: Job) -> dict[str, int]:
     from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
+    from torch.distributed.tensor import _sharding_prop
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from vramplan.measure import steps, storages
@@ -111,6 +115,18 @@ def traced(job: Job) -> dict[str, int]:
 
     def alloc(tensor: Any) -> None:
         counters[-1].resized(tensor, tensor.numel() * tensor.itemsize)
+
+    find = _sharding_prop.ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def found(*given: Any) -> Any:
+        """The shape of a result, which DTensor finds once by an operator without data."""
+        if not counters:
+            return find(*given)
+        counters[-1].counts = False
+        try:
+            return find(*given)
+        finally:
+            counters[-1].counts = True
 
     whole, freeze = steps._on_device, steps.freeze
     stack = contextlib.ExitStack()
@@ -134,6 +150,7 @@ def traced(job: Job) -> dict[str, int]:
             (_fsdp_param, "free_storage", free),
             (_fsdp_param, "alloc_storage", alloc),
             (_fsdp_param_group, "alloc_storage", alloc),
+            (_sharding_prop.ShardingPropagator, "_propagate_tensor_meta_non_cached", found),
             (storages, "Storages", Local),
             (steps, "_on_device", shared),
             (steps, "freeze", lambda *_: None),
@@ -149,11 +166,15 @@ def _local(base: Any) -> Any:
     from torch.distributed.tensor import DTensor
 
     class Parts(base):  # type: ignore[misc]
+        counts = True  # else nothing is on a device
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(issubclass(one, DTensor) for one in types):
                 return NotImplemented  # it is taken apart, and its part comes here
             if func is torch.ops._c10d_functional.wait_tensor.default:
                 return args[0]  # the same on a GPU; without data it would be another, which nobody counts
+            if not self.counts:
+                return func(*args, **(kwargs or {}))
             out = super().__torch_dispatch__(func, types, args, kwargs)
             if func.namespace == "_c10d_functional":
                 self.hold(out)  # a collective that gives a new tensor
@@ -191,6 +212,8 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
         how["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype_of(job), reduce_dtype=reduced)
     elif job.sharding.reduce_dtype is not None:
         how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=getattr(torch, DTYPES[job.sharding.reduce_dtype]))
+    if job.precision.startswith("fsdp-") and job.quantization is None:  # the same file, where there is mixed precision
+        _widen(model)
     for block in _blocks(model):
         fully_shard(block, **how)
     fully_shard(model, **how)
@@ -203,6 +226,19 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
 
         model.register_forward_pre_hook(last_syncs)
     return model
+
+
+def _widen(model: Any) -> None:
+    """What is trained in fp32: new parameters, as those without data cannot be given other data."""
+    import torch
+
+    made: dict[int, Any] = {}
+    for module in model.modules():
+        for name, one in module.named_parameters(recurse=False, remove_duplicate=False):
+            if one.requires_grad and one.dtype is not torch.float32:
+                if id(one) not in made:
+                    made[id(one)] = torch.nn.Parameter(one.detach().to(torch.float32))
+                module.register_parameter(name, made[id(one)])
 
 
 def _blocks(model: Any) -> Iterator[Any]:

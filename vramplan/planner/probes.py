@@ -51,7 +51,11 @@ SHORTEST_ON_A_LINE = 8  # blocks of a segment; shorter ones are replayed
 
 
 class ProbedSizes:
-    """`optimal.Sizes` of a model whose blocks differ in nothing but what they share, at one micro-batch."""
+    """`optimal.Sizes` of a model whose blocks differ in nothing but what they share, at one micro-batch.
+
+    A gradient that waits for that of the next block, as LOMO's do, is taken to wait as long as in the middle: the sums
+    may be higher by the head's, never lower.
+    """
 
     def __init__(
         self,

@@ -380,12 +380,15 @@ class T5:
         handed = {"mask": masks[0], "encoder": encoder, "cross_mask": masks[1]}
         # the first checkpoint after the one that makes the biases keeps them longest
         maker = segments[0].blocks if segments[0].checkpointed else 1
+        # fused kernels pad the rows of the bias's gradient, which backward has until the next block adds its own to it
+        last = segments[-1].blocks if segments[-1].checkpointed else 1
+        before_last = sum(segment.times * segment.blocks for segment in segments) - last - 1
         hidden, _bias, _cross_bias = run_blocks(
             tape,
             segments,
             lambda i: Block(tape, recipe, masks, encoder, decodes=decodes, first=i == 0),
             initial(dropout(_embeds, recipe.embedding_dropout)),
-            kind=lambda i: i < maker,
+            kind=lambda i: (i < maker, i == before_last),
             start=shape.layers if decodes else 0,
             carries=True,
             handed=handed if each_is_a_checkpoint(recipe.segments) else {},

@@ -479,14 +479,27 @@ class FullyShard(Shards):
         if index and not self.order[index - 1].is_reduced:
             self._gather(self.order[index - 1])
 
-    def after_inputs(self, unit: Unit, given: Any) -> Any:
-        """The inputs of a unit: when their gradients are there, so are those of its parameters."""
+    def after_inputs(self, unit: Unit, given: Any, other: Tensor | None = None) -> tuple[Any, Tensor | None]:
+        """The inputs of a unit: when their gradients are there, so are those of its parameters.
+
+        All go through one node, in which the gradients of each meet.
+        Source: _fsdp_param_group.py, FSDPParamGroup._register_post_backward_hook.
+        """
 
         def fn(gradient: Any, _saved: Any) -> list[Any]:
             self.reduce(unit)
-            return [gradient]
+            return [*gradient, None][:2] if type(gradient) is list else [gradient, None][:many]
 
-        return self.through(given, lambda tensor: self._hook("post_backward", tensor, fn))
+        hidden = given[0] if type(given) is tuple else given
+        many = 1 if other is None or other.node is None else 2
+        inputs = (hidden,) if many == 1 else (hidden, other)
+        node = self.tape.record("post_backward", inputs, fn)
+        if node is not None:
+            hidden = hidden.alias(hidden.shape, hidden.strides, node)
+            if many == 2:
+                assert other is not None
+                other = other.alias(other.shape, other.strides, node, 1)
+        return (hidden, *given[1:]) if type(given) is tuple else hidden, other
 
     def _hook(self, name: str, tensor: Tensor, fn: Callable[[Any, Any], list[Any]]) -> Tensor:
         node = self.tape.record(name, (tensor,), fn)
@@ -557,5 +570,13 @@ class UnitBlock:
             result = self.block(hidden)
             self.shard.leave_again(self.unit)
             return result
-        result = self.block(self.shard.after_inputs(self.unit, hidden))
+        attended = getattr(self.block, "encoder", None)  # the other argument that needs a gradient
+        hidden, other = self.shard.after_inputs(self.unit, hidden, attended)
+        if attended is None:
+            result = self.block(hidden)
+        else:
+            self.block.encoder = other
+            del other
+            result = self.block(hidden)
+            self.block.encoder = attended
         return self.shard.leave(self.unit, result)
