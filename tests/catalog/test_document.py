@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramplan.catalog import document
@@ -175,6 +175,7 @@ def test_json_files_hold_json(text: str) -> None:
     assert "JSON" in problems_of(text, "config.json")[0]
 
 
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none()

@@ -58,7 +58,7 @@ def broken(draw: st.DrawFn) -> str:
 
 
 @given(broken())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_whatever_is_in_a_file_there_is_an_answer_and_what_passes_can_be_read(text: str) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "odd.yaml"

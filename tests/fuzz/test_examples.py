@@ -162,7 +162,7 @@ ANSWERED: dict[str, Keys] = {
         "parallel": {"pipeline": 2},
         "global_batch_size": 735134400,
     },
-    "more chunks than tokens": {"model": "llama-3.2-1b", "sequence_length": 1024, "loss": "chunked:2000"},
+    "more chunks than tokens": {"model": "gpt2", "sequence_length": 256, "loss": "chunked:300"},
     "a default loss in more chunks than tokens": {
         "model": "llama-3.2-1b",
         "runtime": "torchtune",

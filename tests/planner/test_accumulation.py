@@ -41,7 +41,7 @@ def reachable(message: str) -> list[int]:
     return [int(number) for number in found[1].split(" and ")]
 
 
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(jobs())
 def test_the_product_is_the_global_batch(raw: dict[str, Any]) -> None:
     result = answer(build_job(raw))

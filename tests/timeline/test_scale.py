@@ -18,7 +18,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     rows = [
         (phase, None, "operator", (draw(st.integers(1, 50)), draw(st.integers(0, 50))))
         for phase in ("forward", "backward", "step")
-        for _ in range(draw(st.sampled_from([1, 2, 3, 40, 300])))
+        for _ in range(draw(st.sampled_from([1, 2, 3, 40, 120])))
     ]
     return timeline(rows, ["weights", "activations"])
 
