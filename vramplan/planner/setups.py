@@ -89,11 +89,11 @@ def _of_part(job: Job, strategy: str, accumulates: bool) -> Setup:
 
 
 def _shards_units(job: Job) -> bool:
-    """Whether FSDP gathers units: what reentrant checkpoints do to its hooks was never traced, so they count as others.
+    """Whether FSDP1 gathers units: what reentrant checkpoints do to it was never traced, so they count as others.
 
     Backward gathers a unit for its recomputation and for its gradients either way, in the first without its hooks.
     """
-    return job.sharding is not None and is_fsdp(job.sharding.kind)
+    return job.sharding is not None and is_fsdp(job.sharding.kind) and job.sharding.version == 1
 
 
 def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> Setup:

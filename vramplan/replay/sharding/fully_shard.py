@@ -439,17 +439,21 @@ class FullyShard(Shards):
         """A unit's forward begins, the first time or again; whether it is the first time."""
         if self.tape.recomputing is None:
             self._gather(unit)
-            self._copy_out(unit, in_forward=True)
+            self._copy_out(unit, in_forward=self.tape.direction != "recompute")
             return True
         self._gather(unit)
         self._copy_out(unit, in_forward=not unit.used_by_backward)
         return False
 
     def leave(self, unit: Unit, result: Any) -> Any:
-        """A unit's first forward is over."""
-        if self.policy.reshards_after_forward and not unit.is_kept:
-            unit.gathered = None
-        self.order.append(unit)
+        """A unit's forward is over: the first, or that of a reentrant checkpoint, in which it stays gathered.
+
+        Source: _fsdp_state.py, FSDPState._post_forward; _fsdp_param_group.py, FSDPParamGroup.post_forward.
+        """
+        if self.tape.direction != "recompute":
+            if self.policy.reshards_after_forward and not unit.is_kept:
+                unit.gathered = None
+            self.order.append(unit)
         return self.through(result, lambda tensor: self._before_backward(unit, tensor))
 
     def leave_again(self, unit: Unit) -> None:
@@ -486,19 +490,23 @@ class FullyShard(Shards):
         Source: _fsdp_param_group.py, FSDPParamGroup._register_post_backward_hook.
         """
 
+        hidden = given[0] if type(given) is tuple else given
+        inputs = [one for one in (hidden, other) if one is not None and one.node is not None]
+        count = len(inputs)
+
         def fn(gradient: Any, _saved: Any) -> list[Any]:
             self.reduce(unit)
-            return [*gradient, None][:2] if type(gradient) is list else [gradient, None][:many]
+            gradients = gradient if type(gradient) is list else [gradient]
+            return [*gradients, None][:count]
 
-        hidden = given[0] if type(given) is tuple else given
-        many = 1 if other is None or other.node is None else 2
-        inputs = (hidden,) if many == 1 else (hidden, other)
         node = self.tape.record("post_backward", inputs, fn)
         if node is not None:
-            hidden = hidden.alias(hidden.shape, hidden.strides, node)
-            if many == 2:
-                assert other is not None
-                other = other.alias(other.shape, other.strides, node, 1)
+            hooked = [one.alias(one.shape, one.strides, node, i) for i, one in enumerate(inputs)]
+            if other is not None and other.node is not None:
+                other = hooked.pop()
+            if hooked:
+                hidden = hooked.pop()
+        del inputs
         return (hidden, *given[1:]) if type(given) is tuple else hidden, other
 
     def _hook(self, name: str, tensor: Tensor, fn: Callable[[Any, Any], list[Any]]) -> Tensor:
