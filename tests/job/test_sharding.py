@@ -151,7 +151,7 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
         ),
         ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
         (
-            {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["all-linear"]}},
+            {"model": "mixtral-8x7b", "adapter": {**LORA, "targets": ["all-linear"]}, "parallel": FSDP1},
             "adapter: lora over experts is not modelled with parallel.sharding fsdp",
         ),
         (

@@ -76,6 +76,7 @@ def composed_with_shards(job: Job) -> dict[str, str]:
         "quantization": f"{job.quantization} beneath dora" if _is_over_bits(job, "dora") else "",
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
         "optimizer": job.optimizer if job.optimizer in BY_MATRIX else "",
+        "adapter": "over experts" if _is_over_experts(job) else "",
         "loss": given_without_rows(job, "loss", *((FLAT,) if flat else UNITS)),
         "label_smoothing": smoothing_of_the_trainer(job),
         "weight_dtype": "16 bits" if job.half_weights and job.adapter is None else "",
@@ -174,11 +175,19 @@ def _casts_images(job: Job) -> bool:
     return job.precision.startswith("fsdp-") and job.model.takes_images
 
 
+def _is_over_experts(job: Job) -> bool:
+    adapter = job.adapter
+    if adapter is None or job.model.experts is None:
+        return False
+    return is_over_experts(adapter.kind, job.model, adapter.targets)
+
+
 def _of_adapter(job: Job) -> dict[str, str]:
     adapter = job.adapter
     if adapter is None:
         return {}
-    if job.model.experts is not None and is_over_experts(adapter.kind, job.model, adapter.targets):
+    assert job.sharding is not None
+    if job.sharding.version == 1 and _is_over_experts(job):
         return {"adapter": f"{adapter.kind} over experts"}
     half = job.precision.startswith("pure-") or (job.half_weights and job.precision.startswith("amp-"))
     if adapter.modules_to_save and adapter.dtype == "fp32" and half:
