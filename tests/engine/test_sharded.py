@@ -9,10 +9,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
+from tests.engine.examples import model, setup
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from tests.engine.unrolled import same_requests
 from vramplan.replay.models import has_no_biases
+from vramplan.replay.models.modules import Segment
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.fully_shard import shard_shape
@@ -197,3 +199,26 @@ def test_buckets_fill_as_gradients_come() -> None:
     assert bucket_sizes(tape.parameters) == [2 * 2**20, 30 * 2**20, 3 * 2**20]
     for one in tape.parameters:
         one.node = None
+
+
+@pytest.mark.parametrize("steps_in_backward", [False, True])
+@pytest.mark.parametrize("offloads", [False, True])
+@pytest.mark.parametrize("model_type", ["gpt2", "bert", "bart", "mixtral"])
+def test_reentrant_checkpoints_of_every_block_are_those_of_one(
+    model_type: str, offloads: bool, steps_in_backward: bool
+) -> None:
+    """The hooks of FSDP2 stay outside of them, and each block is stepped when its gradients are reduced."""
+    shape = model(model_type, layers=4)
+    played = setup(
+        shape,
+        precision="fsdp-bf16",
+        attention="eager",
+        segments=(Segment(shape.blocks, 1, True),),
+        checkpoint_reentrant=True,
+        offload_activations=offloads,
+        optimizer_in_backward=steps_in_backward,
+        sharding=Sharded(kind="fsdp", shards=3),
+    )
+    assert replay(played, batch=2).peaks(3) == replay(played, batch=3, direct=True).peaks(3)
+    others = replay(played._replace(checkpoint_reentrant=False), batch=2)
+    assert replay(played, batch=2).flops["recompute"] >= others.flops["recompute"]

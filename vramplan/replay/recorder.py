@@ -357,6 +357,7 @@ class Sharding(Observer):
     buffer_dtype: DType | None = None  # of the model's buffers, where weights are gathered in another one
     thin: Callable[[Tensor, Parameter], Tensor] | None = None  # what runs the thin layers of an adapter
     rows_among = 1  # devices that have rows of each matrix when it is stepped
+    hooks_stay_outside = False  # of checkpoints that a switch of the library makes
     reduces_in_backward = False  # shards have their gradients there, and tell `Observer.reduced`
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:

@@ -321,14 +321,18 @@ def run_blocks(
         block = tape.trained.block
         modules: Callable[[int], object] = make_up or (lambda i: None)  # what is trained may be in some of them alone
         firsts += blocks_apart(segments, lambda i: (block(numbered_from + i), modules(i)), kind)
+    hands = hands_to_all or each_is_a_checkpoint(segments)
+    inside = False  # a checkpoint is inside of the hooks of what shares the states
     if tape.sharding is not None:
+        inside = tape.sharding.hooks_stay_outside and bool(tape.told.checkpointed) and each_is_a_checkpoint(segments)
+        if inside:
+            make = checkpointed_blocks(tape, make, tuple(name for name, one in handed.items() if one is not None))
         make = tape.sharding.units(make)
         firsts += tape.sharding.apart()
     apart = firsts + breaks
-    hands = hands_to_all or each_is_a_checkpoint(segments)
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
-        if not checkpointed:
+        if not checkpointed or inside:
             for first, _ in tape.repeat(times * size, start=start + at, apart=[one - at for one in apart]):
                 result = make(at + first)(hidden)
                 hidden = hand(result)
@@ -354,6 +358,41 @@ def run_blocks(
                     outputs[:] = (result,)
         at += times * size
     return hidden
+
+
+class Checkpointed:
+    """A block whose forward pass is a checkpoint, as Transformers 5.23 makes it: hooks of the module stay outside.
+
+    What the checkpoint is handed beside the hidden state are attributes of this one, as they are of the block.
+    Source: transformers/modeling_layers.py, GradientCheckpointingLayer.
+    """
+
+    def __init__(self, tape: Tape, block: Any, names: Sequence[str]) -> None:
+        self.tape, self.inner, self.names = tape, block, names
+        for name in names:
+            setattr(self, name, getattr(block, name))
+            setattr(block, name, None)
+
+    def __call__(self, hidden: Any) -> Any:
+        """The block, computed again in backward."""
+        inner, names = self.inner, self.names
+
+        def run(hidden: Any, *handed: Tensor) -> Any:
+            for name, one in zip(names, handed, strict=True):
+                setattr(inner, name, one)
+                del one
+            try:
+                return inner(hidden)
+            finally:
+                for name in names:
+                    setattr(inner, name, None)
+
+        return checkpoint(self.tape, run, hidden, *(getattr(self, name) for name in names))
+
+
+def checkpointed_blocks(tape: Tape, make: Callable[[int], Block], names: Sequence[str]) -> Callable[[int], Block]:
+    """What makes blocks that are checkpoints, from what makes blocks."""
+    return lambda number: Checkpointed(tape, make(number), names)
 
 
 def each_is_a_checkpoint(segments: Sequence[Segment]) -> bool:

@@ -101,6 +101,7 @@ class FullyShard(Shards):
     # when a checkpoint of several blocks is run again, the last but one is there already, and the others are not
     every_block_of_a_checkpoint = True
     reduces_in_backward = True
+    hooks_stay_outside = True
     keeps_root = False  # whole from forward to backward
 
     def __init__(
