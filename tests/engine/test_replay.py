@@ -151,7 +151,8 @@ def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batc
         assert checkpointed or record.flops["recompute"] == 0
     elif setup.segments[0].selects == CORE:
         assert record.flops["recompute"] > 0
-    elif setup.segments[0].selects == MATMULS and setup.model.experts is None:  # PyTorch's list has no grouped products
+    elif setup.segments[0].selects == MATMULS and setup.model.experts is None and setup.model.family != "bloom":
+        # PyTorch's list has no grouped products, and not Bloom's, which adds its positions (baddbmm)
         assert record.flops["recompute"] == 0
 
 
