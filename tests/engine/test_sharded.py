@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -199,6 +200,18 @@ def test_buckets_fill_as_gradients_come() -> None:
     assert bucket_sizes(tape.parameters) == [2 * 2**20, 30 * 2**20, 3 * 2**20]
     for one in tape.parameters:
         one.node = None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_step_in_backward_has_its_scratch_there(version: int) -> None:
+    sharding = Sharded(kind="fsdp", shards=2, version=version)
+    how: dict[str, Any] = {"precision": "fp32", "optimizer_implementation": "foreach", "sharding": sharding}
+    tape = Tape(2)
+    replay(setup(model("gpt2", layers=2), optimizer_in_backward=True, **how), tape=tape)
+    began = next(event for event, name in tape.phases if name == "step")
+    scratch = [event for event, index in enumerate(tape.events) if index >= 0 and "sqrt" in tape.operators[index]]
+    assert scratch
+    assert all(event < began for event in scratch)
 
 
 @pytest.mark.parametrize("steps_in_backward", [False, True])

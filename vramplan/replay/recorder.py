@@ -364,6 +364,13 @@ class Sharding(Observer):
         """What builds a block, from what builds it on one device."""
         return make
 
+    def around_checkpoints(self, make: Callable[[int], Any], names: Sequence[str]) -> Callable[[int], Any]:
+        """What builds a block whose forward pass is a checkpoint, which is handed attributes of these names too.
+
+        Asked for where `hooks_stay_outside`.
+        """
+        return make
+
     def apart(self) -> list[int]:
         """The blocks of the walk that `units` was last asked for which something happens in that others do not see."""
         return []

@@ -326,7 +326,9 @@ def run_blocks(
     if tape.sharding is not None:
         inside = tape.sharding.hooks_stay_outside and bool(tape.told.checkpointed) and each_is_a_checkpoint(segments)
         if inside:
-            make = checkpointed_blocks(tape, make, tuple(name for name, one in handed.items() if one is not None))
+            make = tape.sharding.around_checkpoints(
+                make, tuple(name for name, one in handed.items() if one is not None)
+            )
         make = tape.sharding.units(make)
         firsts += tape.sharding.apart()
     apart = firsts + breaks
@@ -360,39 +362,17 @@ def run_blocks(
     return hidden
 
 
-class Checkpointed:
-    """A block whose forward pass is a checkpoint, as Transformers 5.23 makes it: hooks of the module stay outside.
-
-    What the checkpoint is handed beside the hidden state are attributes of this one, as they are of the block.
-    Source: transformers/modeling_layers.py, GradientCheckpointingLayer.
-    """
-
-    def __init__(self, tape: Tape, block: Any, names: Sequence[str]) -> None:
-        self.tape, self.inner, self.names = tape, block, names
+def with_attributes(block: Any, names: Sequence[str], values: Sequence[Tensor], hidden: Any) -> Any:
+    """What a block gives that has these attributes while it runs, and holds none of them afterwards."""
+    inner = getattr(block, "block", block)  # that a unit of what is shared has
+    for name, one in zip(names, values, strict=True):
+        setattr(inner, name, one)
+        del one
+    try:
+        return block(hidden)
+    finally:
         for name in names:
-            setattr(self, name, getattr(block, name))
-            setattr(block, name, None)
-
-    def __call__(self, hidden: Any) -> Any:
-        """The block, computed again in backward."""
-        inner, names = self.inner, self.names
-
-        def run(hidden: Any, *handed: Tensor) -> Any:
-            for name, one in zip(names, handed, strict=True):
-                setattr(inner, name, one)
-                del one
-            try:
-                return inner(hidden)
-            finally:
-                for name in names:
-                    setattr(inner, name, None)
-
-        return checkpoint(self.tape, run, hidden, *(getattr(self, name) for name in names))
-
-
-def checkpointed_blocks(tape: Tape, make: Callable[[int], Block], names: Sequence[str]) -> Callable[[int], Block]:
-    """What makes blocks that are checkpoints, from what makes blocks."""
-    return lambda number: Checkpointed(tape, make(number), names)
+            setattr(inner, name, None)
 
 
 def each_is_a_checkpoint(segments: Sequence[Segment]) -> bool:
@@ -462,15 +442,7 @@ def segment_of(
             block: Any = blocks.get(first)
             if block is None:
                 block = blocks[first] = makes[0](at + first)
-            inner = getattr(block, "block", block)  # that a unit of what is shared has
-            for name, one in zip(names, handed, strict=True):
-                setattr(inner, name, one)
-                del one
-            try:
-                result = block(hidden)
-            finally:
-                for name in names:
-                    setattr(inner, name, None)
+            result = with_attributes(block, names, handed, hidden)
             hidden = hand(result)
         makes.clear()
         return result if size == 1 else hidden

@@ -13,6 +13,7 @@ from typing import Any
 
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
+from vramplan.replay.models.checkpointed import checkpointed_blocks
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Sharding, Tape, Trained, rounded
@@ -102,6 +103,7 @@ class FullyShard(Shards):
     every_block_of_a_checkpoint = True
     reduces_in_backward = True
     hooks_stay_outside = True
+    hooks_every_input = True  # else the hidden state alone
     keeps_root = False  # whole from forward to backward
 
     def __init__(
@@ -138,6 +140,10 @@ class FullyShard(Shards):
             return UnitBlock(self, unit, block)
 
         return build
+
+    def around_checkpoints(self, make: Callable[[int], Any], names: Sequence[str]) -> Callable[[int], Any]:
+        """Transformers checkpoints a block's forward pass, and the hooks are around that."""
+        return checkpointed_blocks(self.tape, make, names)
 
     def begin_other(self) -> None:
         """A model that is wrapped by itself has a root and an order of its own (_fsdp_state.py, FSDPStateContext)."""
@@ -490,7 +496,6 @@ class FullyShard(Shards):
         All go through one node, in which the gradients of each meet.
         Source: _fsdp_param_group.py, FSDPParamGroup._register_post_backward_hook.
         """
-
         hidden = given[0] if type(given) is tuple else given
         inputs = [one for one in (hidden, other) if one is not None and one.node is not None]
         count = len(inputs)
@@ -579,7 +584,8 @@ class UnitBlock:
             result = self.block(hidden)
             self.shard.leave_again(self.unit)
             return result
-        attended = getattr(self.block, "encoder", None)  # the other argument that needs a gradient
+        # the other argument that needs a gradient
+        attended = getattr(self.block, "encoder", None) if self.shard.hooks_every_input else None
         hidden, other = self.shard.after_inputs(self.unit, hidden, attended)
         if attended is None:
             result = self.block(hidden)
