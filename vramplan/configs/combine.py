@@ -92,7 +92,7 @@ def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
 
 
 def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[Part]:
-    yield from _parts_of(read_text(file, allow_stdin=True), file, opener([file]), wanted, alone)
+    yield from _parts_of(read_text(reading.named_in(file)[0], allow_stdin=True), file, opener([file]), wanted, alone)
 
 
 def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[Part]:

@@ -12,12 +12,17 @@ from vramplan.catalog import model_names, models
 from vramplan.catalog.mirrors import mirror_of
 from vramplan.catalog.text import read_text
 from vramplan.configs import forms, registry, shell
+from vramplan.configs.constructed import Beside
 from vramplan.configs.programs import megatron
 from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
 from vramplan.errors import InputError, Problem
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.model import ModelShape
 
+NOTE = "_note"
+"""The key of settings for what a reader of the answer should know of them."""
+
+_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
 SHELL, PYTHON, TOML, JSON, YAML = "shell", "python", "toml", "json", "yaml"
 SUFFIXES = {
     ".sh": SHELL,
@@ -51,7 +56,7 @@ class Wanted:
 
 def read_file(file: str, wanted: Wanted) -> ReadJob:
     """The job that one file means; `-` is standard input. Raises InputError with every problem of the file."""
-    return read(read_text(file, allow_stdin=True), file, wanted)
+    return read(read_text(named_in(file)[0], allow_stdin=True), file, wanted)
 
 
 def read(text: str, file: str, wanted: Wanted) -> ReadJob:
@@ -65,7 +70,7 @@ def read(text: str, file: str, wanted: Wanted) -> ReadJob:
 
 def form_of(text: str, file: str) -> str:
     """Which form a text has: by the ending of its file, else by how it begins."""
-    suffix = os.path.splitext(file)[1].lower()
+    suffix = os.path.splitext(named_in(file)[0])[1].lower()
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
     start = text.lstrip()
@@ -93,10 +98,38 @@ def settings(text: str, file: str) -> dict[str, Written]:
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
         return written
     if form == PYTHON:
-        return forms.from_python(text, file)
+        path, name = named_in(file)
+        found = registry.constructed(text, path, name, _imported(path))
+        if found is None:
+            return forms.from_python(text, file)
+        written, note = found
+        return {**written, NOTE: Written(note, path)}
     if form == TOML:
         return forms.from_toml(text, file)
     return forms.from_yaml(text, file, json=form == JSON)
+
+
+def named_in(file: str) -> tuple[str, str | None]:
+    """`FILE.py:NAME` as the file and the name of a function of it."""
+    found = _NAMED.fullmatch(file)
+    return (file, None) if found is None or os.path.isfile(file) else (found["file"], found["name"])
+
+
+def _imported(file: str) -> Beside:
+    """What finds a module that a Python file imports: beside it, by the part of its dotted name below that folder."""
+    folder = os.path.dirname(os.path.abspath(file))
+
+    def text_of(module: str) -> tuple[str, str] | None:
+        parts = module.split(".")
+        here = os.path.basename(folder)
+        below = parts[parts.index(here) + 1 :] if here in parts else parts[-1:]
+        path = os.path.join(folder, *below) + ".py"
+        try:
+            return (read_text(path), path) if below and os.path.isfile(path) else None
+        except InputError:
+            return None
+
+    return text_of
 
 
 def _sourced(file: str) -> Callable[[str], str | None]:
@@ -129,10 +162,14 @@ def job_of(
 
     `opened`: the settings of a file that they name, None where it is not there.
     """
-    release = registry.release_of(program, wanted.version)
+    written = dict(written)
+    told = written.pop(NOTE, None)
+    release = registry.release_of(program, wanted.version or program.release_of(written))
     known = Catalogue(wanted.profiles)
     sheet = Sheet(written, release, known.layers_of, source, wanted.devices, known.shape_named, wanted.beside, opened)
     meaning = Meaning()
+    if told is not None:
+        meaning.note(told.value)
     for again in dict.fromkeys(one.again for one in written.values() if one.again is not None):
         meaning.note(f"{again.key} is written twice: line {again.line} replaces line {again.replaced_line}")
     program.read(sheet, meaning)
@@ -277,7 +314,7 @@ SLACK = 2048  # tokens that a program may pad the vocabulary by
 
 
 def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
-    exact = ("family", "layers", "hidden_size", "attention_heads", "intermediate_size")
+    exact = ("family", "layers", "hidden_size", "attention_heads", "intermediate_size", "key_value_heads", "head_size")
     if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
         return False
     vocabulary = sizes.get("vocabulary_size")

@@ -360,6 +360,9 @@ class Program(NamedTuple):
     recognise: Callable[[Mapping[str, Any]], int]
     """How many keys of a file are this program's alone."""
 
+    release_of: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
+    """The release that a file is of, where its keys tell."""
+
 
 def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], list[Problem]]:
     """The keys of a sheet that nobody took: without effect, without a word (with what they change), not understood."""
