@@ -106,7 +106,24 @@ def settings(text: str, file: str) -> dict[str, Written]:
         return {**written, NOTE: Written(note, path)}
     if form == TOML:
         return forms.from_toml(text, file)
-    return forms.from_yaml(text, file, json=form == JSON)
+    written = forms.from_yaml(text, file, json=form == JSON)
+    return _started_by(written, text, file) or written
+
+
+def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[str, Written]:
+    """The settings of the command that a specification of Beaker starts, `tasks: [{arguments: [COMMAND]}]`."""
+    tasks = written["tasks"].value if "tasks" in written else None
+    first = tasks[0] if isinstance(tasks, list) and tasks and isinstance(tasks[0], Mapping) else {}
+    words = first.get("arguments") or first.get("command")
+    if not isinstance(words, list) or not any("--" in str(word) for word in words):
+        return {}
+    found = megatron.from_script(shell.read(" ".join(map(str, words)), _sourced(file)), file)
+    lines = text.splitlines()
+    places = {
+        key: next((number for number, line in enumerate(lines, 1) if f"--{key}" in line), written["tasks"].line)
+        for key in found
+    }
+    return {key: item._replace(line=places[key]) for key, item in found.items()}
 
 
 def named_in(file: str) -> tuple[str, str | None]:
@@ -174,7 +191,7 @@ def job_of(
         meaning.note(f"{again.key} is written twice: line {again.line} replaces line {again.replaced_line}")
     program.read(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
-    problems = [*sheet.problems, *([] if wanted.ignore_unknown else strange)]
+    problems = [*sheet.problems, *([] if wanted.ignore_unknown or sheet.refused else strange)]
     if problems:
         hint = f"read as {program.name} {release.version}"
         problems = [problem if problem.hint else problem._replace(hint=hint) for problem in problems]
@@ -215,12 +232,19 @@ def _source(sheet: Sheet, key: str) -> Source:
     return Source(key, found.value, found.file, found.line, found.column)
 
 
+_ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$")
+
+
 def _name_model(meaning: Meaning, known: Catalogue) -> None:
     """The catalogue's name in the place of a checkpoint's, and what was taken from the name told."""
     told = meaning.job.get("model")
     if told is None or not isinstance(told.value, str):
         return
     name = known.name_of(told.value)
+    if name is None and _ON_ANOTHER_MACHINE.match(told.value) and not known.cached(told.value):
+        del meaning.job["model"]
+        meaning.ask("model", f"{told.value} is a folder of the machine that trains (--model NAME)")
+        return
     if name is None and "/" in told.value and not known.cached(told.value):
         shape = min(model_names.candidates(told.value.strip().rstrip("/").lower()), key=len)
         meaning.job["model"] = told._replace(value=shape)

@@ -154,6 +154,7 @@ class Sheet:
         self.layers_of = layers_of
         self.taken: set[str] = set()
         self.problems: list[Problem] = []
+        self.refused = False
 
     def __contains__(self, key: str) -> bool:
         return key in self.written
@@ -252,6 +253,11 @@ class Sheet:
         """Note what is wrong with a value, with its place."""
         place = self.written.get(key, Written(None))
         self.problems.append(Problem(message, key, hint, place.file, place.line, place.column))
+
+    def refuse(self, key: str, message: str, hint: str) -> None:
+        """Note why the file is none for this reader; what else it does not understand is no news then."""
+        self.refused = True
+        self.problem(key, message, hint)
 
     def word(self, key: str, words: Mapping[str, Any], default: str | None = None) -> Any:
         """What a word of a key stands for among `words`; a word that is none of them is a problem."""
