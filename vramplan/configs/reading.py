@@ -16,6 +16,8 @@ from vramplan.configs.constructed import Beside
 from vramplan.configs.programs import megatron
 from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
 from vramplan.errors import InputError, Problem
+from vramplan.job.adapter_targets import layers_of
+from vramplan.replay.techniques.trained import names_of
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.model import ModelShape
 
@@ -183,7 +185,17 @@ def job_of(
     told = written.pop(NOTE, None)
     release = registry.release_of(program, wanted.version or program.release_of(written))
     known = Catalogue(wanted.profiles)
-    sheet = Sheet(written, release, known.layers_of, source, wanted.devices, known.shape_named, wanted.beside, opened)
+    sheet = Sheet(
+        written,
+        release,
+        known.layers_of,
+        known.linears_of,
+        source,
+        wanted.devices,
+        known.shape_named,
+        wanted.beside,
+        opened,
+    )
     meaning = Meaning()
     if told is not None:
         meaning.note(told.value)
@@ -311,6 +323,13 @@ class Catalogue:
         """The blocks of a model."""
         shape = self.shape(name)
         return None if shape is None else shape.layers
+
+    def linears_of(self, name: str) -> list[str] | None:
+        """The linear layers of a model with tensors of experts beside them, without its head; None for any other."""
+        shape = self.shape(name)
+        if shape is None or shape.experts is None:
+            return None
+        return [name for name in layers_of(shape, names_of(shape)) if name != "lm_head"]
 
     def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
         """The name of a model of these sizes: the one with as many positions, then the shortest name."""

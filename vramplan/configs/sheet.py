@@ -131,6 +131,7 @@ class Sheet:
         written: Mapping[str, Written],
         release: Release,
         layers_of: Callable[[str], int | None] = lambda name: None,
+        linears_of: Callable[[str], list[str] | None] = lambda name: None,
         source: str = "",
         devices: int | None = None,
         shape_named: Callable[[Mapping[str, Any]], str | None] = lambda sizes: None,
@@ -139,10 +140,12 @@ class Sheet:
     ) -> None:
         """What a reader may ask beside the file.
 
-        `layers_of`: the blocks of a model by its name. `source`: the text of the file, for its comments. `devices`: how
-        many GPUs were named beside the file, None where nobody said. `shape_named`: the catalogue's name for a model
-        of these sizes. `beside`: what other files and the command line say of the same job, by its keys, as
-        `parallel.sharding`. `opened`: the settings of a file that this one names; None where it is not there.
+        `layers_of`: the blocks of a model by its name. `linears_of`: what its linear layers are called, where
+        PEFT's word for all of them names more, which are no layers: the tensors of experts. `source`: the text
+        of the file, for its comments. `devices`: how many GPUs were named beside the file, None where nobody
+        said. `shape_named`: the catalogue's name for a model of these sizes. `beside`: what other files and the
+        command line say of the same job, by its keys, as `parallel.sharding`. `opened`: the settings of a file
+        that this one names; None where it is not there.
         """
         self.shape_named = shape_named
         self.beside, self.opened = beside, opened
@@ -151,7 +154,7 @@ class Sheet:
         self.written = _interpolated(written)
         self.source = source
         self.release = release
-        self.layers_of = layers_of
+        self.layers_of, self.linears_of = layers_of, linears_of
         self.taken: set[str] = set()
         self.problems: list[Problem] = []
         self.refused = False

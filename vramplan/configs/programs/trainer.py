@@ -377,10 +377,10 @@ def deepspeed(meaning: Meaning, facts: Mapping[str, Any], of: str) -> int:
     stage = int(facts["stage"])
     meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", of)
     for name, key in SIZES.items():
-        if facts.get(name):  # 0 means: none at a time, which has no word
+        if facts.get(name) and stage:  # 0 means: none at a time, which has no word
             meaning.say(f"parallel.{key}", int(facts[name]), of)
     for name in ("overlap_comm", "contiguous_gradients"):
-        if name in facts:
+        if name in facts and stage:
             meaning.say(f"parallel.{name}", bool(facts[name]), of)
     offload: list[str] = []
     if facts.get("offload_optimizer"):
