@@ -226,13 +226,12 @@ def _batch(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("parallel.data", f"the file starts {world or 'all'} GPUs, and groups of {each} (--gpus N)")
         if world:
             meaning.note(f"trainer.devices x trainer.num_nodes is {world}, and {each} GPUs are needed")
+        data = max(1, degrees["parallel.expert"] // degrees["parallel.context"])  # the fewest that experts need
     micro, total = sheet.count("model.micro_batch_size"), sheet.count("model.global_batch_size")
     sheet.count("trainer.accumulate_grad_batches")
     if micro:
         meaning.say("micro_batch_size", micro, "model.micro_batch_size")
-    if micro and total and not data:
-        meaning.ask("gradient_accumulation_steps", f"{total} samples a step are shared by the GPUs (--gpus N)")
-    elif micro and total:
+    if micro and total:
         if total % (micro * data):
             message = f"{total} is no multiple of {micro} samples x {data} data-parallel devices"
             sheet.problem("model.global_batch_size", message)

@@ -285,17 +285,16 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("parallel.data", f"the recipe starts {world or 'all'} GPUs, and groups of {each} (--gpus N)")
         if world:
             meaning.note(f"trainer.devices x trainer.num_nodes is {world}, and {each} GPUs are needed")
+        data = max(1, degrees["parallel.expert"] // degrees["parallel.context"])  # the fewest that experts need
     micro, total = sheet.count("data.micro_batch_size"), sheet.count("data.global_batch_size")
     if micro:
         meaning.say("micro_batch_size", micro, "data.micro_batch_size")
-    if micro and total and data:
+    if micro and total:
         if total % (micro * data):
             message = f"{total} is no multiple of {micro} samples x {data} data-parallel devices"
             sheet.problem("data.global_batch_size", message)
         else:
             meaning.say("gradient_accumulation_steps", total // (micro * data), "data.global_batch_size")
-    elif total:
-        meaning.ask("gradient_accumulation_steps", f"{total} samples a step are shared by the GPUs (--gpus N)")
 
 
 def _adapter(sheet: Sheet, meaning: Meaning) -> None:
