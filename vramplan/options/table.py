@@ -529,7 +529,7 @@ TABLE = (
     Option(
         "adapter",
         MAPPING,
-        "An adapter beside a frozen model: a mapping of its kind and its settings.",
+        "An adapter beside a frozen model: its kind, or a mapping of its kind and its settings.",
         usual="`null`",
         flags=(),
         section=TRAINED,
@@ -1286,6 +1286,12 @@ def _by_key() -> dict[str, Option]:
 def find(key: str) -> Option:
     """The row of a key such as `parallel.data`. Raises KeyError."""
     return _by_key()[key]
+
+
+def named_by_flag(name: str) -> Option | None:
+    """The row whose option on the command line has this name, ours or another program's, with underscores or dashes."""
+    flag = "--" + name.replace("_", "-")
+    return next((option for option in TABLE if flag in option.options or flag in option.also), None)
 
 
 @cache
