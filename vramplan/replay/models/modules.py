@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 
 from vramplan.replay.autograd import checkpoint
 from vramplan.replay.models.part_names import HEAD, NORMS
+from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -155,7 +156,7 @@ class Linear:
         self.weight.in_linear = True
         self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
         self.transposed = transposed
-        self.adapter = None if tape.trained is None else tape.trained.linear(tape, self, name)
+        self.adapter = tape.role(Trained).linear(tape, self, name)
         self.float8 = False
         for made in tape.told.made_linear:
             made(self)
@@ -312,25 +313,23 @@ def run_blocks(
     if make_up is not None:
         made_up = changes(segments, make_up)
         firsts += made_up
-        if tape.sharding is not None:  # a block's gradients are reduced in buffers that the one below it frees
+        if Sharding in tape.roles:  # a block's gradients are reduced in buffers that the one below it frees
             firsts += [one - 1 for one in made_up if one]
-    if tape.trained is not None:
+    if Trained in tape.roles:
         from vramplan.replay.models.blocks_apart import blocks_apart, in_its_part  # only who trains less pays for it
 
         make = in_its_part(tape, make, numbered_from)
-        block = tape.trained.block
+        block = tape.role(Trained).block
         modules: Callable[[int], object] = make_up or (lambda i: None)  # what is trained may be in some of them alone
         firsts += blocks_apart(segments, lambda i: (block(numbered_from + i), modules(i)), kind)
     hands = hands_to_all or each_is_a_checkpoint(segments)
-    inside = False  # a checkpoint is inside of the hooks of what shares the states
-    if tape.sharding is not None:
-        inside = tape.sharding.hooks_stay_outside and bool(tape.told.checkpointed) and each_is_a_checkpoint(segments)
-        if inside:
-            make = tape.sharding.around_checkpoints(
-                make, tuple(name for name, one in handed.items() if one is not None)
-            )
-        make = tape.sharding.units(make)
-        firsts += tape.sharding.apart()
+    sharding = tape.role(Sharding)
+    # whether a checkpoint is inside of the hooks of what shares the states
+    inside = sharding.hooks_stay_outside and bool(tape.told.checkpointed) and each_is_a_checkpoint(segments)
+    if inside:
+        make = sharding.around_checkpoints(make, tuple(name for name, one in handed.items() if one is not None))
+    make = sharding.units(make)
+    firsts += sharding.apart()
     apart = firsts + breaks
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
@@ -432,7 +431,7 @@ def segment_of(
     """
     blocks: dict[int, Any] = {}
     makes = [make]
-    every = tape.sharding is not None and tape.sharding.every_block_of_a_checkpoint
+    every = tape.role(Sharding).every_block_of_a_checkpoint
     alone = list(range(size)) if every else [one - at for one in apart]
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
 
