@@ -23,6 +23,7 @@ __all__ = (
     "absent",
     "find",
     "inside",
+    "named_by_flag",
     "panel_of",
     "parameters",
     "profile_fields",
@@ -50,6 +51,12 @@ def _by_key() -> dict[str, Option]:
 def find(key: str) -> Option:
     """The row of a key such as `parallel.data`. Raises KeyError."""
     return _by_key()[key]
+
+
+def named_by_flag(name: str) -> Option | None:
+    """The row whose option on the command line has this name, ours or another program's, with underscores or dashes."""
+    flag = "--" + name.replace("_", "-")
+    return next((option for option in TABLE if flag in option.options or flag in option.also), None)
 
 
 @cache

@@ -17,7 +17,7 @@ TRAINED_ROWS = (
     Option(
         "adapter",
         MAPPING,
-        "An adapter beside a frozen model: a mapping of its kind and its settings.",
+        "An adapter beside a frozen model: its kind, or a mapping of its kind and its settings.",
         usual="`null`",
         flags=(),
         section=TRAINED,
