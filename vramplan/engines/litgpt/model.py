@@ -14,7 +14,8 @@ from typing import Any
 
 from vramplan.engines.litgpt.operators import conv1d, cross_entropy_by_rows, cross_entropy_each, empty_part, zero_padded
 from vramplan.engines.torchtitan.model import CheckpointedBlock
-from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, as_is, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, as_is
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.part_names import NORMS as NORMS_PART
 from vramplan.replay.observers import Sharding, Trained

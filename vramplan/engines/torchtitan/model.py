@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from vramplan.replay.autograd import checkpoint
 from vramplan.replay.checkpoints import MATMULS
-from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.attention import scaled_dot_product

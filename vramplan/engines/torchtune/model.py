@@ -13,8 +13,9 @@ from vramplan.engines.litgpt.operators import cross_entropy_each
 from vramplan.engines.torchtitan.model import CheckpointedBlock, CompiledBlock
 from vramplan.engines.torchtune.operators import difference, materialised, unasked
 from vramplan.replay.checkpoints import MATMULS
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.operators.attention import scaled_dot_product

@@ -8,10 +8,11 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import rope
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Attention, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.observers import Sharding

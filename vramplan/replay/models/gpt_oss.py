@@ -7,11 +7,12 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRouter, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary, repeat_kv
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Trained

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, Segment, as_is, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, Segment, as_is
 from vramplan.replay.models.part_names import NORMS
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.basic import add_in_place, cross_entropy
