@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, iteration_of
+from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
 from vramplan.replay.precision import precision_of
@@ -79,7 +80,7 @@ class Iteration:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        tape.pytorch, tape.composed_norms = setup.pytorch, setup.composed_norms
+        tape.enlist(Release, Release(setup.pytorch, composed_norms=setup.composed_norms))
         # what the allocator plays is asked for no time, but for the replay that tests compare with
         self.ran = Launches(tape) if tape.direct or not tape.unrolled else None
         self.techniques = techniques_of(setup, tape, self.precision)
@@ -197,7 +198,7 @@ class Iteration:
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
-        tape.sharding = None
+        tape.dismiss(Sharding)
         tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it

@@ -15,8 +15,9 @@ from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.checkpointed import checkpointed_blocks
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.record import Record, State
-from vramplan.replay.recorder import Sharding, Tape, Trained, rounded
+from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.hosted import HostStates, Shard, host_states
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BF16, BYTE, FP16, FP32, DType, Parameter, Shape, Tensor
@@ -534,12 +535,12 @@ def weight_of(parameter: Parameter, policy: Policy) -> Weight:
     return Weight(parameter.shape, parameter.dtype, parameter.node is not None)
 
 
-def root_weights(recipe: Recipe, trained: Trained | None, policy: Policy) -> list[Weight]:
+def root_weights(recipe: Recipe, trained: Trained, policy: Policy) -> list[Weight]:
     """The parameters that are in no block, some of which a forward pass makes when it uses them."""
     tape = Tape(1)
-    tape.trained = trained
+    train(tape, trained)
     noted = _Noted(tape)
-    tape.sharding = noted
+    tape.enlist(Sharding, noted)
     shape = recipe.shape
     parts = 1 if recipe.split is None else recipe.split.devices
     small = recipe._replace(sequence_length=(shape.image_tokens + 3) * parts, target_length=None)
