@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from vramplan.errors import InputError
 
@@ -170,3 +171,17 @@ def test_the_yaml_of_the_functional_tests() -> None:
 def test_an_argument_that_is_not_known_is_an_error(word: str) -> None:
     with pytest.raises(InputError, match="is not understood"):
         meant(ARGUMENTS + word + "\n", "-")
+
+
+def test_what_only_the_caller_gives_is_answered_by_an_option(tmp_path: Path) -> None:
+    path = tmp_path / "own.sh"
+    path.write_text(
+        "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 --bf16 "
+        "--seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --global-batch-size $4\n"
+    )
+    words = ("fit", str(path), "--gpu", "h100", "--print", "verdict")
+    asked = run(*words)
+    assert asked.code == 2
+    assert "leaves global_batch_size open, --global-batch-size is $4" in asked.err
+    assert run(*words, "--grad-accum", "3").code == 0
+    assert run(*words, "--global-batch", "8").code == 0

@@ -47,6 +47,9 @@ def test_nanogpt_of_characters_has_their_vocabulary() -> None:
     text = "dataset = 'shakespeare_char'\nblock_size = 64\nn_layer = 2\nn_head = 2\nn_embd = 32\nbatch_size = 4\n"
     found = meant(text, "own.py", program="nanogpt")
     assert found.job["model"]["vocabulary_size"] == 65
+    assert "model.vocabulary_size" not in found.open
+    own = text.replace("shakespeare_char", "own_char")
+    assert "model.vocabulary_size" in meant(own, "own.py", program="nanogpt").open
     assert found.job["model"]["intermediate_size"] == 128
 
 

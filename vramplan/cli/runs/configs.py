@@ -245,6 +245,8 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     for key, reason in read.open.items():
         if key in given or key in CHOSEN or not _is_needed(key, given):
             continue
+        if key.startswith("model.") and "model" in over:
+            continue
         missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, _value_of(key), file))
     if "gpu" not in given:
         missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))
@@ -268,6 +270,8 @@ def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
     """A count of devices is needed only where they share something."""
     if key == "parallel":
         return not any(one.startswith("parallel.") for one in given)
+    if key == "global_batch_size":
+        return "gradient_accumulation_steps" not in given
     if key == "parallel.data":
         return str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
     return key not in ("parallel", "parallel.fsdp_version")

@@ -128,7 +128,9 @@ def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         "max_positions": length,
     }
     meaning.say("model", shape, "n_layer", "n_head", "n_embd", "block_size", "dataset")
-    if dataset.endswith("_char"):
+    if vocabulary is not None:
+        meaning.note(f"data/{dataset}/prepare.py finds {vocabulary} characters")
+    if dataset.endswith("_char") and vocabulary is None:
         meaning.ask("model.vocabulary_size", f"data/{dataset}/meta.pkl says how many characters there are")
 
 
