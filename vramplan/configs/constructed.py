@@ -24,8 +24,8 @@ CLASS = "_class"
 COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
-    ast.Is: operator.eq,
-    ast.IsNot: operator.ne,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -134,8 +134,8 @@ class Module:
             self._assign(statement.target, self._value(statement.value, names, depth), names, depth)
         elif isinstance(statement, ast.If):
             test = self._value(statement.test, names, depth)
-            if not isinstance(test, NotConstant):
-                self._body(statement.body if _true(test) else statement.orelse, names, depth)
+            if not isinstance(test, NotConstant | Made):  # what a call returns is not known
+                self._body(statement.body if test else statement.orelse, names, depth)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._value(statement.value, names, depth)
 
@@ -179,9 +179,9 @@ class Module:
             return NotConstant(ast.unparse(node))
         if isinstance(node, ast.IfExp):
             test = self._value(node.test, names, depth)
-            if isinstance(test, NotConstant):
+            if isinstance(test, NotConstant | Made):
                 return NotConstant(ast.unparse(node))
-            return self._value(node.body if _true(test) else node.orelse, names, depth)
+            return self._value(node.body if test else node.orelse, names, depth)
         return self._calculated(node, names, depth)
 
     def _calculated(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
@@ -193,17 +193,17 @@ class Module:
             value: Any = strange
             for operand in node.values:
                 value = self._value(operand, names, depth)
-                if isinstance(value, NotConstant):
+                if isinstance(value, NotConstant | Made):
                     return strange
-                if _true(value) is decides:
+                if bool(value) is decides:
                     return value
             return value
         if isinstance(node, ast.UnaryOp):
             value = self._value(node.operand, names, depth)
-            if isinstance(value, NotConstant):
+            if isinstance(value, NotConstant | Made):
                 return strange
             if isinstance(node.op, ast.Not):
-                return not _true(value)
+                return not value
             return -value if isinstance(node.op, ast.USub) and isinstance(value, int | float) else strange
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             return self._applied(COMPARED.get(type(node.ops[0])), node.left, node.comparators[0], names, depth, strange)
@@ -222,6 +222,9 @@ class Module:
         strange: NotConstant,
     ) -> Any:
         one, other = self._value(left, names, depth), self._value(right, names, depth)
+        unlike = isinstance(one, Made) or isinstance(other, Made)
+        if unlike and function not in (COMPARED[ast.Is], COMPARED[ast.IsNot]):
+            return strange
         if function is None or isinstance(one, NotConstant) or isinstance(other, NotConstant):
             return strange
         if isinstance(one, str) != isinstance(other, str) and function is operator.mul:
@@ -266,10 +269,6 @@ class Module:
             self._others[path] = None if found is None else Module(*found, beside=self.beside, kept=self.kept)
         other = self._others[path]
         return (other, function) if other is not None and function in other.functions else None
-
-
-def _true(value: Any) -> bool:
-    return value.fields is not None if isinstance(value, Made) else bool(value)
 
 
 def chosen(module: Module, wanted: str | None, usual: Callable[[str], bool]) -> tuple[str, Made, list[str]]:

@@ -185,6 +185,8 @@ def from_python(
         )
         found = {key: item for key, item in found.items() if key.removeprefix("trainer.") not in OF_TRAINER}
         found[f"trainer.strategy.{CLASS}"] = made_by
+        if not any(key.startswith("trainer.plugins") for key in found):
+            found[f"trainer.plugins.{CLASS}"] = made_by._replace(value="bf16_mixed")  # as all of them have it
     known = {key: item for key, item in found.items() if not isinstance(item.value, NotConstant)}
     return known, constructed.note_on(file, name, [other for other in others if other.endswith("_recipe")])
 

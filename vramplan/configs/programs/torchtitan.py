@@ -148,6 +148,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
     own = ("model.flavor", "training.local_batch_size", "training.seq_len", "activation_checkpoint.mode")
     own += (
         "model_spec.0",
+        "model_spec._class",
         "training.max_context_length",
         "parallelism.tensor_parallel_degree",
         "parallelism.data_parallel_shard_degree",
