@@ -209,6 +209,8 @@ class Iteration:
         states += [State("buffers", rounded(size), 0) for size in self.buffers]
         if self.setup.model.rope_scaling is not None:
             states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
+        if hasattr(self.model, "kept_of_samples"):
+            states += [State("buffers", 0, size) for size in self.model.kept_of_samples()]
         self._wake()
         return states
 
