@@ -73,7 +73,7 @@ class Attention(LlamaAttention):
         return l2_norm
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Any
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor | None, rotary: Any
     ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape

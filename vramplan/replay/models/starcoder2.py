@@ -21,7 +21,7 @@ class Attention(LlamaAttention):
     """Starcoder2Attention."""
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary | None
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor | None, rotary: Rotary | None
     ) -> tuple[Tensor, Tensor | None]:
         output, weights = super().__call__(hidden, mask, position_ids, rotary)
         output = dropout(output, self.recipe.hidden_dropout)

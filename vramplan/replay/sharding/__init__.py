@@ -16,9 +16,10 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.flat_leaves import FlatLeaves
 from vramplan.replay.sharding.flat_parameter import FlatParameters
-from vramplan.replay.sharding.fully_shard import REDUCED, SHARDS, WHOLE, FullyShard, Policy, root_weights
+from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
+from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, Policy, root_weights
 from vramplan.replay.techniques import Shards
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
