@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from math import isqrt
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.clip import Attention, FeedForward, Tower, vision_tower
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.gemma3 import Block as TextBlock
@@ -22,7 +23,6 @@ from vramplan.replay.models.modules import (
     causal_lm_loss,
     output_embedding,
     project,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Block as TextBlock
@@ -23,7 +24,6 @@ from vramplan.replay.models.modules import (
     RMSNorm,
     Segment,
     output_embedding,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
