@@ -52,10 +52,10 @@ class Told:
 
 
 class Guests:
-    """The guests of an iteration. A tape has them, and knows none of them by name.
+    """The guests of an iteration: observers and players of roles.
 
-    An observer is told of events. A role is a class whose methods and attributes others ask for: how devices share the
-    states, for example. As the class stands, it describes an iteration without such a guest.
+    An observer is told of events. A role is a class that models and operators ask about something, for example about
+    how devices share the states. The class itself describes an iteration without such a guest.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Guests:
         self.told = Told(observers)
 
     def enlist(self, role: type[Role], guest: Role) -> None:
-        """From here on a guest plays a role, in place of who did."""
+        """From here on this guest plays a role, in place of any other."""
         self.roles[role] = guest
 
     def dismiss(self, role: type[Any]) -> None:
@@ -83,6 +83,6 @@ class Guests:
         self.roles.pop(role, None)
 
     def role(self, role: type[Role]) -> Role:
-        """Who plays a role; where nobody does, the role as it stands."""
+        """Who plays a role. If nobody does, an object of the class itself."""
         guest: Role | None = self.roles.get(role)
         return role() if guest is None else guest

@@ -98,6 +98,26 @@ class Ledger:
         self.categories.append("workspace")
         Storage(self.events, index)
 
+    def resize(
+        self,
+        index: int,
+        fixed_bytes: int,
+        per_sample_bytes: int = 0,
+        size: Callable[[int], int] | None = None,
+        *,
+        is_affine: bool = True,
+    ) -> None:
+        """Give a storage another size than its tensor has, for example because it stands for several tensors.
+
+        `size` gives its rounded bytes at a micro-batch, where rounding the sum of them would be wrong. A direct
+        replay has one micro-batch, and takes the fixed bytes alone.
+        """
+        self.fixed[index], self.per_sample[index] = fixed_bytes, per_sample_bytes
+        if size is not None and not self.direct:
+            self.sized[index] = size
+            if not is_affine:
+                self.not_affine.add(index)
+
     def size_of(self, storage: Storage) -> int:
         """Bytes of a storage at the representative batch, as the allocator hands them out."""
         return self.fixed[storage.index] + rounded(self.per_sample[storage.index] * self.batch)

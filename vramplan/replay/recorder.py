@@ -14,11 +14,11 @@ from vramplan.replay.ledger import Ledger, Path, Storage, rounded
 
 __all__ = ("Backward", "Leaf", "Node", "Parameter", "Path", "Saved", "Storage", "Tape", "Tensor", "rounded")
 
-ASKED = "input"  # the name of what was asked for its gradient, which is no weight
+ASKED = "input"  # the name of the accumulator of a tensor that is no weight, after `requires_grad_`
 
 
 class Tensor:
-    """A view of a storage. `node` is what receives its gradient; None means that it needs none.
+    """A view of a storage. `node` receives its gradient, and is None for a tensor that needs none.
 
     `strides` is None for a contiguous tensor. `storage` is None for tensors that outlive the iteration (weights,
     inputs, buffers): they are counted once, as states. `batched` says that the number of elements scales with the
@@ -70,17 +70,17 @@ class Parameter(Tensor):
         self.copies = copies
         self.path = tape.path
         self.part = tape.part
-        self.parts = 1  # devices that have a part of the weight each, as this one has
-        self.idle = False  # trainable, and no gradient reaches it
-        self.in_linear = False  # the weight of a linear layer
-        self.is_table = False  # an embedding: rows are looked up in it
-        self.quantized: tuple[int, ...] = ()  # bytes of each tensor of a quantized weight, in place of its own
+        self.parts = 1  # number of devices that have a part of the weight each
+        self.idle = False  # it is trainable, and no gradient reaches it
+        self.in_linear = False  # it is the weight of a linear layer
+        self.is_table = False  # it is an embedding, whose rows are looked up
+        self.quantized: tuple[int, ...] = ()  # bytes of each tensor that a quantized weight consists of
         self.node = self if trainable else None
         self.grad: Tensor | None = None  # made in this backward pass; resident gradients are states
-        self.grad_bytes = 0  # of the storage that it would be in, where that is known: it may be a view of a larger one
+        self.grad_bytes = 0  # of the storage of its gradient, if known: the gradient may be a view of a larger tensor
         self.pending = 0  # edges of the graph that will still bring a gradient
-        self.shared: bool | None = None  # of a leaf that is made inside a model: whether others hold its gradient too
-        self.waiting: Tensor | None = None  # the sum of those that came, while others are pending
+        self.shared: bool | None = None  # for a leaf made inside a model: whether another tensor holds its gradient too
+        self.waiting: Tensor | None = None  # the sum of the gradients until now, while others are pending
 
     @property
     def elements(self) -> int:
@@ -112,29 +112,29 @@ class Node:
         self.fn = fn
         self.edges = edges
         self.path = path
-        self.saved: list[Any] | None = None
+        self.saved: list[Any] | None = None  # None under a checkpoint, whose frame has the tensors
         self.frame: Frame | None = None
-        self.slot = 0
-        self.width = 0
+        self.slot = 0  # the number of its first saved tensor in the frame
+        self.width = 0  # how many it saved there
         self.grads: list[Tensor | None] | None = None
 
 
 class Leaf(Node):
-    """What gets the gradient of a leaf where a graph of its own begins, as that of a reentrant checkpoint."""
+    """Receives the gradient of an input of an inner graph, such as that of a reentrant checkpoint."""
 
     __slots__ = ()
 
 
 def begins_graph(node: Any) -> bool:
-    """Whether what a tensor's gradient goes to makes it a leaf that is no weight."""
+    """Whether a tensor with this node is a leaf that is not a weight."""
     return type(node) is Leaf or (type(node) is Parameter and node.name == ASKED)
 
 
 class Tape(Ledger, Guests):
-    """Records one iteration: its storages and units as a ledger does, and the graph of its operators.
+    """Records one iteration: storages and units in its ledger, and the graph of the operators.
 
-    It knows the state that autograd has, and neither who shares the states nor what is trained: guests of an iteration
-    observe the tape, and play the roles that others ask for.
+    The tape has the state of autograd. It does not know how devices share the states, or what is trained: guests of the
+    iteration observe the tape, and play the roles that models and operators ask for.
     """
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
@@ -145,12 +145,12 @@ class Tape(Ledger, Guests):
         self.recomputing: Frame | None = None  # the checkpoint that backward computes again now
         self.no_grad = False  # torch.no_grad(): nothing is recorded
         self.autocast: DType | None = None
-        self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
+        self.casts: dict[Any, Tensor] = {}  # autocast's cache, by the node of the tensor that was cast
         self.direction = "forward"  # what runs: forward, recompute or backward
-        self.held: list[Any] = []  # what lives until backward is over; (node, tensor): with the node's graph
-        self.leaves: list[Parameter] = []  # made inside the model: they live as long as the graph
+        self.held: list[Any] = []  # tensors that live until backward is over; (node, tensor) if they hang on a node
+        self.leaves: list[Parameter] = []  # leaves made inside the model, which live as long as the graph
         self.parameters: list[Parameter] = []
-        self.part: tuple[str, ...] = ()  # of the model, that is being built
+        self.part: tuple[str, ...] = ()  # the part of the model that is being built, from the outer to the inner
 
     # ------------------------------------------------------------------------------------------------ storages
     def new(
@@ -319,7 +319,7 @@ class Tape(Ledger, Guests):
         return saved
 
     def leave_model(self) -> None:
-        """What follows in forward is outside of contexts around the model's forward pass."""
+        """The forward pass of the model is over, and so are the contexts around it."""
         for left in self.told.model_left:
             left()
 

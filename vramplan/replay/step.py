@@ -74,7 +74,10 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
 
 
 class Iteration:
-    """A model on its tape, and who takes part in its iteration. Locals are lifetimes: what a phase drops, it holds."""
+    """A model on its tape, and who takes part in its iteration.
+
+    Variables are lifetimes: a tensor lives as long as a local variable or an attribute holds it.
+    """
 
     def __init__(self, setup: Setup, tape: Tape) -> None:
         self.setup, self.tape = setup, tape
@@ -91,15 +94,15 @@ class Iteration:
         self.objective = objective_of(setup, tape, recipe)
         self.arguments, self.inputs = self.objective.inputs(self.model)
         self.optimizer = optimizer_of(setup, tape, self.precision)
-        self.outputs: list[object] = []  # what the caller holds of them
+        self.outputs: list[object] = []  # the outputs of the model that the training loop holds
         self.unreached: list[Parameter] = []
-        self.carried: Carried | None = None  # what the iteration before has left
+        self.carried: Carried | None = None  # tensors that the iteration before has left
 
     def forward(self) -> Tensor:
         """The loss that backward begins with."""
         tape, setup = self.tape, self.setup
         tape.phase("forward")
-        if setup.outlives and not setup.compile:  # whose graphs say nothing of what hangs on them
+        if setup.outlives and not setup.compile:  # what hangs on a compiled graph is not modelled
             self.carried = imported("vramplan.replay.carried:Carried")(tape)
         self.shards.before_forward()
         for one in self.techniques:
@@ -128,7 +131,7 @@ class Iteration:
         return loss
 
     def backward(self, held: list[Tensor]) -> None:
-        """Gradients, from the loss in `held`; or from what the next stage sends, if that has the loss."""
+        """Compute the gradients, from the loss in `held` or from what the next stage of a pipeline sends."""
         tape, stage = self.tape, self.setup.stage
         self._find_unreached()
         tape.phase("backward")
@@ -230,7 +233,7 @@ class Iteration:
         return state_pieces(parameters, *how)
 
     def _find_unreached(self) -> None:
-        """Weights that the loss does not hang on: their gradients stay None, and optimizers pass them over."""
+        """Find the weights that do not affect the loss: their gradients stay None, and optimizers skip them."""
         if any(one.records_in_backward for one in self.techniques):
             return
         self.unreached = [one for one in self.tape.parameters if one.node is not None and not one.pending]

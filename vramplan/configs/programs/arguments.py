@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs import accelerate, trainer
+from vramplan.configs.programs import accelerate, trainer, zero
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 from vramplan.errors import near_matches
 
@@ -333,14 +333,14 @@ class _Reader:
         """`deepspeed` and `fsdp` of TrainingArguments, and the GPUs that a launcher starts."""
         sheet, meaning = self.sheet, self.meaning
         path = sheet.get("deepspeed")
-        facts: Mapping[str, Any] | None = trainer.inline_facts(sheet, "deepspeed")
+        facts: Mapping[str, Any] | None = zero.inline_facts(sheet, "deepspeed")
         if facts is None and isinstance(path, str) and path.strip():
             meaning.pointed["deepspeed"] = path
-            facts = trainer.facts_of(sheet, path)
+            facts = zero.facts_of(sheet, path)
             if facts is None and not self.sharding:
                 meaning.ask("parallel.sharding", f"deepspeed: {path} is not here; give that file too")
         if facts is not None:
-            trainer.deepspeed(meaning, facts, "deepspeed")
+            zero.deepspeed(meaning, facts, "deepspeed")
             self.sharding, self.sharding_of = meaning.job["parallel.sharding"].value, ("deepspeed",)
         self.fsdp()
         devices = self.devices()

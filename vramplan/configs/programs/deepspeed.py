@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import zero
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 from vramplan.errors import near_matches
 
@@ -25,7 +25,7 @@ UNDERSTOOD = names(
     zero_optimization.offload_optimizer zero_optimization.offload_optimizer.device zero_optimization.offload_param
     zero_optimization.offload_param.device
     """
-) | {f"{ZERO}.{name}" for name in trainer.SIZES}
+) | {f"{ZERO}.{name}" for name in zero.SIZES}
 
 WITHOUT_EFFECT = names(
     """
@@ -174,7 +174,7 @@ def _zero(sheet: Sheet, meaning: Meaning) -> None:
         value = _flag(sheet, f"{ZERO}.{name}")
         if value is not None and stage:
             meaning.say(f"parallel.{name}", value, f"{ZERO}.{name}")
-    for name, ours in trainer.SIZES.items():
+    for name, ours in zero.SIZES.items():
         size = _count(sheet, f"{ZERO}.{name}")
         if (
             size and stage

@@ -16,7 +16,7 @@ from vramplan.replay.operators.experts import div_in_place, grouped_product, ind
 from vramplan.replay.operators.views import split, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.expert_adapters import inactive_parameters
-from vramplan.replay.tensors import FP32, INT32, INT64, Tensor
+from vramplan.replay.tensors import FP32, INT32, INT64, DType, Tensor
 from vramplan.values.job import Adapter
 from vramplan.values.model import Experts, ModelShape
 
@@ -64,7 +64,9 @@ class GroupedExperts:
         self.gate_up_proj = tape.parameter(
             "experts.gate_up_proj", (experts.routed, 2 * width, shape.hidden_size), dtype
         )
+        self.make_bias(tape, "gate_up_proj", (experts.routed, 2 * width), dtype)
         self.down_proj = tape.parameter("experts.down_proj", (experts.routed, shape.hidden_size, width), dtype)
+        self.make_bias(tape, "down_proj", (experts.routed, shape.hidden_size), dtype)
         self.act = ACTIVATIONS[shape.activation]
         self.experts = experts
         weights = {"experts.gate_up_proj": self.gate_up_proj, "experts.down_proj": self.down_proj}
@@ -106,6 +108,9 @@ class GroupedExperts:
         weighted = index_rows(weighted, inverse)
         final = sum_middle(view(weighted, (tokens, active, width)))
         return to(final, hidden.dtype)
+
+    def make_bias(self, tape: Tape, of: str, size: tuple[int, int], dtype: DType) -> None:
+        """Of experts with biases that of a weight, which is registered behind it."""
 
     def biases(self, of: str, expert_ids: Tensor) -> Tensor | None:
         """What is added to each row, of experts with biases."""

@@ -32,7 +32,7 @@ from vramplan.replay.operators.indexing import every_second
 from vramplan.replay.operators.sinks import clamp, max_last, rows_of_table, sub
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 from vramplan.values.model import ModelShape
 
 
@@ -70,8 +70,9 @@ class Attention(LlamaAttention):
     turn = staticmethod(apply_rotary)
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        super().__init__(tape, recipe)
+        # a parameter of the module itself, which is listed before those of the modules in it
         self.sinks = tape.parameter("sinks", (recipe.shape.attention_heads,), recipe.weight_dtype)
+        super().__init__(tape, recipe)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """eager_attention_forward."""
@@ -114,16 +115,13 @@ class Router(TopKRouter):
 class Experts(GroupedExperts):
     """GptOssExperts: with biases, and a gate that is clamped."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        super().__init__(tape, recipe)
-        width, hidden, dtype = self.experts.intermediate_size, recipe.shape.hidden_size, recipe.weight_dtype
-        gate_up, down = (self.experts.routed, 2 * width), (self.experts.routed, hidden)
-        self.gate_up_proj_bias = tape.parameter("experts.gate_up_proj_bias", gate_up, dtype)
-        self.down_proj_bias = tape.parameter("experts.down_proj_bias", down, dtype)
+    def make_bias(self, tape: Tape, of: str, size: tuple[int, int], dtype: DType) -> None:
+        """Behind its weight."""
+        setattr(self, f"{of}_bias", tape.parameter(f"experts.{of}_bias", size, dtype))
 
     def biases(self, of: str, expert_ids: Tensor) -> Tensor | None:
         """Of each row the bias of its expert."""
-        return rows_of_table(self.gate_up_proj_bias if of == "gate_up_proj" else self.down_proj_bias, expert_ids)
+        return rows_of_table(getattr(self, f"{of}_bias"), expert_ids)
 
     def gated(self, gate_up: Tensor) -> Tensor:
         """GptOssExperts._apply_gate: gates and what they are multiplied with stand side by side."""
