@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from tests.traces.fsdp2 import CUDA, DTYPES, LOSSES, blocks, local
+from tests.traces.fsdp2 import CUDA, DTYPES, LOSSES, blocks, local, widen
 from vramplan.errors import UsageError
 from vramplan.values.job import Job
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
@@ -25,6 +25,10 @@ def check(job: Job) -> None:
     assert job.sharding is not None
     if job.sharding.version != 1 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         raise UsageError("the rig is of FSDP1", key="sharding")
+    if job.ema:
+        raise UsageError("a module of FSDP1 cannot be copied, as its process group cannot", key="ema")
+    if job.optimizer_in_backward:
+        raise UsageError("FSDP1 wants its gradients back after backward", key="optimizer_in_backward")
     if job.offload:
         raise UsageError("the rig of FSDP1 keeps all states on the device", key="offload")
     if job.loss not in LOSSES:
@@ -98,6 +102,8 @@ def _sharded(job: Job, model: Any, stack: contextlib.ExitStack) -> Any:
         how["mixed_precision"] = MixedPrecision(param_dtype=dtype_of(job), reduce_dtype=reduced or torch.float32)
     elif reduced is not None:
         how["mixed_precision"] = MixedPrecision(reduce_dtype=reduced)
+    if job.precision.startswith("fsdp-") and job.quantization is None:
+        widen(model)  # accelerate 1.15, accelerator.py, prepare_model: what is trained in fp32
     if job.adapter is not None:
         from peft.utils.other import fsdp_auto_wrap_policy
 
