@@ -203,9 +203,13 @@ def _write(document: dict[str, Any], path: str) -> None:
 
 
 def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -> int:
-    """Draw, compare, print; the exit code is 1 if an answer is off. `sharding`: under which all of them are."""
+    """Draw, compare, print; the exit code is 1 if an answer is off. `sharding`: under which all of them are.
+
+    The file is whole after each job: what a run that is stopped leaves is that of a smaller number of jobs.
+    """
     kept = begin()
     random, results = Random(seed), []
+    document: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         for number in range(jobs):
             keys = job(random, Path(folder))
@@ -215,8 +219,18 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -
                 right = result.predicted is not None and result.predicted == result.traced
                 shown = f"{result.said}{' (the replay is exact)' * right}" or f"{result.predicted} {result.traced}"
                 print(f"{number} {result.status} {' + '.join(result.techniques)}: {shown}", flush=True)
+            document = _document(seed, results, sharding)
+            if output is not None:
+                _write(document, output)
     del kept
-    document = {
+    sys.stdout.write("\n".join(summary(document)) + "\n")
+    return any(one.status == "off" for one in results)
+
+
+def _document(seed: int, results: list[Result], sharding: str | None) -> dict[str, Any]:
+    """What is kept of the jobs until now."""
+    jobs = len(results)
+    return {
         "seed": seed,
         "jobs": jobs,
         "command": f"python -m tests.traces compose --seed {seed} --jobs {jobs}"
@@ -224,11 +238,6 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -
         "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
         "results": [one._asdict() | ({"error": one.error} if one.status == "off" else {}) for one in results],
     }
-    if output is not None:
-        _write(document, output)
-        document = json.loads(Path(output).read_text("utf-8"))
-    sys.stdout.write("\n".join(summary(document)) + "\n")
-    return any(one.status == "off" for one in results)
 
 
 def _version(name: str) -> str | None:
