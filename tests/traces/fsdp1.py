@@ -40,7 +40,7 @@ def traced(job: Job) -> dict[str, int]:
     import torch
     from torch import distributed
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.distributed.fsdp import _flat_param
+    from torch.distributed.fsdp import _flat_param, _runtime_utils
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from vramplan.measure import steps, storages
@@ -59,6 +59,16 @@ def traced(job: Job) -> dict[str, int]:
     def alloc(tensor: Any, size: Any) -> None:
         counters[-1].resized(tensor, size.numel() * tensor.itemsize)
 
+    def reshard(state: Any) -> None:
+        """FSDP's own asks for addresses, and tensors without data have none."""
+        handle = state._handle
+        if handle is None:
+            return
+        parts = [one.untyped_storage()._cdata for one in (handle.flat_param, handle.flat_param._local_shard)]
+        if parts[0] != parts[1] or handle._skipped_use_sharded_views:
+            frees = _runtime_utils._should_free_in_backward(state, handle)
+            _runtime_utils._reshard(state, handle, frees)
+
     whole, freeze = steps._on_device, steps.freeze
     stack = contextlib.ExitStack()
 
@@ -76,6 +86,7 @@ def traced(job: Job) -> dict[str, int]:
             (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
             (_flat_param, "_free_storage", free),
             (_flat_param, "_alloc_storage", alloc),
+            (_runtime_utils, "_catch_all_reshard", reshard),
             (storages, "Storages", Local),
             (steps, "_on_device", shared),
             (steps, "freeze", lambda *_: None),
