@@ -28,6 +28,8 @@ def main(arguments: list[str]) -> int:
         one.add_argument("--rows", type=int, default=10, help="how many of each file (default 10)")
         one.add_argument("--seed", type=int, default=0, help="which ones")
         one.add_argument("--files", nargs="*", default=(), help="of these files alone")
+    anew = commands.add_parser("answer", help="answer the jobs of a file anew, and compare with their traces")
+    anew.add_argument("file", help="of JSON, as `compose --output` writes it")
     commands.add_parser("page", help="write the page of the composed jobs that are kept")
     given = parser.parse_args(arguments)
     if given.command == "setup":
@@ -36,11 +38,13 @@ def main(arguments: list[str]) -> int:
         return check(RIGS[given.rig], given.rows, given.seed)
     if given.command == "rows":
         return trace_rows(RIGS[given.rig], given.rows, given.seed, given.files)
-    from tests.traces import composed
+    from tests.traces import composed, composed_page
 
     if given.command == "page":
-        composed.PAGE.write_text(composed.page(), "utf-8")
+        composed_page.PAGE.write_text(composed_page.page(), "utf-8")
         return 0
+    if given.command == "answer":
+        return composed.answer_anew(given.file)
     return composed.run(given.seed, given.jobs, given.output, given.sharding)
 
 

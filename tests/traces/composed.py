@@ -13,7 +13,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -180,10 +179,37 @@ def compared(number: int, keys: Keys) -> Result:
     return Result(number, thin(job_to_dict(one)), names, "exact" if answer == found else "off", "", answer, found)
 
 
+def answer_anew(path: str) -> int:
+    """Answer the kept jobs of a file anew, and compare with their traces: no rig is needed for that."""
+    document = json.loads(Path(path).read_text("utf-8"))
+    for one in document["results"]:
+        if one["status"] in ("exact", "off"):
+            job = build_job(thin(one["keys"]))
+            result = Result(one["number"], {}, (), "off", "", predicted(job), one["traced"])
+            one["predicted"] = result.predicted
+            one["status"] = "exact" if result.predicted == result.traced else "off"
+            one.pop("error", None)
+            if one["status"] == "off":
+                one["error"] = result.error
+    _write(document, path)
+    sys.stdout.write("\n".join(summary(document)) + "\n")
+    return any(one["status"] == "off" for one in document["results"])
+
+
+def _write(document: dict[str, Any], path: str) -> None:
+    head = {key: value for key, value in document.items() if key != "results"}
+    lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in document["results"])
+    Path(path).write_text(f'{json.dumps(head)[:-1]}, "results": [\n{lines}\n]}}\n', "utf-8")
+
+
 def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -> int:
-    """Draw, compare, print; the exit code is 1 if an answer is off. `sharding`: under which all of them are."""
+    """Draw, compare, print; the exit code is 1 if an answer is off. `sharding`: under which all of them are.
+
+    The file is whole after each job: what a run that is stopped leaves is that of a smaller number of jobs.
+    """
     kept = begin()
     random, results = Random(seed), []
+    document: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         for number in range(jobs):
             keys = job(random, Path(folder))
@@ -193,8 +219,18 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -
                 right = result.predicted is not None and result.predicted == result.traced
                 shown = f"{result.said}{' (the replay is exact)' * right}" or f"{result.predicted} {result.traced}"
                 print(f"{number} {result.status} {' + '.join(result.techniques)}: {shown}", flush=True)
+            document = _document(seed, results, sharding)
+            if output is not None:
+                _write(document, output)
     del kept
-    document = {
+    sys.stdout.write("\n".join(summary(document)) + "\n")
+    return any(one.status == "off" for one in results)
+
+
+def _document(seed: int, results: list[Result], sharding: str | None) -> dict[str, Any]:
+    """What is kept of the jobs until now."""
+    jobs = len(results)
+    return {
         "seed": seed,
         "jobs": jobs,
         "command": f"python -m tests.traces compose --seed {seed} --jobs {jobs}"
@@ -202,12 +238,6 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -
         "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
         "results": [one._asdict() | ({"error": one.error} if one.status == "off" else {}) for one in results],
     }
-    if output is not None:
-        lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in document.pop("results"))
-        Path(output).write_text(f'{json.dumps(document)[:-1]}, "results": [\n{lines}\n]}}\n', "utf-8")
-        document = json.loads(Path(output).read_text("utf-8"))
-    sys.stdout.write("\n".join(summary(document)) + "\n")
-    return any(one.status == "off" for one in results)
 
 
 def _version(name: str) -> str | None:
@@ -229,100 +259,3 @@ def summary(document: dict[str, Any]) -> list[str]:
         f"answered {answered} of {can_run} ({answered / max(can_run, 1):.1%}), exact to the byte {counts['exact']}"
         f" of {answered} ({counts['exact'] / max(answered, 1):.1%}), worst error {worst:.3%}",
     ]
-
-
-def by_pair(document: dict[str, Any]) -> list[tuple[str, str, int, int, int, float]]:
-    """Of each pair of keys that met: jobs that the libraries run, answered, exact, and the worst error."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in document["results"]:
-        if one["status"] in ("exact", "off", "refused"):
-            for pair in combinations(sorted({name.partition(": ")[0] for name in one["techniques"]}), 2):
-                found.setdefault(pair, []).append(one)
-    rows = []
-    for (first, second), jobs in sorted(found.items()):
-        answered = [one for one in jobs if one["status"] != "refused"]
-        exact = sum(one["status"] == "exact" for one in answered)
-        rows.append((first, second, len(jobs), len(answered), exact, max([one.get("error", 0.0) for one in jobs])))
-    return rows
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "accuracy-composed.md"
-KEPT = Path(__file__).with_name("composed.json")
-KEPT_SHARDED = Path(__file__).with_name("composed_fsdp2.json")
-KEPT_REPLICATED = Path(__file__).with_name("composed_ddp.json")
-
-HEAD = """\
-# Composed jobs
-
-For people whose job has several techniques at once, which no traced row has together.
-
-Small jobs on one device under Transformers and PyTorch, drawn out of the table of options: each technique on its own
-with a small probability, so that two to five meet.
-Each was answered, and traced on the libraries' own code; a job that is refused was traced past its refusal.
-"""
-
-TABLE = """\
-## By pair of techniques
-
-Of the jobs in which two keys met and that the libraries run: how many are answered, how many of these are exact to the
-byte in all three phases, and the worst error of the peak.
-
-| Keys | Jobs | Answered | Exact | Worst error |
-|---|---:|---:|---:|---:|
-"""
-
-
-SHARDED = """
-## Under FSDP2
-
-The same draws on two to five devices, each block wrapped by PyTorch's `fully_shard`; what is compared is the first
-device.
-"""
-
-
-REPLICATED = """
-## Under DDP
-
-The same draws on two to five devices, the model in PyTorch's `DistributedDataParallel`.
-"""
-
-
-def page() -> str:
-    """The page of the results that are kept."""
-    document = json.loads(KEPT.read_text("utf-8"))
-    versions = ", ".join(f"{name} {number}" for name, number in document["versions"].items())
-    said = "".join(f"- {line[0].upper()}{line[1:]}.\n" for line in summary(document))
-    how = f"The command is `{document['command']}`, with {versions}; [traces](traces.md) says how to run it.\n"
-    rows = "".join(
-        f"| {first}, {second} | {jobs} | {answered} | {exact} | {worst:.3%} |\n"
-        for first, second, jobs, answered, exact, worst in by_pair(document)
-    )
-    return f"{HEAD}\n{said}\n{how}{_rest(document)}\n{TABLE}{rows}{_sharded()}{_replicated()}"
-
-
-def _sharded() -> str:
-    """The section of the jobs under FSDP2."""
-    document = json.loads(KEPT_SHARDED.read_text("utf-8"))
-    said = "".join(f"- {line[0].upper()}{line[1:]}.\n" for line in summary(document))
-    rest = _rest(document).replace("\n## ", "\n### ")
-    return f"{SHARDED}\n{said}\nThe command is `{document['command']}`.\n{rest}"
-
-
-def _replicated() -> str:
-    """The section of the jobs under DDP."""
-    document = json.loads(KEPT_REPLICATED.read_text("utf-8"))
-    said = "".join(f"- {line[0].upper()}{line[1:]}.\n" for line in summary(document))
-    rest = _rest(document).replace("\n## ", "\n### ")
-    return f"{REPLICATED}\n{said}\nThe command is `{document['command']}`.\n{rest}"
-
-
-def _rest(document: dict[str, Any]) -> str:
-    """What was refused or off, job by job."""
-    found = [one for one in document["results"] if one["status"] in ("refused", "off")]
-    if not found:
-        return ""
-    lines = ["\n## Refused, or off\n\n| Techniques | What |\n|---|---|\n"]
-    for one in found:
-        what = one["said"] if one["status"] == "refused" else f"off by {one['error']:.3%} of the peak"
-        lines.append(f"| {', '.join(one['techniques']) or 'none'} | {what} |\n")
-    return "".join(dict.fromkeys(lines))  # two jobs may have the same techniques

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from tests.traces.fsdp2 import CUDA, DTYPES, LOSSES, blocks, local
+from tests.traces.fsdp2 import CUDA, DTYPES, LOSSES, blocks, local, widen
 from vramplan.errors import UsageError
 from vramplan.values.job import Job
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
@@ -25,6 +25,10 @@ def check(job: Job) -> None:
     assert job.sharding is not None
     if job.sharding.version != 1 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         raise UsageError("the rig is of FSDP1", key="sharding")
+    if job.ema:
+        raise UsageError("a module of FSDP1 cannot be copied, as its process group cannot", key="ema")
+    if job.optimizer_in_backward:
+        raise UsageError("FSDP1 wants its gradients back after backward", key="optimizer_in_backward")
     if job.offload:
         raise UsageError("the rig of FSDP1 keeps all states on the device", key="offload")
     if job.loss not in LOSSES:
@@ -36,7 +40,7 @@ def traced(job: Job) -> dict[str, int]:
     import torch
     from torch import distributed
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.distributed.fsdp import _flat_param
+    from torch.distributed.fsdp import _flat_param, _runtime_utils
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from vramplan.measure import steps, storages
@@ -55,6 +59,16 @@ def traced(job: Job) -> dict[str, int]:
     def alloc(tensor: Any, size: Any) -> None:
         counters[-1].resized(tensor, size.numel() * tensor.itemsize)
 
+    def reshard(state: Any) -> None:
+        """FSDP's own asks for addresses, and tensors without data have none."""
+        handle = state._handle
+        if handle is None:
+            return
+        parts = [one.untyped_storage()._cdata for one in (handle.flat_param, handle.flat_param._local_shard)]
+        if parts[0] != parts[1] or handle._skipped_use_sharded_views:
+            frees = _runtime_utils._should_free_in_backward(state, handle)
+            _runtime_utils._reshard(state, handle, frees)
+
     whole, freeze = steps._on_device, steps.freeze
     stack = contextlib.ExitStack()
 
@@ -72,6 +86,7 @@ def traced(job: Job) -> dict[str, int]:
             (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
             (_flat_param, "_free_storage", free),
             (_flat_param, "_alloc_storage", alloc),
+            (_runtime_utils, "_catch_all_reshard", reshard),
             (storages, "Storages", Local),
             (steps, "_on_device", shared),
             (steps, "freeze", lambda *_: None),
@@ -98,6 +113,8 @@ def _sharded(job: Job, model: Any, stack: contextlib.ExitStack) -> Any:
         how["mixed_precision"] = MixedPrecision(param_dtype=dtype_of(job), reduce_dtype=reduced or torch.float32)
     elif reduced is not None:
         how["mixed_precision"] = MixedPrecision(reduce_dtype=reduced)
+    if job.precision.startswith("fsdp-") and job.quantization is None:
+        widen(model)  # accelerate 1.15, accelerator.py, prepare_model: what is trained in fp32
     if job.adapter is not None:
         from peft.utils.other import fsdp_auto_wrap_policy
 

@@ -223,7 +223,7 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
     elif job.sharding.reduce_dtype is not None:
         how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=getattr(torch, DTYPES[job.sharding.reduce_dtype]))
     if job.precision.startswith("fsdp-") and job.quantization is None:  # the same file, where there is mixed precision
-        _widen(model)
+        widen(model)
     for block in blocks(model):
         fully_shard(block, **how)
     fully_shard(model, **how)
@@ -238,7 +238,7 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
     return model
 
 
-def _widen(model: Any) -> None:
+def widen(model: Any) -> None:
     """What is trained in fp32: new parameters, as those without data cannot be given other data."""
     import torch
 

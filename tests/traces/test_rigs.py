@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.oracle.compare import FILES
-from tests.traces import composed
+from tests.traces import composed, composed_page
 from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
 from tests.traces.rigs import RIGS, WITHOUT, python_of
 from vramplan.errors import InputError
@@ -18,12 +18,10 @@ from vramplan.job import build_job
 from vramplan.options import table
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = json.loads(composed.KEPT.read_text("utf-8"))
-REPLICATED = json.loads(composed.KEPT_REPLICATED.read_text("utf-8"))
-SHARDED = json.loads(composed.KEPT_SHARDED.read_text("utf-8"))
+DOCUMENT = json.loads(composed_page.KEPT.read_text("utf-8"))
 ANSWERED = [one for one in DOCUMENT["results"] if one["status"] in ("exact", "off")][::5]
-ANSWERED += [one for one in SHARDED["results"] if one["status"] in ("exact", "off")][::4]
-ANSWERED += [one for one in REPLICATED["results"] if one["status"] in ("exact", "off")][::4]
+for sharded in composed_page.kept().values():
+    ANSWERED += [one for one in sharded["results"] if one["status"] in ("exact", "off")][::4]
 
 
 @pytest.mark.contract
@@ -72,7 +70,7 @@ def test_composed_jobs_are_answered_as_they_were_traced(one: dict[str, object]) 
 
 @pytest.mark.contract
 def test_the_page_of_composed_jobs_is_current() -> None:
-    assert composed.PAGE.read_text("utf-8") == composed.page(), "stale: run python -m tests.traces page"
+    assert composed_page.PAGE.read_text("utf-8") == composed_page.page(), "stale: run python -m tests.traces page"
 
 
 @pytest.mark.contract

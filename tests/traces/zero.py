@@ -232,7 +232,6 @@ def _configuration(job: Job, micro_steps: int) -> dict[str, Any]:
         "gradient_clipping": job.max_gradient_norm or 0.0,
         "zero_optimization": stage,
         "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
         job.precision.rpartition("-")[2]: {"enabled": True},
     }
     return found | ({"optimizer": {"type": FUSED[job.optimizer], "params": {"lr": 1e-4}}} if _is_own(job) else {})

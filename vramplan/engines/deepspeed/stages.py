@@ -36,6 +36,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             setup.model.blocks,
             bias_first=setup.model.family == "gpt2",  # its layers are Conv1D
             outer_modules=zero3_gathering.outer_modules(setup.adapter),
+            own_adam=setup.optimizer in ADAM,
         )
         if setup.offload:
             drive = setup.sharding.zero.parameter_drive
@@ -55,6 +56,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         overlap_comm=setup.sharding.zero.overlap_comm,
         accumulating=setup.accumulating,
         rank=setup.rank,
+        own_adam=setup.optimizer in ADAM,
     )
     if setup.offload:
         return Offloaded(tape, policy, order)

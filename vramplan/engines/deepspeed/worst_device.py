@@ -34,6 +34,7 @@ class Policy(NamedTuple):
     overlap_comm: bool = False  # a second bucket is filled while the first is averaged
     accumulating: bool = False  # earlier micro-steps have left gradients
     scales_loss: bool = True
+    own_adam: bool = True  # FusedAdam, which has a buffer
     rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 

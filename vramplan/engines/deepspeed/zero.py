@@ -306,7 +306,8 @@ class Zero(Shards):
         """The flat buffer beside the part that is counted with the weights, and two scalars."""
         layout, itemsize = self.layout, self.policy.dtype.itemsize
         rest = rounded(layout.padded * itemsize) - rounded(layout.part * itemsize)
-        return [State("weights", rest, 0), State("optimizer", OVERFLOW_BUFFER_BYTES + NORM_BYTES, 0)]
+        scalars = NORM_BYTES + (OVERFLOW_BUFFER_BYTES if self.policy.own_adam else 0)
+        return [State("weights", rest, 0), State("optimizer", scalars, 0)]
 
     def drop(self) -> None:
         """Nothing more will be asked."""

@@ -228,11 +228,12 @@ class Zero3(Gathering, Shards):
         itemsize = self.policy.dtype.itemsize
         whole = rounded(sum(self.trained_parts) * itemsize)
         rest = whole - sum(rounded(group * itemsize) for group in self.groups())
+        scalars = NORM_BYTES + rounded(1) + (OVERFLOW_BUFFER_BYTES if self.policy.own_adam else 0)
         return [
             State("weights", rest + self.frozen_bytes + self.order.kept_bytes, 0),
             State("gradients", whole, 0),
             State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
-            State("optimizer", OVERFLOW_BUFFER_BYTES + NORM_BYTES + rounded(1), 0),
+            State("optimizer", scalars, 0),
         ]
 
     def drop(self) -> None:

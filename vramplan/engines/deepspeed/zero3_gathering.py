@@ -59,6 +59,7 @@ class Policy(NamedTuple):
     blocks: int
     bias_first: bool = False  # linear layers are Conv1D, whose gradients are autograd's own
     outer_modules: int = OUTER_MODULES
+    own_adam: bool = True  # FusedAdam, which has a buffer
 
 
 class Handle:

@@ -49,7 +49,12 @@ def is_multi_query(shape: ModelShape) -> bool:
 
 
 class FalconLinear(Linear):
-    """FalconLinear: a product and a sum of its own, each rounded."""
+    """FalconLinear: a product and a sum of its own, each rounded.
+
+    Transformers takes no subclass of nn.Linear for a linear layer to quantize (integrations/bitsandbytes.py).
+    """
+
+    quantizes = False
 
     def base(self, x: Tensor) -> Tensor:
         """The layer as it is in the model."""

@@ -146,6 +146,8 @@ class Output(NamedTuple):
 class Linear:
     """`nn.Linear`, or GPT-2's Conv1D with `transposed`."""
 
+    quantizes = True  # by bitsandbytes, where Transformers puts its layers in
+
     def __init__(
         self, tape: Tape, name: str, inputs: int, outputs: int, dtype: DType, *, bias: bool, transposed: bool = False
     ) -> None:

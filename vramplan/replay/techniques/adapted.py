@@ -57,6 +57,7 @@ class Adapted(Trained):
         self.adapter: Adapter = adapter
         self.makes_original = False  # of a module to save, which nobody trains
         self.frozen = tuple(frozen)  # of LORA_PARTS
+        self.has_bits = False  # whether a layer of the model is quantized: of a few families none is
         self.quantization = quantization
         self.bitsandbytes = bitsandbytes
         self.quantized_from = None if quantized_from is None else DTYPES[quantized_from]
@@ -104,7 +105,9 @@ class Adapted(Trained):
             return None
 
         how = self.bitsandbytes, self.quantized_from, self.by_index
-        return quantize(module, self.quantization, self.compute, tape.part, *how)
+        found = quantize(module, self.quantization, self.compute, tape.part, *how)
+        self.has_bits = self.has_bits or found is not None
+        return found
 
     def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
         """The adapter over a convolution that is a target by its name."""
@@ -126,7 +129,7 @@ class Adapted(Trained):
 
     def shared_bytes(self) -> int:
         """What all quantized layers share."""
-        if self.quantization is None:
+        if self.quantization is None or not self.has_bits:
             return 0
 
         return shared_bytes(self.quantization)

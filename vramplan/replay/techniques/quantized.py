@@ -1,6 +1,7 @@
 """Linear layers with quantized weights, as Transformers and bitsandbytes make them: nf4, nf4-double and int8.
 
-Every linear layer is quantized but heads; embeddings and norms are no linear layers. Source: transformers 5.23.0,
+Every linear layer is quantized but heads, and layers of a class of their own; embeddings and norms
+are no linear layers. Source: transformers 5.23.0,
 integrations/bitsandbytes.py, replace_with_bnb_linear; quantizers/base.py, get_keys_to_not_convert.
 """
 
@@ -69,6 +70,8 @@ def quantize(
             return None
         quantize_gptq(module)
         return dequantizing
+    if not module.quantizes:
+        return None
     weight, bias = module.weight, module.bias
     if module.transposed:
         weight.shape = weight.shape[::-1]  # Conv1D becomes an ordinary linear layer
