@@ -52,6 +52,7 @@ UNDECLARED = {
     "host_activations",
     "hosted",
     "masks",
+    "liger",
 }
 """Files of rows that do not say how many parameters their models have."""
 

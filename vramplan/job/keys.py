@@ -48,6 +48,7 @@ class JobKeys(TypedDict, total=False):
     padding: str | None
     packing: bool | None
     compile: bool | None
+    liger_kernels: Sequence[str] | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
@@ -129,6 +130,7 @@ class JobFields:
     padding: str | None
     packing: bool | None
     compile: bool | None
+    liger_kernels: tuple[str, ...] | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None

@@ -73,6 +73,8 @@ class _ReplayResolver(Resolver):
         if model is not None and model.task == "cls":
             on_demand.check_classifier(self, model)
         imbalance = self._experts(model, runtime)
+        if raw.liger_kernels and model is not None:
+            on_demand.check_liger(self, model, reference)
         if raw.compile:
             self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
         self._products(precision, model, gpu, sequence_length)
@@ -134,6 +136,7 @@ class _ReplayResolver(Resolver):
             half_weights=cells.half_weights,
             fp32_gradients=cells.fp32_gradients,
             fp32_states=cells.fp32_states,
+            liger_kernels=raw.liger_kernels,
             every_second_matmul=bool(raw.every_second_matmul),
             expert_imbalance=imbalance,
             expert_capacity_factor=raw.expert_capacity_factor,
@@ -409,6 +412,7 @@ def _is_special(job: Job) -> bool:
         or job.model.attention_softcap
         or job.checkpoint_reentrant
         or job.offload_activations
+        or bool(job.liger_kernels)
         or bool(job.eval_batch_size or job.generation_batch_size or job.label_smoothing)
         or job.loss not in ("standard", "fp32-logits")
     )

@@ -25,8 +25,10 @@ SMOOTHING = 0.1  # any share costs the same
 
 def check_installed(job: Job) -> None:
     """Raise UsageError if the library of the job's loss is not there."""
-    if job.loss == "fused" and find_spec("liger_kernel") is None:
-        raise UsageError("fused needs liger-kernel", key="loss", hint="pip install liger-kernel")
+    asking = ("loss",) if job.loss == "fused" else ("liger_kernels",) if job.liger_kernels else ()
+    if asking and find_spec("liger_kernel") is None:
+        what = "fused" if job.loss == "fused" else ", ".join(job.liger_kernels)
+        raise UsageError(f"{what} needs liger-kernel", key=asking[0], hint="pip install liger-kernel")
 
 
 def smooths_outside(job: Job) -> bool:

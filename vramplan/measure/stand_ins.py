@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
+from vramplan.measure import liger
 from vramplan.measure.optimizers import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import Job
@@ -146,6 +147,7 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
             module = import_module("liger_kernel.ops.fused_linear_cross_entropy")
             for name in ("liger_cross_entropy_kernel", "element_mul_kernel"):
                 stack.enter_context(patch.object(module, name, _Kernel()))
+        liger.without_kernels(job, stack, _Kernel())
         word = job.optimizer.partition(":")[0]
         if (word in (*BITSANDBYTES, GALORE_8BIT) or job.fp32_states) and not words.over_master_copy(job.precision):
             _without_bitsandbytes(stack)

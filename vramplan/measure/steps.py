@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
+from vramplan.measure import liger
 from vramplan.measure.adapters import adapted
 from vramplan.measure.batches import batch_of
 from vramplan.measure.checkpoints import checkpoint, cores
@@ -52,7 +53,7 @@ def prepare(job: Job, device: str) -> Loop:
 
     config = configuration(job)
     with torch.device(device):
-        model = adapted(job, _cast(job, build(job, config)))
+        model = adapted(job, liger.replaced(job, _cast(job, build(job, config))))
     return _loop(job, model, device, MICRO_STEPS)
 
 
@@ -62,7 +63,7 @@ def skeleton(job: Job) -> Any:
 
     config = configuration(job)
     with torch.device("meta"), by_value(job):
-        return adapted(job, replaced(job, _cast(job, build(job, config)), dtype_of(job)))
+        return adapted(job, replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job)))
 
 
 def prepare_without_data(job: Job, model: Any, copy: Any = None) -> Loop:
@@ -258,8 +259,9 @@ def without_data(job: Job) -> dict[str, Any]:
     truth = Truth()
     library = operators(truth) if job.quantization in KINDS else {}
     counted = Storages("cuda", scratch_rules(), stand_ins(truth), library)
-    model, copy = skeleton(job), skeleton(job) if job.ema else None
     with contextlib.ExitStack() as stack:
+        stack.enter_context(liger.for_one_job())
+        model, copy = skeleton(job), skeleton(job) if job.ema else None
         stack.enter_context(without_kernels(job, truth))
         stack.enter_context(by_value(job))
         if job.attention != "eager":

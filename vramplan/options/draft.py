@@ -34,6 +34,7 @@ class Values:
     padding: str | None
     packing: bool | None
     compile: bool | None
+    liger_kernels: tuple[str, ...]
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None

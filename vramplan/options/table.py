@@ -498,6 +498,17 @@ TABLE = (
         section=FORWARD,
     ),
     Option(
+        "liger_kernels",
+        TEXTS,
+        "Liger's kernels in place of the model's own norms, gated activations and rotary positions.",
+        words=words.LIGER_KERNELS,
+        default=(),
+        absent=(),
+        note="[Modelled](losses.md#ligers-other-kernels) for the model types named there. Its loss is `loss: fused`.",
+        panel=MODEL,
+        section=FORWARD,
+    ),
+    Option(
         "dropout",
         NUMBER,
         "Override every dropout of the model.",

@@ -73,6 +73,8 @@ LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", REWARD, "voca
 
 RUNTIMES = (*FOLDERS, TEXTBOOK)
 
+LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
+
 ADAPTERS = ("lora", "dora", "ia3")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
 OFFLOAD_DEVICES = ("cpu", "nvme")

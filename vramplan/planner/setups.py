@@ -62,6 +62,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         expert_pad_to_capacity=job.expert_pad_to_capacity,
         offload=job.offload,
         pytorch=release_of(job),
+        liger_kernels=job.liger_kernels,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )

@@ -423,7 +423,7 @@ class Tape:
         self.no_grad = False  # torch.no_grad(): nothing is recorded
         self.autocast: DType | None = None
         self.pytorch: tuple[int, int] | None = None  # the release whose operators run; None: those that were traced
-        self.composed_norms = False  # of that release: whether nn.RMSNorm is composed of its parts
+        self.kernels: Any = None  # what runs in place of a model's own norms, gated activations and rotary positions
         self.casts: dict[Any, Tensor] = {}  # by what gets the gradient of the tensor that was cast
         self.parameters: list[Parameter] = []
         self.part: tuple[str, ...] = ()  # of the model, that is being built

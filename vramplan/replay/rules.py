@@ -31,6 +31,7 @@ OWN = (
     "vramplan.replay.operators.masked_attention",
     "vramplan.replay.operators.multimodal",
     "vramplan.replay.operators.fused_loss",
+    "vramplan.replay.operators.liger",
     "vramplan.replay.operators.experts",
     "vramplan.replay.operators.repeats",
     "vramplan.replay.operators.latent",

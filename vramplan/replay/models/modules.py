@@ -192,13 +192,33 @@ class RMSNorm:
     def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
         with tape.building(NORMS):
             self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+        self.kernel = None if tape.kernels is None else tape.kernels.norm(name)
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        if self.kernel is not None:
+            result: Tensor = self.kernel(hidden, self.weight)
+            return result
+        return self.composed(hidden)
+
+    def composed(self, hidden: Tensor) -> Tensor:
+        """The norm as the model's code has it."""
         dtype = hidden.dtype
         hidden = to(hidden, FP32)
         variance = mean_last(pow_scalar(hidden))
         hidden = mul(hidden, rsqrt(add_scalar(variance)))
         return mul(self.weight, to(hidden, dtype))
+
+
+def gated_kernel(tape: Tape) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """What a library runs in place of a gated activation, of gate and up projection; None: nothing."""
+    kernel: Callable[[Tensor, Tensor], Tensor] | None = None if tape.kernels is None else tape.kernels.gated
+    return kernel
+
+
+def rotary_kernel(tape: Tape) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """What a library runs in place of rotary positions, of queries, keys, cosines and sines; None: nothing."""
+    kernel: Callable[..., tuple[Tensor, Tensor]] | None = None if tape.kernels is None else tape.kernels.rotary
+    return kernel
 
 
 def as_is(x: Tensor) -> Tensor:

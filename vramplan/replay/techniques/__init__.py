@@ -146,6 +146,7 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
     (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
+    (lambda setup: bool(setup.liger_kernels), "vramplan.replay.techniques.liger:RunsLigerKernels"),
     (multiplies_in_float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
     (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),
     (

@@ -6,10 +6,10 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4560 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4566 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
-  litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding, pairs,
+  liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding, pairs,
   pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
   sharded_activations, sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero,
   zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
@@ -24,52 +24,57 @@ activation_checkpointing: selective | 280 | losses, selective, selective_more, s
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-layer | 115 | losses, selective, seq2seq, titan, titan_replicas | bert, gpt2,
-  llama, llama under torchtitan, mistral, qwen2, roberta | bert, gpt2, llama, llama under torchtitan, roberta
-activation_checkpointing: selective-op | 411 | losses, masks, selective, selective_more, seq2seq, sharded_more,
-  titan, titan_replicas | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4,
-  gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, llama, llama under torchtitan, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-adapter: dora | 138 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
+activation_checkpointing: selective-layer | 118 | liger, losses, selective, seq2seq, titan, titan_replicas | bert,
+  gpt2, llama, llama under torchtitan, mistral, qwen2, qwen3, roberta, smollm3 | bert, gpt2, llama, llama under
+  torchtitan, roberta
+activation_checkpointing: selective-op | 422 | liger, losses, masks, selective, selective_more, seq2seq,
+  sharded_more, titan, titan_replicas | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, olmo2, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi, phi3,
+  qwen_moe, roberta, t5, vit
+adapter: dora | 144 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families, pairs, pairs_beside,
   quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
-  roberta, t5, vit
-adapter: ia3 | 153 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen_moe, roberta, t5, vit
+adapter: ia3 | 155 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families, pairs, pairs_beside,
   quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmoe, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1189 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, litgpt,
-  lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more,
+adapter: lora | 1205 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, liger,
+  litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more,
   torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt,
   gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
   llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
   | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, resnet, roberta, vit
-adapter: over experts | 26 | adapters_more | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
+adapter: over experts | 27 | adapters_more, liger | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
   qwen_moe
-checkpoint_reentrant: true | 273 | checkpoints, pairs | bert, gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama,
-  mistral, opt, phi, phi3, qwen2, qwen3 | bert, gemma, gemma2, gemma3, gpt2, llama, neox, opt, phi, phi3
+checkpoint_reentrant: true | 285 | checkpoints, liger, pairs | bert, gemma, gemma2, gemma3_text, glm4, gpt2,
+  gpt_neox, llama, mistral, olmo3, opt, phi, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bert, gemma, gemma2, gemma3,
+  glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 42 | galore, master, optimizers, precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+ema: true | 53 | galore, liger, master, optimizers, precisions | bert, deepseek_v3, gemma2, gemma3_text, glm4, gpt2,
+  llama, mistral, olmo2, phi3, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma2, gemma3, glm4, gpt2, llama, olmo2,
+  phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 566 | adapters, frozen, fully_shard_more, hosted, lora_parts, masks, more_families, pairs,
+frozen: parts | 571 | adapters, frozen, fully_shard_more, hosted, liger, lora_parts, masks, more_families, pairs,
   pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2,
   olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
@@ -79,44 +84,51 @@ frozen: parts | 566 | adapters, frozen, fully_shard_more, hosted, lora_parts, ma
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 34 | galore, precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+grad_scaler: true | 48 | galore, liger, precisions | bert, deepseek_v3, gemma2, gemma3_text, glm4, gpt2, gpt_oss,
+  llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma2, gemma3, glm4, gpt2, gpt_oss, llama,
+  mixtral, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 330 | evaluation, evaluation_more, fully_shard_more, losses_more, pairs, smoothing | bart, bert,
-  bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
-  mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi,
-  phi3, qwen_moe, roberta, t5, vit
-loss: chunked | 530 | heads, litgpt, losses, losses_more, sharded_more, torchtune | bloom, deepseek_v2, deepseek_v3,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt, llama
-  under torchtune, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen_moe
+label_smoothing | 332 | evaluation, evaluation_more, fully_shard_more, liger, losses_more, pairs, smoothing | bart,
+  bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta |
+  bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox,
+  opt, phi, phi3, qwen_moe, roberta, t5, vit
+liger_kernels | 89 | liger | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss, llama, llama4_text,
+  mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma, gemma2, gemma3, glm4,
+  gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
+loss: chunked | 535 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune | bloom, deepseek_v2,
+  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
+  llama under litgpt, llama under torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under
+  litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 49 | losses, returned, titan, titan_replicas | bert, llama, llama under torchtitan | bert, llama,
   llama under torchtitan
-loss: fused | 213 | fully_shard_more, heads, losses, losses_more, quantized | bloom, deepseek_v2, deepseek_v3,
+loss: fused | 216 | fully_shard_more, heads, liger, losses, losses_more, quantized | bloom, deepseek_v2, deepseek_v3,
   falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
-  neox, opt, phi3, qwen_moe
+  qwen2_moe, qwen3, qwen3_moe, smollm3 | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  mixtral, mpt, neox, opt, phi3, qwen_moe
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
 loss: reward | 8 | preference | llama | llama
 loss: simpo | 4 | preference | llama | llama
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 228 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, master, optimizers,
-  precisions, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, gemma, gemma2, gpt2, gpt_neox, llama,
-  llama under torchtitan, mistral, phi, qwen2, qwen3, vit | bert, bloom, gemma, gemma2, gpt2, llama, llama under
-  torchtitan, neox, phi, vit
-offload: activations | 440 | checkpoints, flat_adapters, flat_host, host_activations, hosted, pairs, selective_more,
-  sharded_activations | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, roberta, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
+max_gradient_norm | 248 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger, master,
+  optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, deepseek_v3, gemma, gemma2,
+  gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3, phi, qwen2, qwen3,
+  qwen3_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, llama under
+  torchtitan, neox, olmo2, phi, qwen_moe, vit
+offload: activations | 462 | checkpoints, flat_adapters, flat_host, host_activations, hosted, liger, pairs,
+  selective_more, sharded_activations | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
+  glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
+  roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -131,36 +143,41 @@ offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_
 optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
   quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
   qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 99 | adapted, adapters_more, frozen, halves, hosted, master, more_families, optimizers, precisions,
-  random, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, qwen2, smollm3,
-  starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
-optimizer: adamw-8bit | 25 | flat_parameter, optimizers, precisions | bert, gpt2, llama, mistral, opt, qwen2 | bert,
-  gpt2, llama, opt
-optimizer: adamw-8bit-paged | 16 | flat_parameter, optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: adamw-paged | 14 | flat_parameter, optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+optimizer: adam | 102 | adapted, adapters_more, frozen, halves, hosted, liger, master, more_families, optimizers,
+  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe,
+  qwen2, qwen3, smollm3, starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2,
+  vit
+optimizer: adamw-8bit | 26 | flat_parameter, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama, mistral,
+  opt, qwen2 | bert, gpt2, gpt_oss, llama, opt
+optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
+  qwen2, qwen3 | bert, gpt2, llama, llama4
+optimizer: adamw-paged | 16 | flat_parameter, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2 | bert,
+  gpt2, llama, olmo2
 optimizer: galore-adamw | 141 | galore | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe,
   qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 optimizer: lamb | 15 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: lars | 10 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: lion | 18 | flat_parameter, optimizers, precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+optimizer: lars | 11 | liger, optimizers | bert, deepseek_v2, gpt2, llama, mistral, qwen2 | bert, deepseek, gpt2,
+  llama
+optimizer: lion | 19 | flat_parameter, liger, optimizers, precisions | bert, gpt2, llama, mistral, qwen2, smollm3 |
+  bert, gpt2, llama
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: muon | 64 | modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
-  modded_nanogpt under modded-nanogpt, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt
+optimizer: muon | 65 | liger, modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
+  modded_nanogpt under modded-nanogpt, phi3, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, phi3
 optimizer: rmsprop | 252 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, master, moe,
   more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral,
   mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3,
   starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 419 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, master, moe,
-  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
-  chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
-  llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 420 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, liger,
+  master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart,
+  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum | 467 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
   litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite,
   torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
@@ -170,16 +187,18 @@ optimizer: sgd-momentum | 467 | adapted, adapters, adapters_more, checkpoints, f
   falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
   llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe,
   resnet, roberta, starcoder2, t5, vit
-optimizer_in_backward: true | 97 | checkpoints, galore, optimizers, precisions, steps | bert, gpt2, llama, mistral,
-  qwen2 | bert, gpt2, llama
+optimizer_in_backward: true | 104 | checkpoints, galore, liger, optimizers, precisions, steps | bert, gemma2,
+  gemma3_text, gpt2, gpt_oss, llama, mistral, olmo2, qwen2, qwen3, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss,
+  llama, olmo2
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 79 | losses_more, masks | deepseek_v2, deepseek_v3, gpt2, gpt_neox, llama, mistral, olmo2, olmo3,
-  olmoe, qwen2, qwen3, starcoder2 | deepseek, gpt2, llama, neox, olmo2, olmoe, starcoder2
-padding: right | 328 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside, preference | bart, bert,
-  bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
-  llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2, t5,
-  xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral,
-  mpt, neox, olmo2, phi3, qwen_moe, roberta, starcoder2, t5
+packing: true | 90 | liger, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox,
+  llama, llama4_text, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_moe, smollm3, starcoder2 | deepseek,
+  gemma2, gemma3, gpt2, llama, llama4, mixtral, neox, olmo2, olmoe, qwen_moe, starcoder2
+padding: right | 337 | fully_shard_more, liger, losses_more, masks, padding, pairs, pairs_beside, preference | bart,
+  bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
+  llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3,
+  starcoder2, t5, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
+  llama4, mixtral, mpt, neox, olmo2, phi3, qwen_moe, roberta, starcoder2, t5
 parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
   bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
   qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
@@ -212,13 +231,13 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2892 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2939 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, litgpt, lora_parts,
-  losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under
+  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, liger, litgpt,
+  lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
+  precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm,
+  clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under
   nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt under
   llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3,
   qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
@@ -242,38 +261,39 @@ precision: mixed | 1458 | adapters, attention, checkpoints, compile, evaluation,
   vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-precision: pure | 2378 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2412 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation_more, half_logits, heads, host_activations, hosted, litgpt, lora_parts, losses, losses_more,
-  masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm,
-  clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt
-  under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt,
-  mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+  galore, generation_more, half_logits, heads, host_activations, hosted, liger, litgpt, lora_parts, losses,
+  losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
+  precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom,
+  chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
+  gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral,
+  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 81 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3_text,
-  glm, glm4, gpt2, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, t5, xlm-roberta | bart, bert,
-  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
+quantization: int8 | 86 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, t5,
+  xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt,
+  phi, phi3, roberta, t5
 quantization: nf4 | 172 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more
   | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under
   litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta,
   t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
   litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-quantization: nf4-double | 103 | adapters, flat_adapters, litgpt, pairs, quantized, sharded_bits, sharded_more |
-  bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt,
-  mistral, mixtral, mpt, neox under litgpt, opt, phi, phi3, qwen2, qwen3, roberta, t5 | bart, bloom, falcon under
-  litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt,
-  opt, phi, phi3, roberta, t5
-weight_dtype: 16 bits | 717 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
-  losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+quantization: nf4-double | 108 | adapters, flat_adapters, liger, litgpt, pairs, quantized, sharded_bits, sharded_more
+  | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under
+  litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, roberta, t5 | bart, bloom,
+  falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox
+  under litgpt, olmo2, opt, phi, phi3, roberta, t5
+weight_dtype: 16 bits | 725 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
+  liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart,
+  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
   gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe,
   qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
@@ -296,15 +316,16 @@ activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapte
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 17 | adapters_more | deepseek, mixtral, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 270 | checkpoints, pairs | bert, gemma, gemma2, gemma3,
-  gpt2, llama, neox, opt, phi, phi3
+activation_checkpointing: full + checkpoint_reentrant: true | 272 | checkpoints, liger, pairs | bert, gemma, gemma2,
+  gemma3, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
-activation_checkpointing: full + ema: true | 27 | galore, master, optimizers, precisions | bert, gpt2, llama
+activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
+  qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 350 | adapters, frozen, fully_shard_more, hosted, lora_parts,
+activation_checkpointing: full + frozen: parts | 351 | adapters, frozen, fully_shard_more, hosted, liger, lora_parts,
   more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
   phi3, qwen_moe, roberta, starcoder2, t5, vit
@@ -313,6 +334,7 @@ activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
   bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + liger_kernels | 6 | liger | glm4, gpt_oss, olmo2, qwen_moe
 activation_checkpointing: full + loss: chunked | 292 | heads, litgpt, losses, losses_more, sharded_more, torchtune |
   bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
   llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
@@ -329,12 +351,12 @@ activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + max_gradient_norm | 129 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas | bert,
-  bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi, vit
-activation_checkpointing: full + offload: activations | 231 | checkpoints, flat_adapters, flat_host,
-  host_activations, hosted, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
+activation_checkpointing: full + max_gradient_norm | 130 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, liger, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas |
+  bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, vit
+activation_checkpointing: full + offload: activations | 235 | checkpoints, flat_adapters, flat_host,
+  host_activations, hosted, liger, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3,
+  glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -373,7 +395,7 @@ activation_checkpointing: full + optimizer: sgd-momentum | 284 | adapted, adapte
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 37 | losses_more | gpt2, llama
+activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
 activation_checkpointing: full + padding: right | 202 | fully_shard_more, losses_more, masks, padding, pairs,
   pairs_beside, preference | bart, bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta, t5
 activation_checkpointing: full + parallel.fsdp_version: 1 | 118 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -398,9 +420,9 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1593 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1596 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, litgpt,
+  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, liger, litgpt,
   lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
   preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
   sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
@@ -418,14 +440,14 @@ activation_checkpointing: full + precision: mixed | 756 | adapters, attention, c
   padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
   zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1307 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1308 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, litgpt, lora_parts, losses, losses_more,
-  masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
-  replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox,
-  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, liger, litgpt, lora_parts, losses,
+  losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
+  random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune,
+  vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
@@ -458,53 +480,73 @@ activation_checkpointing: selective + precision: mixed | 71 | losses, selective,
 activation_checkpointing: selective + precision: pure | 80 | losses, selective, selective_more, sharded_more | bart,
   bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5,
   vit
+activation_checkpointing: selective-layer + adapter: lora | 1 | liger | llama
+activation_checkpointing: selective-layer + liger_kernels | 3 | liger | llama
 activation_checkpointing: selective-layer + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-layer + loss: fp32-logits | 3 | losses | bert
 activation_checkpointing: selective-layer + loss: fused | 7 | losses | gpt2, llama
 activation_checkpointing: selective-layer + loss: vocab-parallel | 3 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + max_gradient_norm | 4 | titan | llama under torchtitan
+activation_checkpointing: selective-layer + packing: true | 1 | liger | llama
+activation_checkpointing: selective-layer + padding: right | 1 | liger | llama
 activation_checkpointing: selective-layer + parallel.replicas | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: fsdp | 5 | titan, titan_replicas | llama under
   torchtitan
 activation_checkpointing: selective-layer + parallel.tensor | 3 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-layer + precision: amp | 29 | losses, selective | bert, gpt2, llama
+activation_checkpointing: selective-layer + precision: amp | 30 | liger, losses, selective | bert, gpt2, llama
 activation_checkpointing: selective-layer + precision: fsdp | 5 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + precision: mixed | 39 | losses, selective, seq2seq | bert, gpt2, llama,
   roberta
-activation_checkpointing: selective-layer + precision: pure | 26 | losses, selective | bert, gpt2, llama
-activation_checkpointing: selective-op + frozen: parts | 8 | masks | llama, mixtral, neox
+activation_checkpointing: selective-layer + precision: pure | 28 | liger, losses, selective | bert, gpt2, llama
+activation_checkpointing: selective-op + adapter: dora | 3 | liger | llama, mixtral, olmo2
+activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
+activation_checkpointing: selective-op + adapter: lora | 1 | liger | llama
+activation_checkpointing: selective-op + ema: true | 1 | liger | olmo2
+activation_checkpointing: selective-op + frozen: parts | 9 | liger, masks | llama, mixtral, neox
+activation_checkpointing: selective-op + grad_scaler: true | 4 | liger | gemma3, llama
+activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
 activation_checkpointing: selective-op + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + loss: fused | 9 | losses | gpt2, llama
 activation_checkpointing: selective-op + loss: vocab-parallel | 7 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + offload: activations | 28 | selective_more | bert, bloom, gemma, gemma2,
-  gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
+activation_checkpointing: selective-op + max_gradient_norm | 12 | liger, titan, titan_replicas | llama, llama under
+  torchtitan, olmo2
+activation_checkpointing: selective-op + offload: activations | 29 | liger, selective_more | bert, bloom, gemma,
+  gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: selective-op + optimizer: rmsprop | 2 | seq2seq | roberta
+activation_checkpointing: selective-op + packing: true | 2 | liger | gemma3, mixtral
+activation_checkpointing: selective-op + padding: right | 2 | liger | mixtral, olmo2
 activation_checkpointing: selective-op + parallel.replicas | 3 | sharded_more, titan_replicas | llama, llama under
   torchtitan
 activation_checkpointing: selective-op + parallel.sharding: fsdp | 20 | sharded_more, titan, titan_replicas | gemma,
   gpt2, llama, llama under torchtitan, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
 activation_checkpointing: selective-op + parallel.tensor | 8 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + precision: amp | 116 | losses, masks, selective, selective_more, seq2seq,
-  sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
-  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: amp | 124 | liger, losses, masks, selective, selective_more,
+  seq2seq, sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
+  mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 18 | sharded_more, titan, titan_replicas | gpt2, llama,
   llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 127 | losses, selective, selective_more, seq2seq | bart,
   bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 102 | losses, masks, selective, selective_more, seq2seq,
-  sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
-  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 105 | liger, losses, masks, selective, selective_more,
+  seq2seq, sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
+  mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
+activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
+activation_checkpointing: selective-op + weight_dtype: 16 bits | 2 | liger | llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
-adapter: dora + checkpoint_reentrant: true | 9 | pairs | bert, gemma2, gpt2, llama, opt, phi3
+adapter: dora + checkpoint_reentrant: true | 10 | liger, pairs | bert, gemma2, glm4, gpt2, llama, opt, phi3
+adapter: dora + ema: true | 1 | liger | glm4
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + label_smoothing | 3 | pairs | bert, llama
+adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
+adapter: dora + max_gradient_norm | 2 | liger | glm4, olmo2
+adapter: dora + offload: activations | 2 | liger | glm4, gpt_oss
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
 adapter: dora + optimizer: adam | 2 | adapted, more_families | llava, olmoe
 adapter: dora + optimizer: rmsprop | 8 | adapted, adapters_more, more_families | clip, gpt_oss, mixtral, olmo2,
@@ -513,28 +555,32 @@ adapter: dora + optimizer: sgd | 14 | adapted, adapters_more, more_families | ba
   llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 14 | adapters, adapters_more, more_families, quantized | clip, deepseek,
   gemma, gemma3, gpt2, llama, olmoe, phi3, vit
-adapter: dora + padding: right | 5 | pairs | bert, gpt2, llama
+adapter: dora + optimizer_in_backward: true | 1 | liger | gpt_oss
+adapter: dora + packing: true | 1 | liger | mixtral
+adapter: dora + padding: right | 7 | liger, pairs | bert, gpt2, llama, mixtral, olmo2
 adapter: dora + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 62 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
-  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm, gpt2, gpt_oss, llama,
-  llava, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+adapter: dora + precision: amp | 65 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families,
+  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm, glm4, gpt2,
+  gpt_oss, llama, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 53 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
-  pairs_beside, quantized | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, gpt2, llama, mixtral, mpt, neox,
-  olmo2, olmoe, phi3, qwen_moe, t5, vit
+adapter: dora + precision: pure | 56 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families,
+  pairs, pairs_beside, quantized | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, glm4, gpt2, gpt_oss, llama,
+  mixtral, mpt, neox, olmo2, olmoe, phi3, qwen_moe, t5, vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 5 | quantized | bloom, gemma2, gpt2, llama
-adapter: dora + quantization: nf4-double | 7 | quantized | gemma, llama, mpt
-adapter: dora + weight_dtype: 16 bits | 12 | adapters, adapters_more, more_families, pairs, quantized | deepseek,
-  gemma2, gpt2, llama, olmo2, opt, phi3
+adapter: dora + quantization: nf4-double | 9 | liger, quantized | gemma, glm4, llama, mixtral, mpt
+adapter: dora + weight_dtype: 16 bits | 13 | adapters, adapters_more, liger, more_families, pairs, quantized |
+  deepseek, gemma2, gpt2, llama, olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 7 | pairs | bert, gemma2, gpt2, llama, phi3
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
 adapter: ia3 + generation_batch_size | 2 | pairs_beside | gpt2, llama
+adapter: ia3 + grad_scaler: true | 2 | liger | gemma3
 adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
+adapter: ia3 + liger_kernels | 2 | liger | gemma3
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
 adapter: ia3 + offload: activations | 9 | pairs | bert, gpt2, llama, opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
@@ -545,11 +591,12 @@ adapter: ia3 + optimizer: sgd | 14 | adapted, adapters_more, more_families | cha
   llama, llama4, olmoe, qwen_moe, vit
 adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, more_families, quantized | bart,
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
+adapter: ia3 + packing: true | 1 | liger | gemma3
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: ia3 + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 86 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
+adapter: ia3 + precision: amp | 88 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families, pairs,
   pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gpt2, gpt_oss,
   llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 1 | fully_shard_more | llama
@@ -557,7 +604,7 @@ adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
 adapter: ia3 + precision: pure | 39 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
   pairs_beside | bert, chatglm, clip, deepseek, gemma, gpt2, gpt_oss, llama, llama4, mixtral, olmo2, qwen_moe,
   roberta, starcoder2, t5, vit
-adapter: ia3 + quantization: int8 | 2 | quantized | opt, phi
+adapter: ia3 + quantization: int8 | 3 | liger, quantized | gemma3, opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
@@ -565,29 +612,33 @@ adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quan
 adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_more, fully_shard_more, pairs,
   zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
   phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: lora + adapter: over experts | 26 | adapters_more | deepseek, mixtral, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 67 | pairs | bert, gemma, gemma3, gpt2, llama, neox, opt, phi, phi3
+adapter: lora + adapter: over experts | 27 | adapters_more, liger | deepseek, mixtral, qwen_moe
+adapter: lora + checkpoint_reentrant: true | 71 | liger, pairs | bert, gemma, gemma2, gemma3, glm4, gpt2, llama,
+  neox, opt, phi, phi3
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
 adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
+adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
 adapter: lora + label_smoothing | 4 | pairs | bert, gpt2
-adapter: lora + loss: chunked | 197 | litgpt, torchtune | falcon under litgpt, llama under litgpt, llama under
-  torchtune, neox under litgpt, phi under litgpt
+adapter: lora + liger_kernels | 16 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2
+adapter: lora + loss: chunked | 199 | liger, litgpt, torchtune | falcon under litgpt, gpt_oss, llama under litgpt,
+  llama under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
-adapter: lora + loss: fused | 20 | quantized | gpt2, llama
-adapter: lora + max_gradient_norm | 56 | flat_adapters, fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama,
-  phi
-adapter: lora + offload: activations | 34 | flat_adapters, pairs, sharded_activations | bert, bloom, gemma2, gpt2,
-  llama, mpt, neox, phi, phi3
+adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
+adapter: lora + max_gradient_norm | 60 | flat_adapters, fully_shard_more, liger, sharded_bits | deepseek, gemma,
+  gemma2, gpt2, gpt_oss, llama, olmo2, phi
+adapter: lora + offload: activations | 38 | flat_adapters, liger, pairs, sharded_activations | bert, bloom, gemma2,
+  glm4, gpt2, llama, mpt, neox, olmo2, phi, phi3
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 12 | adapters_more, quantized | clip, deepseek, llava, mixtral, qwen_moe
-adapter: lora + optimizer: adam | 6 | adapted, adapters_more, more_families | clip, gpt_oss, llava
+adapter: lora + optimizer: adam | 9 | adapted, adapters_more, liger, more_families | clip, gpt_oss, llama, llava
+adapter: lora + optimizer: adamw-paged | 1 | liger | olmo2
 adapter: lora + optimizer: rmsprop | 36 | adapted, adapters_more, more_families, quantized | bart, clip, deepseek,
   llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 48 | adapted, adapters_more, quantized | bart, chatglm, clip, deepseek, falcon, glm,
@@ -596,7 +647,8 @@ adapter: lora + optimizer: sgd-momentum | 140 | adapted, adapters, adapters_more
   torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama
   under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under
   litgpt, phi3, qwen_moe, resnet, roberta, t5
-adapter: lora + padding: right | 29 | pairs | bert, gpt2, llama
+adapter: lora + packing: true | 2 | liger | gemma3, llama
+adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 8 | sharded_bits | gemma, gpt2, llama, opt, phi3
@@ -609,30 +661,30 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shar
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
 adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 531 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
+adapter: lora + precision: amp | 541 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
   sharded_bits | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
   glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
   phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
 adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: pure | 437 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
+adapter: lora + precision: pure | 441 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
   sharded_bits, sharded_more, torchtune | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
   gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral,
-  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 74 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
+adapter: lora + quantization: int8 | 78 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
 adapter: lora + quantization: nf4 | 162 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, sharded_more | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama
   under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-adapter: lora + quantization: nf4-double | 94 | adapters, flat_adapters, litgpt, pairs, quantized, sharded_bits,
-  sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
-  mixtral, neox, neox under litgpt, opt, phi, phi3, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 199 | adapters, adapters_more, flat_adapters, fully_shard_more, pairs,
+adapter: lora + quantization: nf4-double | 97 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama
+  under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 201 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
   quantized, sharded_bits, sharded_more | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
@@ -660,6 +712,8 @@ adapter: modules_to_save + precision: pure | 54 | adapted, adapters, adapters_mo
   roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
+adapter: over experts + liger_kernels | 1 | liger | deepseek
+adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + optimizer: rmsprop | 4 | adapters_more | deepseek, mixtral
 adapter: over experts + optimizer: sgd | 6 | adapters_more | deepseek, mixtral
@@ -667,27 +721,36 @@ adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
 adapter: over experts + precision: amp | 15 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + precision: pure | 6 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + weight_dtype: 16 bits | 6 | adapters_more | deepseek, mixtral, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 50 | pairs | bert, gemma2, gemma3, gpt2, llama, neox, opt, phi, phi3
+checkpoint_reentrant: true + ema: true | 3 | liger | glm4, llama, qwen_moe
+checkpoint_reentrant: true + frozen: parts | 51 | liger, pairs | bert, gemma2, gemma3, gpt2, llama, neox, opt, phi,
+  phi3
+checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
 checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
+checkpoint_reentrant: true + liger_kernels | 12 | liger | gemma2, glm4, llama, olmo2, qwen_moe
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
-checkpoint_reentrant: true + offload: activations | 20 | checkpoints, pairs | gemma, gemma2, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
+checkpoint_reentrant: true + loss: fused | 2 | liger | glm4, llama
+checkpoint_reentrant: true + max_gradient_norm | 3 | liger | gemma2, glm4, llama
+checkpoint_reentrant: true + offload: activations | 24 | checkpoints, liger, pairs | gemma, gemma2, gemma3, glm4,
+  gpt2, llama, neox, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 18 | checkpoints | bert, gpt2, llama
+checkpoint_reentrant: true + optimizer: adam | 2 | liger | llama
+checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
 checkpoint_reentrant: true + optimizer: sgd | 20 | checkpoints | bert, gemma3, gpt2, llama, neox, phi
 checkpoint_reentrant: true + optimizer: sgd-momentum | 4 | checkpoints | gemma3, llama, neox, phi3
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
-checkpoint_reentrant: true + padding: right | 31 | pairs | bert, gpt2, llama
-checkpoint_reentrant: true + precision: amp | 110 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
+checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
+checkpoint_reentrant: true + padding: right | 32 | liger, pairs | bert, gpt2, llama
+checkpoint_reentrant: true + precision: amp | 117 | checkpoints, liger, pairs | bert, gemma, gemma2, gemma3, glm4,
+  gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 29 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-checkpoint_reentrant: true + precision: pure | 92 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
-checkpoint_reentrant: true + quantization: int8 | 12 | pairs | bert, gpt2, llama
+checkpoint_reentrant: true + precision: pure | 96 | checkpoints, liger, pairs | bert, gemma, gemma2, gemma3, glm4,
+  gpt2, llama, neox, opt, phi, phi3
+checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 13 | pairs | gpt2, llama, opt, phi3
-checkpoint_reentrant: true + quantization: nf4-double | 2 | pairs | llama
-checkpoint_reentrant: true + weight_dtype: 16 bits | 9 | pairs | gpt2, llama
+checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
+checkpoint_reentrant: true + weight_dtype: 16 bits | 11 | liger, pairs | glm4, gpt2, llama
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
@@ -695,9 +758,12 @@ compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma,
 compile: true + precision: mixed | 6 | compile | gpt2, llama
 compile: true + precision: pure | 92 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true + grad_scaler: true | 10 | galore, precisions | bert, gpt2, llama
+ema: true + grad_scaler: true | 12 | galore, liger, precisions | bert, deepseek, gpt2, llama
 ema: true + gradient_dtype: fp32 | 5 | master | gpt2, llama
-ema: true + max_gradient_norm | 11 | galore, master, precisions | bert, gpt2, llama
+ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
+ema: true + loss: chunked | 1 | liger | olmo2
+ema: true + max_gradient_norm | 14 | galore, liger, master, precisions | bert, gemma2, gpt2, llama, olmo2
+ema: true + offload: activations | 3 | liger | deepseek, llama, qwen_moe
 ema: true + optimizer: adafactor | 4 | precisions | bert, gpt2, llama
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
@@ -706,9 +772,11 @@ ema: true + optimizer: rmsprop | 3 | master, precisions | gpt2, llama
 ema: true + optimizer: sgd | 9 | master, optimizers, precisions | bert, gpt2, llama
 ema: true + optimizer: sgd-momentum | 2 | master | bert, llama
 ema: true + optimizer_in_backward: true | 3 | galore | gpt2, llama
-ema: true + precision: amp | 18 | galore, optimizers, precisions | bert, gpt2, llama
+ema: true + packing: true | 2 | liger | deepseek, qwen_moe
+ema: true + padding: right | 2 | liger | gemma3, llama
+ema: true + precision: amp | 23 | galore, liger, optimizers, precisions | bert, deepseek, gpt2, llama, olmo2, qwen_moe
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 14 | galore, optimizers | bert, gpt2, llama
+ema: true + precision: pure | 19 | galore, liger, optimizers | bert, gemma3, glm4, gpt2, llama, olmo2, phi3
 ema: true + weight_dtype: 16 bits | 4 | galore | gpt2, llama
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
@@ -728,16 +796,19 @@ eval_batch_size + quantization: int8 | 4 | pairs_beside | gpt2, llama
 eval_batch_size + quantization: nf4 | 6 | pairs_beside | gpt2, llama, opt, phi
 eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2, gpt2, llama, opt
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
+frozen: parts + grad_scaler: true | 2 | liger | llama, mixtral
 frozen: parts + label_smoothing | 9 | pairs | bert, gpt2, llama
+frozen: parts + liger_kernels | 5 | liger | gpt_oss, llama, mixtral
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
-frozen: parts + max_gradient_norm | 8 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + offload: activations | 31 | hosted, pairs | bert, bloom, gemma3, gpt2, llama, llama4, olmoe, opt, phi
+frozen: parts + max_gradient_norm | 10 | fully_shard_more, liger | bert, gpt2, llama, neox
+frozen: parts + offload: activations | 33 | hosted, liger, pairs | bert, bloom, gemma3, gpt2, gpt_oss, llama, llama4,
+  olmoe, opt, phi
 frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
 frozen: parts + optimizer: adam | 6 | frozen, more_families | clip, llama4, llava, olmo2
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + optimizer: sgd | 34 | frozen, more_families | bart, chatglm, deepseek, glm, glm4, gpt_oss, llava,
-  mixtral, resnet, roberta, starcoder2, t5, vit
+frozen: parts + optimizer: sgd | 35 | frozen, liger, more_families | bart, chatglm, deepseek, glm, glm4, gpt_oss,
+  llama, llava, mixtral, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 39 | adapters, frozen, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
@@ -746,17 +817,20 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 136 | adapters, frozen, fully_shard_more, lora_parts, masks, more_families, pairs,
-  quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: amp | 139 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
+  pairs, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
+  vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
   | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 178 | adapters, frozen, fully_shard_more, lora_parts, masks, more_families, pairs,
-  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2, t5, vit
-frozen: parts + weight_dtype: 16 bits | 11 | more_families, pairs | gpt2, gpt_oss, llama, llama4, olmo2, starcoder2
+frozen: parts + precision: pure | 179 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
+  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
+frozen: parts + weight_dtype: 16 bits | 12 | liger, more_families, pairs | gpt2, gpt_oss, llama, llama4, olmo2,
+  starcoder2
 generation_batch_size + precision: amp | 30 | generation, generation_more, pairs_beside | deepseek, falcon, gemma,
   glm, glm4, gpt2, llama, mixtral, neox, qwen_moe
 generation_batch_size + precision: mixed | 16 | generation, generation_more, pairs_beside | bart, gemma, gpt2, llama,
@@ -765,7 +839,10 @@ generation_batch_size + precision: pure | 29 | generation_more, pairs_beside | b
   gpt2, llama, mixtral, qwen_moe, t5
 generation_batch_size + quantization: nf4 | 3 | pairs_beside | llama
 generation_batch_size + weight_dtype: 16 bits | 4 | pairs_beside | gpt2, llama
-grad_scaler: true + max_gradient_norm | 15 | precisions | bert, gpt2, llama
+grad_scaler: true + liger_kernels | 14 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, mixtral, qwen_moe
+grad_scaler: true + loss: chunked | 1 | liger | gpt_oss
+grad_scaler: true + max_gradient_norm | 20 | liger, precisions | bert, glm4, gpt2, gpt_oss, llama
+grad_scaler: true + offload: activations | 1 | liger | deepseek
 grad_scaler: true + optimizer: adafactor | 5 | precisions | bert, gpt2, llama
 grad_scaler: true + optimizer: adam | 2 | precisions | llama
 grad_scaler: true + optimizer: adamw-8bit | 4 | precisions | bert, llama
@@ -773,47 +850,78 @@ grad_scaler: true + optimizer: galore-adamw | 1 | galore | llama
 grad_scaler: true + optimizer: lion | 1 | precisions | llama
 grad_scaler: true + optimizer: rmsprop | 5 | precisions | bert, gpt2, llama
 grad_scaler: true + optimizer: sgd | 8 | precisions | bert, gpt2, llama
-grad_scaler: true + precision: amp | 34 | galore, precisions | bert, gpt2, llama
+grad_scaler: true + packing: true | 3 | liger | deepseek, gemma3, qwen_moe
+grad_scaler: true + padding: right | 1 | liger | gpt_oss
+grad_scaler: true + precision: amp | 48 | galore, liger, precisions | bert, deepseek, gemma2, gemma3, glm4, gpt2,
+  gpt_oss, llama, mixtral, qwen_moe
+grad_scaler: true + quantization: int8 | 2 | liger | gemma2, gemma3
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
 gradient_dtype: fp32 + optimizer: adam | 1 | master | llama
 gradient_dtype: fp32 + optimizer: rmsprop | 4 | master | gpt2, llama
 gradient_dtype: fp32 + optimizer: sgd | 6 | master | llama
 gradient_dtype: fp32 + optimizer: sgd-momentum | 5 | master | llama
 gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
-label_smoothing + max_gradient_norm | 5 | fully_shard_more | bert, gemma, gpt2, llama
+label_smoothing + liger_kernels | 2 | liger | glm4, qwen_moe
+label_smoothing + max_gradient_norm | 6 | fully_shard_more, liger | bert, gemma, gpt2, llama, qwen_moe
 label_smoothing + offload: activations | 6 | pairs | bert, gpt2, llama
 label_smoothing + packing: true | 6 | losses_more | gpt2, llama
 label_smoothing + padding: right | 22 | losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral,
   qwen_moe
 label_smoothing + parallel.sharding: fsdp | 6 | fully_shard_more | bert, gemma, gpt2, llama
 label_smoothing + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, gpt2, llama
-label_smoothing + precision: amp | 104 | fully_shard_more, losses_more, pairs, smoothing | bart, bert, bloom,
+label_smoothing + precision: amp | 105 | fully_shard_more, liger, losses_more, pairs, smoothing | bart, bert, bloom,
   chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
 label_smoothing + precision: mixed | 95 | losses_more, pairs, smoothing | bart, bert, bloom, chatglm, deepseek,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 91 | evaluation, evaluation_more, fully_shard_more, losses_more, pairs, smoothing
-  | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, roberta, t5, vit
-label_smoothing + weight_dtype: 16 bits | 22 | losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2, llama,
-  mixtral, qwen_moe
+label_smoothing + precision: pure | 92 | evaluation, evaluation_more, fully_shard_more, liger, losses_more, pairs,
+  smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
+  mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+label_smoothing + weight_dtype: 16 bits | 23 | liger, losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2,
+  llama, mixtral, qwen_moe
+liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
+liger_kernels + loss: fused | 3 | liger | deepseek, glm4, llama
+liger_kernels + max_gradient_norm | 20 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2, qwen_moe
+liger_kernels + offload: activations | 22 | liger | deepseek, gemma2, glm4, gpt_oss, llama, llama4, olmo2, phi3,
+  qwen_moe
+liger_kernels + optimizer: adam | 3 | liger | llama
+liger_kernels + optimizer: adamw-8bit | 1 | liger | gpt_oss
+liger_kernels + optimizer: adamw-8bit-paged | 2 | liger | llama, llama4
+liger_kernels + optimizer: adamw-paged | 2 | liger | llama, olmo2
+liger_kernels + optimizer: lars | 1 | liger | deepseek
+liger_kernels + optimizer: lion | 1 | liger | llama
+liger_kernels + optimizer: muon | 1 | liger | phi3
+liger_kernels + optimizer: sgd | 1 | liger | llama
+liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
+liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
+liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
+liger_kernels + precision: amp | 47 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
+  phi3, qwen_moe
+liger_kernels + precision: pure | 34 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen_moe
+liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
+liger_kernels + quantization: nf4-double | 5 | liger | gemma2, glm4, llama, mixtral, olmo2
+liger_kernels + weight_dtype: 16 bits | 8 | liger | gemma3, glm4, llama, olmo2
+loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
+loss: chunked + offload: activations | 2 | liger | glm4, llama
 loss: chunked + optimizer: sgd-momentum | 78 | litgpt, torchtune | falcon under litgpt, llama under litgpt, llama
   under torchtune, neox under litgpt, phi under litgpt
 loss: chunked + packing: true | 3 | losses_more | gpt2, llama
-loss: chunked + padding: right | 8 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
 loss: chunked + parallel.sharding: fsdp | 75 | litgpt, sharded_more, torchtune | falcon under litgpt, gpt2, llama,
   llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 159 | heads, litgpt, losses, losses_more, sharded_more | bloom, deepseek, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox
-  under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked + precision: amp | 163 | heads, liger, litgpt, losses, losses_more, sharded_more | bloom, deepseek,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, mixtral,
+  mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
 loss: chunked + precision: fsdp | 4 | sharded_more | llama
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 254 | heads, litgpt, losses, losses_more, sharded_more, torchtune | bloom,
+loss: chunked + precision: pure | 255 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune | bloom,
   deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, llama
   under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
 loss: chunked + quantization: nf4-double | 10 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt
@@ -839,21 +947,22 @@ loss: fp32-logits + precision: fsdp | 4 | titan, titan_replicas | llama under to
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
 loss: fused + max_gradient_norm | 5 | fully_shard_more | gemma, llama
+loss: fused + offload: activations | 1 | liger | glm4
 loss: fused + optimizer: sgd-momentum | 9 | quantized | gpt2, llama
 loss: fused + packing: true | 3 | losses_more | gpt2, llama
 loss: fused + padding: right | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 69 | fully_shard_more, heads, losses, losses_more, quantized | bloom, deepseek,
+loss: fused + precision: amp | 72 | fully_shard_more, heads, liger, losses, losses_more, quantized | bloom, deepseek,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
 loss: fused + precision: pure | 43 | fully_shard_more, heads, losses, quantized | bloom, gemma, gemma2, gemma3, gpt2,
   llama, mpt, neox, opt, phi3
-loss: fused + quantization: int8 | 3 | quantized | llama
+loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
-loss: fused + weight_dtype: 16 bits | 8 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: fused + weight_dtype: 16 bits | 9 | liger, losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
 loss: half-logits + precision: pure | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
@@ -867,7 +976,7 @@ loss: vocab-parallel + parallel.replicas | 11 | titan_replicas | llama under tor
 loss: vocab-parallel + parallel.sharding: fsdp | 30 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 30 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 30 | titan, titan_replicas | llama under torchtitan
-max_gradient_norm + offload: activations | 4 | flat_adapters, flat_host | bloom, gpt2, llama
+max_gradient_norm + offload: activations | 7 | flat_adapters, flat_host, liger | bloom, glm4, gpt2, llama, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -884,7 +993,8 @@ max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, ll
 max_gradient_norm + optimizer: sgd | 12 | master, optimizers, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + padding: right | 4 | fully_shard_more | bert, gpt2, llama
+max_gradient_norm + packing: true | 1 | liger | llama
+max_gradient_norm + padding: right | 8 | fully_shard_more, liger | bert, gpt2, gpt_oss, llama, olmo2
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 10 | flat_adapters, flat_host, flat_parameter, titan_replicas | llama, llama
@@ -895,17 +1005,17 @@ max_gradient_norm + parallel.sharding: fsdp | 95 | flat_adapters, flat_host, fla
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 50 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama, neox, vit
 max_gradient_norm + parallel.tensor | 22 | titan, titan_replicas | llama under torchtitan
-max_gradient_norm + precision: amp | 57 | flat_adapters, fully_shard_more, galore, optimizers, precisions,
-  sharded_bits | bert, gemma, gemma2, gpt2, llama, vit
+max_gradient_norm + precision: amp | 71 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
+  sharded_bits | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
 max_gradient_norm + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi
 max_gradient_norm + precision: mixed | 24 | master | bert, gpt2, llama
-max_gradient_norm + precision: pure | 51 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
-  optimizers, sharded_bits | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi
+max_gradient_norm + precision: pure | 54 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger,
+  optimizers, sharded_bits | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi, qwen_moe
 max_gradient_norm + quantization: nf4 | 7 | flat_adapters, sharded_bits | gemma2, gpt2, llama
-max_gradient_norm + quantization: nf4-double | 9 | flat_adapters, sharded_bits | llama, phi
-max_gradient_norm + weight_dtype: 16 bits | 38 | flat_adapters, fully_shard_more, galore, precisions, sharded_bits |
-  bert, gpt2, llama, phi
+max_gradient_norm + quantization: nf4-double | 10 | flat_adapters, liger, sharded_bits | glm4, llama, phi
+max_gradient_norm + weight_dtype: 16 bits | 40 | flat_adapters, fully_shard_more, galore, liger, precisions,
+  sharded_bits | bert, gemma3, gpt2, llama, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -913,11 +1023,17 @@ offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_
 offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + optimizer: adam | 1 | hosted | olmoe
+offload: activations + optimizer: adamw-8bit-paged | 1 | liger | llama
+offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
+offload: activations + optimizer: lion | 1 | liger | llama
+offload: activations + optimizer: muon | 1 | liger | phi3
 offload: activations + optimizer: rmsprop | 7 | checkpoints, hosted | bloom, llama, mixtral, mpt, neox, olmoe
-offload: activations + optimizer: sgd | 27 | checkpoints, hosted | bert, deepseek, gemma2, gemma3, gpt2, llama, opt,
-  phi
+offload: activations + optimizer: sgd | 28 | checkpoints, hosted, liger | bert, deepseek, gemma2, gemma3, gpt2,
+  llama, opt, phi
 offload: activations + optimizer: sgd-momentum | 6 | checkpoints, hosted | mixtral, mpt, opt, qwen_moe
-offload: activations + padding: right | 25 | pairs | bert, gpt2, llama
+offload: activations + optimizer_in_backward: true | 3 | liger | gemma2, gpt_oss, llama
+offload: activations + packing: true | 3 | liger | deepseek, llama4, qwen_moe
+offload: activations + padding: right | 26 | liger, pairs | bert, gpt2, llama
 offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host, sharded_activations | bert, bloom,
   gpt2, llama, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
@@ -932,20 +1048,21 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 97 | checkpoints, flat_host, host_activations, hosted, pairs,
-  sharded_activations | bert, bloom, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, olmoe,
-  opt, phi, phi3, qwen_moe, vit
+offload: activations + precision: amp | 109 | checkpoints, flat_host, host_activations, hosted, liger, pairs,
+  sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 135 | checkpoints, host_activations, hosted, pairs, selective_more | bert,
   bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe,
   opt, phi, phi3, roberta, vit
-offload: activations + precision: pure | 125 | checkpoints, flat_host, host_activations, hosted, pairs,
-  selective_more, sharded_activations | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, llama, mixtral, mpt,
-  neox, olmoe, opt, phi, phi3, qwen_moe, vit
-offload: activations + quantization: int8 | 6 | pairs | gpt2, llama
+offload: activations + precision: pure | 134 | checkpoints, flat_host, host_activations, hosted, liger, pairs,
+  selective_more, sharded_activations | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama,
+  llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, vit
+offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
-offload: activations + weight_dtype: 16 bits | 5 | flat_adapters, hosted | llama, olmoe
+offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
+offload: activations + weight_dtype: 16 bits | 7 | flat_adapters, hosted, liger | glm4, llama, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -1036,8 +1153,10 @@ optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + precision: amp | 39 | adapted, adapters_more, frozen, halves, more_families, optimizers,
   precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 35 | adapted, adapters_more, frozen, hosted, more_families, optimizers,
+optimizer: adam + precision: pure | 38 | adapted, adapters_more, frozen, hosted, liger, more_families, optimizers,
   precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2
+optimizer: adam + quantization: int8 | 1 | liger | llama
+optimizer: adam + quantization: nf4-double | 1 | liger | llama
 optimizer: adam + weight_dtype: 16 bits | 12 | halves, more_families | clip, llama, llama4, llava, olmo2, olmoe,
   starcoder2, vit
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
@@ -1046,19 +1165,20 @@ optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
 optimizer: adamw-8bit + precision: amp | 15 | optimizers, precisions | bert, llama
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 5 | flat_parameter, optimizers | gpt2, llama
+optimizer: adamw-8bit + precision: pure | 6 | flat_parameter, liger, optimizers | gpt2, gpt_oss, llama
 optimizer: adamw-8bit + weight_dtype: 16 bits | 4 | precisions | bert, llama
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 2 | optimizers | llama
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
 optimizer: adamw-8bit-paged + parallel.sharding: fsdp | 2 | flat_parameter | gpt2, llama
-optimizer: adamw-8bit-paged + precision: amp | 7 | flat_parameter, optimizers | bert, gpt2, llama
+optimizer: adamw-8bit-paged + precision: amp | 8 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4
 optimizer: adamw-8bit-paged + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit-paged + precision: pure | 6 | optimizers | bert, gpt2, llama
+optimizer: adamw-8bit-paged + precision: pure | 7 | liger, optimizers | bert, gpt2, llama
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 3 | optimizers | bert, llama
+optimizer: adamw-paged + precision: amp | 4 | liger, optimizers | bert, llama
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-paged + precision: pure | 8 | flat_parameter, optimizers | bert, gpt2, llama
+optimizer: adamw-paged + precision: pure | 9 | flat_parameter, liger, optimizers | bert, gpt2, llama, olmo2
+optimizer: adamw-paged + quantization: nf4-double | 1 | liger | olmo2
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 59 | galore | bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, llava, mixtral, opt, phi3, qwen_moe, vit
@@ -1070,17 +1190,17 @@ optimizer: lamb + precision: amp | 5 | optimizers | gpt2, llama
 optimizer: lamb + precision: pure | 7 | optimizers | bert, gpt2, llama
 optimizer: lars + precision: amp | 3 | optimizers | bert, gpt2, llama
 optimizer: lars + precision: pure | 3 | optimizers | bert, llama
-optimizer: lion + optimizer_in_backward: true | 2 | optimizers | llama
+optimizer: lion + optimizer_in_backward: true | 3 | liger, optimizers | llama
 optimizer: lion + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
 optimizer: lion + parallel.sharding: fsdp | 1 | flat_parameter | llama
 optimizer: lion + precision: amp | 10 | optimizers, precisions | bert, gpt2, llama
-optimizer: lion + precision: pure | 6 | flat_parameter, optimizers | bert, llama
+optimizer: lion + precision: pure | 7 | flat_parameter, liger, optimizers | bert, llama
 optimizer: lomo + optimizer_in_backward: true | 16 | optimizers | bert, gpt2, llama
 optimizer: lomo + precision: amp | 7 | optimizers | bert, gpt2, llama
 optimizer: lomo + precision: pure | 4 | optimizers | llama
 optimizer: muon + optimizer_in_backward: true | 8 | optimizers, steps | bert, llama
 optimizer: muon + parallel.sharding: ddp | 32 | modded, modded_compiled | modded_nanogpt under modded-nanogpt
-optimizer: muon + precision: amp | 10 | optimizers, precisions | bert, gpt2, llama
+optimizer: muon + precision: amp | 11 | liger, optimizers, precisions | bert, gpt2, llama, phi3
 optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | bert, gpt2, llama, modded_nanogpt
   under modded-nanogpt
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
@@ -1107,10 +1227,10 @@ optimizer: sgd + precision: amp | 201 | adapted, adapters_more, attention, check
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
   olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 130 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
-  moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi,
-  phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd + precision: pure | 131 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+  liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama4, llava, mixtral, mpt, olmoe,
+  opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
@@ -1140,29 +1260,35 @@ optimizer: sgd-momentum + weight_dtype: 16 bits | 66 | adapters, adapters_more, 
   precisions, quantized | bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
   phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
-optimizer_in_backward: true + precision: amp | 29 | checkpoints, galore, optimizers | bert, gpt2, llama
-optimizer_in_backward: true + precision: pure | 44 | checkpoints, galore, optimizers, precisions | bert, gpt2, llama
-optimizer_in_backward: true + weight_dtype: 16 bits | 3 | galore | bert, gpt2, llama
+optimizer_in_backward: true + precision: amp | 33 | checkpoints, galore, liger, optimizers | bert, gemma2, gpt2,
+  llama, olmo2
+optimizer_in_backward: true + precision: pure | 47 | checkpoints, galore, liger, optimizers, precisions | bert,
+  gemma3, gpt2, gpt_oss, llama
+optimizer_in_backward: true + weight_dtype: 16 bits | 5 | galore, liger | bert, gpt2, llama, olmo2
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
 optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, llama
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
-packing: true + padding: right | 8 | masks | gpt2, llama, neox, olmo2
-packing: true + precision: amp | 27 | losses_more, masks | deepseek, gpt2, llama, neox, olmo2
+packing: true + padding: right | 9 | liger, masks | gpt2, llama, mixtral, neox, olmo2
+packing: true + precision: amp | 34 | liger, losses_more, masks | deepseek, gemma3, gpt2, llama, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 22 | losses_more, masks | deepseek, gpt2, llama, olmo2, olmoe, starcoder2
+packing: true + precision: pure | 26 | liger, losses_more, masks | deepseek, gemma2, gpt2, llama, llama4, mixtral,
+  olmo2, olmoe, starcoder2
+packing: true + quantization: int8 | 1 | liger | gemma3
+packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: fsdp | 5 | fully_shard_more | bert, gpt2, llama
 padding: right + parallel.sharding: fsdp-grad-op | 3 | fully_shard_more | gpt2, llama
-padding: right + precision: amp | 97 | fully_shard_more, losses_more, masks, padding, pairs, preference | bert,
-  deepseek, falcon, gemma2, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, qwen_moe, roberta
+padding: right + precision: amp | 101 | fully_shard_more, liger, losses_more, masks, padding, pairs, preference |
+  bert, deepseek, falcon, gemma2, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, qwen_moe, roberta
 padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
 padding: right + precision: mixed | 78 | losses_more, padding, pairs, pairs_beside, preference | bert, deepseek,
   falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 103 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside,
+padding: right + precision: pure | 108 | fully_shard_more, liger, losses_more, masks, padding, pairs, pairs_beside,
   preference | bart, bert, bloom, deepseek, falcon, gemma3, glm, glm4, gpt2, llama, llama4, mixtral, olmo2, phi3,
   qwen_moe, roberta, starcoder2, t5
-padding: right + quantization: int8 | 3 | pairs | gpt2
+padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
+padding: right + quantization: nf4-double | 1 | liger | mixtral
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
 parallel.fsdp_version: 1 + parallel.sharding: fsdp | 116 | flat_adapters, flat_host, flat_parameter, foundry,
   sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi3, vit
@@ -1234,15 +1360,15 @@ parallel.sharding: zero3 + precision: mixed | 107 | host_activations, zero, zero
 parallel.tensor + precision: fsdp | 34 | titan, titan_replicas | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 45 | adapters, pairs, pairs_beside, quantized | bart, bert, gemma, gemma2,
-  gemma3, glm, gpt2, llama, llava, mixtral, mpt, opt, phi, roberta, t5
+precision: amp + quantization: int8 | 49 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, roberta, t5
 precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_beside, quantized, sharded_bits |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
-precision: amp + quantization: nf4-double | 45 | adapters, flat_adapters, pairs, quantized, sharded_bits | bloom,
-  gemma, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
-precision: amp + weight_dtype: 16 bits | 670 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
-  halves, hosted, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
+precision: amp + quantization: nf4-double | 47 | adapters, flat_adapters, liger, pairs, quantized, sharded_bits |
+  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
+precision: amp + weight_dtype: 16 bits | 678 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
+  halves, hosted, liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
   mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
@@ -1250,18 +1376,18 @@ precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, 
   gemma3, glm, gpt2, llama, phi, phi3
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 28 | adapters, pairs, quantized | bart, bert, bloom, gemma2, gemma3, glm,
-  glm4, gpt2, llama, llava, mpt, phi, phi3, t5
+precision: pure + quantization: int8 | 29 | adapters, liger, pairs, quantized | bart, bert, bloom, gemma2, gemma3,
+  glm, glm4, gpt2, llama, llava, mpt, phi, phi3, t5
 precision: pure + quantization: nf4 | 63 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
   sharded_bits | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
   llava, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta
-precision: pure + quantization: nf4-double | 40 | adapters, flat_adapters, litgpt, pairs, quantized, sharded_bits,
-  sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt, mixtral, mpt,
-  neox under litgpt, opt, phi, roberta, t5
+precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
+  mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
-quantization: int8 + weight_dtype: 16 bits | 14 | adapters, quantized | bart, gemma, gemma2, gemma3, glm, gpt2,
-  llama, llava, mixtral, mpt, opt, t5
+quantization: int8 + weight_dtype: 16 bits | 15 | adapters, liger, quantized | bart, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, llama, llava, mixtral, mpt, opt, t5
 quantization: nf4 + weight_dtype: 16 bits | 30 | adapters, flat_adapters, pairs, quantized, sharded_bits,
   sharded_more | bert, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, roberta
 quantization: nf4-double + weight_dtype: 16 bits | 25 | adapters, flat_adapters, quantized, sharded_bits | bloom,
