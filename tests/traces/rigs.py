@@ -35,8 +35,8 @@ TRANSFORMERS = Rig(
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
         *("quantized", "returned", "master", "hosted", "masks", "more_families", "liger"),
     ),
-    "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, galore-torch, "
-    "apollo-torch, adam-mini and lomo-optim",
+    "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, "
+    "galore-torch, apollo-torch, adam-mini and lomo-optim",
 )
 FSDP2 = Rig(
     "fsdp2",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vramplan.job.kernels import only_kernel as only_kernel
     from vramplan.job.kernels import with_windows as with_windows
     from vramplan.job.length import length_of as length_of
-    from vramplan.job.liger import check_liger as check_liger
+    from vramplan.job.liger import liger_of as liger_of
     from vramplan.job.losses import check_beside as check_beside
     from vramplan.job.losses import check_chunks as check_chunks
     from vramplan.job.losses import check_padding as check_padding
@@ -88,7 +88,7 @@ MODULES = {
     "vramplan.job.images": ("image_size_of",),
     "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_windows"),
     "vramplan.job.length": ("length_of",),
-    "vramplan.job.liger": ("check_liger",),
+    "vramplan.job.liger": ("liger_of",),
     "vramplan.job.machines": ("in_its_machine",),
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),

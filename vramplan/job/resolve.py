@@ -73,8 +73,7 @@ class _ReplayResolver(Resolver):
         if model is not None and model.task == "cls":
             on_demand.check_classifier(self, model)
         imbalance = self._experts(model, runtime)
-        if raw.liger_kernels and model is not None:
-            on_demand.check_liger(self, model, reference)
+        liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
         if raw.compile:
             self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
         self._products(precision, model, gpu, sequence_length)
@@ -136,7 +135,7 @@ class _ReplayResolver(Resolver):
             half_weights=cells.half_weights,
             fp32_gradients=cells.fp32_gradients,
             fp32_states=cells.fp32_states,
-            liger_kernels=raw.liger_kernels,
+            liger_kernels=liger,
             every_second_matmul=bool(raw.every_second_matmul),
             expert_imbalance=imbalance,
             expert_capacity_factor=raw.expert_capacity_factor,
