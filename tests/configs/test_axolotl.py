@@ -141,9 +141,10 @@ def test_preferences_compare_pairs() -> None:
 
 
 def test_what_has_no_word_is_told() -> None:
-    found = meant(FULL + "liger_rms_norm: true\nliger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
-    assert found.job["loss"] == "fused"
-    assert set(found.unmodelled) == {"liger_rms_norm"}
+    kernels = "liger_rms_norm: true\nliger_layer_norm: true\nliger_rope: true\n"
+    found = meant(FULL + kernels + "liger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
+    assert (found.job["loss"], found.job["liger_kernels"]) == ("fused", ["rms-norm", "rope"])
+    assert set(found.unmodelled) == {"liger_layer_norm"}
 
 
 def test_an_unknown_setting_is_an_error_with_its_line() -> None:

@@ -92,6 +92,11 @@ def _loss(page: Page, asked: Asked) -> None:
     elif word == "chunked":
         page.put("chunked_cross_entropy", True, "loss")
         page.put("chunked_cross_entropy_num_chunks", int(chunks), "loss")
+    kernels = asked["liger_kernels"] or ()
+    if kernels and word != "fused":
+        page.put("plugins", [LIGER], "liger_kernels")
+    for kernel in kernels:
+        page.put(axolotl.LIGER[kernel][0], True, "liger_kernels")
 
 
 def _adapter(page: Page, asked: Asked) -> None:
