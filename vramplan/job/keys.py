@@ -56,6 +56,7 @@ class JobKeys(TypedDict, total=False):
     quantization: str | None
     bitsandbytes: str | None
     frozen: Sequence[str] | None
+    trained_blocks: str | None
     eval_batch_size: int | None
     generation_batch_size: int | None
     generation_length: int | None
@@ -138,6 +139,7 @@ class JobFields:
     quantization: str | None
     bitsandbytes: str | None
     frozen: tuple[str, ...] | None
+    trained_blocks: str | None
     eval_batch_size: int | None
     generation_batch_size: int | None
     generation_length: int | None

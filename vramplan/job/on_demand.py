@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from vramplan.job.split import planned_part as planned_part
     from vramplan.job.targets import target_length as target_length
     from vramplan.job.trained import resolve_trained as resolve_trained
+    from vramplan.job.trained_blocks import frozen_by_blocks as frozen_by_blocks
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
 
 MODULES = {
@@ -112,6 +113,7 @@ MODULES = {
     "vramplan.job.split": ("check_split", "planned_part"),
     "vramplan.job.targets": ("target_length",),
     "vramplan.job.trained": ("resolve_trained",),
+    "vramplan.job.trained_blocks": ("frozen_by_blocks",),
     "vramplan.replay.models.windows": ("windowed_blocks",),
 }
 """The names that there are here, by the file that has each: the imports above again, for a run."""

@@ -64,6 +64,8 @@ class _ReplayResolver(Resolver):
         target = self._target(model)
         self._saving(model, attention)
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)
+        if raw.trained_blocks not in (None, "all") and model is not None:
+            raw.frozen = on_demand.frozen_by_blocks(self, model, optimizer, precision)
         frozen, adapter = self._trained(model, precision, loss)
         if raw.hold_outputs_until and not raw.hold_outputs:
             message = f"{raw.hold_outputs_until} changes nothing where no outputs are held"
@@ -146,6 +148,7 @@ class _ReplayResolver(Resolver):
             image_size=image_size,
             target_length=target,
             frozen=frozen,
+            trained_blocks=raw.trained_blocks or "all",
             adapter=adapter,
             quantization=raw.quantization,
             bitsandbytes=raw.bitsandbytes,

@@ -16,7 +16,7 @@ from vramplan.measure.checkpoints import checkpoint, cores
 from vramplan.measure.network import build, configuration, tie
 from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
 from vramplan.measure.optimizers import LOMO, RATE, optimizer_of
-from vramplan.measure.parts import freeze
+from vramplan.measure.parts import freeze, turn
 from vramplan.measure.quantized import KINDS, by_value, operators, quantize, replaced
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.tuples import NamedTuple
@@ -223,6 +223,7 @@ def on_gpu(job: Job, steps: int) -> dict[str, Any]:
             stack.enter_context(cores(job, loop.model))
             figures["micro_steps"] = loop.micro_steps
             one_step(loop, enter)
+            turn(job, loop.model)
             cuda.synchronize()
             cuda.reset_peak_memory_stats()
             seconds = []
@@ -273,6 +274,7 @@ def without_data(job: Job) -> dict[str, Any]:
         stack.enter_context(cores(job, model))
         del model
         one_step(loop, counted.enter)
+        turn(job, loop.model)
         gc.collect()
         gc.disable()  # tensors die when their last reference goes, here as in the replay
         stack.callback(gc.enable)

@@ -49,6 +49,7 @@ class Values:
     quantization: str | None
     bitsandbytes: str | None
     frozen: tuple[str, ...]
+    trained_blocks: str | None
     eval_batch_size: int | None
     generation_batch_size: int | None
     generation_length: int | None

@@ -73,6 +73,7 @@ LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", REWARD, "voca
 
 RUNTIMES = (*FOLDERS, TEXTBOOK)
 
+TRAINED_BLOCKS = ("all", "lisa:N", "badam")  # how many of a model are trained at a time
 LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
 
 ADAPTERS = ("lora", "dora", "ia3")
@@ -118,7 +119,7 @@ def over_master_copy(precision: str) -> bool:
 
 def pattern_word(text: str) -> str:
     """`every:4` -> `every:K`: the known word that a parametrised value belongs to, or the text itself."""
-    return pattern_of(text, (*CHECKPOINTINGS, *OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES))
+    return pattern_of(text, (*CHECKPOINTINGS, *OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES, *TRAINED_BLOCKS))
 
 
 def pattern_of(text: str, words: tuple[str, ...]) -> str:

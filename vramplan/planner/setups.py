@@ -51,6 +51,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         compile=job.compile,
         wide_embeddings=job.runtime.embedding_states == "fp32",
         frozen=job.frozen,
+        trained_blocks=job.trained_blocks,
         adapter=job.adapter,
         quantization=job.quantization,
         bitsandbytes=job.bitsandbytes,

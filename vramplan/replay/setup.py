@@ -45,6 +45,7 @@ class Setup(NamedTuple):
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
     frozen: tuple[str, ...] = ()  # parts that are not trained
+    trained_blocks: str = "all"  # at a time, of a model whose blocks are trained in turns
     adapter: Adapter | None = None
     quantization: str | None = None
     bitsandbytes: str | None = None  # the release of its products; None: the newest that was read

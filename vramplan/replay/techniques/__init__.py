@@ -108,7 +108,7 @@ class OneDevice(Shards):
 
 def trains_less(setup: Setup) -> bool:
     """Whether a job trains less than every weight."""
-    return bool(setup.frozen) or setup.adapter is not None
+    return bool(setup.frozen) or setup.adapter is not None or setup.trained_blocks != "all"
 
 
 def keeps_gradients(setup: Setup) -> bool:
@@ -144,6 +144,7 @@ def casts_images(setup: Setup) -> bool:
 
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
+    (lambda setup: setup.trained_blocks.startswith("lisa:"), "vramplan.replay.techniques.blockwise:KeepsStates"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
     (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
     (lambda setup: bool(setup.liger_kernels), "vramplan.replay.techniques.liger:RunsLigerKernels"),

@@ -46,6 +46,14 @@ class Frozen:
         return 0
 
 
+class BlocksAlone(Frozen):
+    """Nothing outside of the blocks is trained, and of the blocks those that no word names."""
+
+    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+        """Whether a weight that is made now is trained."""
+        return LAYERS in path_of(tape.part, name) and super().parameter(tape, name, shape, dtype)
+
+
 def _of_layers(word: str) -> str:
     """The blocks that a word names: `layers.3-5.mlp` -> `layers.3-5`; another word says the same of every block."""
     parts = word.split(".")

@@ -44,7 +44,7 @@ def given(job: Job, technique: str) -> str:
         return ", ".join(job.liger_kernels)
     if key == "weight_dtype":
         return job.precision.rpartition("-")[2]
-    if key in ("optimizer", "loss", "activation_checkpointing"):
+    if key in ("optimizer", "loss", "activation_checkpointing", "trained_blocks"):
         return str(getattr(job, key))
     if word:
         return word
@@ -111,6 +111,8 @@ def _of_training(job: Job) -> Iterator[str]:
         yield "max_gradient_norm"
     if job.frozen:
         yield "frozen: parts"
+    if job.trained_blocks != "all":
+        yield f"trained_blocks: {job.trained_blocks.partition(':')[0]}"
     if job.adapter is not None:
         yield f"adapter: {job.adapter.kind}"
         if job.adapter.modules_to_save:
