@@ -167,3 +167,8 @@ def test_a_value_that_is_not_understood_is_an_error(line: str) -> None:
     with pytest.raises(InputError) as caught:
         meant("base_model: gpt2\nsequence_len: 512\n" + line, "a.yml", program="axolotl")
     assert caught.value.problems[0].line == 3
+
+
+def test_lisa_trains_blocks_in_turns() -> None:
+    assert meant(FULL + "lisa_n_layers: 4\nlisa_step_interval: 20\n", "a.yml").job["trained_blocks"] == "lisa:4"
+    assert "trained_blocks" not in meant(FULL + "lisa_n_layers: 4\n", "a.yml").job

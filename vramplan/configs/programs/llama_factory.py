@@ -246,10 +246,10 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
         sheet.text("optim")
         return
     if sheet.flag("use_badam"):
-        meaning.say("optimizer", "badam", "use_badam")
-        meaning.note("use_badam: a job has no word for this optimizer")
-        sheet.text("optim")
-        return
+        if (sheet.text("badam_mode") or "layer") == "layer":
+            meaning.say("trained_blocks", "badam", "use_badam", "badam_mode")
+        else:
+            meaning.note("badam_mode: a job has no word for a part of each weight; AdamW of whole weights is counted")
     if sheet.flag("use_muon"):
         meaning.say("optimizer", "muon", "use_muon")
         sheet.text("optim")
@@ -420,6 +420,8 @@ def _precision(
         meaning.say("precision", f"amp-{half}", *of)
         if adapter:
             meaning.say("weight_dtype", half, *of)  # the base model stays half; adapters are upcast to fp32
+        elif kind == "full" and sheet.flag("use_badam"):
+            meaning.say("weight_dtype", half, "use_badam")  # which upcasts what it trains by itself
         elif kind == "full":
             meaning.say("weight_dtype", "fp32", "finetuning_type")  # trainable weights are upcast (model/adapter.py)
         if half == "fp16":

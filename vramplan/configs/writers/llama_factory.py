@@ -55,6 +55,8 @@ def write(asked: Asked) -> Iterator[Files]:
         page.put("pref_beta", 0.1)
     elif asked["loss"] == "fused":
         put_liger(page, asked, "enable_liger_kernel")
+    if asked["trained_blocks"] == "badam":
+        page.put("use_badam", True, "trained_blocks")
     if asked["compile"]:
         page.put("torch_compile", True, "compile")
     if asked["from_scratch"]:
