@@ -53,6 +53,7 @@ UNDECLARED = {
     "hosted",
     "masks",
     "liger",
+    "turns",
 }
 """Files of rows that do not say how many parameters their models have."""
 

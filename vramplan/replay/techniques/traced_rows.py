@@ -6,13 +6,13 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4566 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4570 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding, pairs,
   pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero,
-  zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
+  sharded_activations, sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, turns, vision,
+  zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
   litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
   torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under
   litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3,
@@ -27,8 +27,8 @@ activation_checkpointing: selective | 280 | losses, selective, selective_more, s
 activation_checkpointing: selective-layer | 118 | liger, losses, selective, seq2seq, titan, titan_replicas | bert,
   gpt2, llama, llama under torchtitan, mistral, qwen2, qwen3, roberta, smollm3 | bert, gpt2, llama, llama under
   torchtitan, roberta
-activation_checkpointing: selective-op | 422 | liger, losses, masks, selective, selective_more, seq2seq,
-  sharded_more, titan, titan_replicas | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+activation_checkpointing: selective-op | 423 | liger, losses, masks, selective, selective_more, seq2seq,
+  sharded_more, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, olmo2, opt, phi, phi3,
   qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi, phi3,
@@ -61,7 +61,7 @@ adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_m
   qwen_moe, resnet, roberta, vit
 adapter: over experts | 27 | adapters_more, liger | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
   qwen_moe
-checkpoint_reentrant: true | 285 | checkpoints, liger, pairs | bert, gemma, gemma2, gemma3_text, glm4, gpt2,
+checkpoint_reentrant: true | 288 | checkpoints, liger, pairs, turns | bert, gemma, gemma2, gemma3_text, glm4, gpt2,
   gpt_neox, llama, mistral, olmo3, opt, phi, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bert, gemma, gemma2, gemma3,
   glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
@@ -74,13 +74,13 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 571 | adapters, frozen, fully_shard_more, hosted, liger, lora_parts, masks, more_families, pairs,
-  pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
-  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+frozen: parts | 595 | adapters, frozen, fully_shard_more, hosted, liger, lora_parts, masks, more_families, pairs,
+  pairs_beside, quantized, turns, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5,
+  vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -93,10 +93,10 @@ label_smoothing | 332 | evaluation, evaluation_more, fully_shard_more, liger, lo
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta |
   bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox,
   opt, phi, phi3, qwen_moe, roberta, t5, vit
-liger_kernels | 89 | liger | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss, llama, llama4_text,
-  mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma, gemma2, gemma3, glm4,
-  gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
-loss: chunked | 535 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune | bloom, deepseek_v2,
+liger_kernels | 90 | liger, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss, llama,
+  llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma, gemma2,
+  gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
+loss: chunked | 536 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune, turns | bloom, deepseek_v2,
   deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
   llama under litgpt, llama under torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under
   litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2,
@@ -118,11 +118,11 @@ loss: orpo | 1 | preference | llama | llama
 loss: reward | 8 | preference | llama | llama
 loss: simpo | 4 | preference | llama | llama
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 248 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger, master,
-  optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, deepseek_v3, gemma, gemma2,
-  gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3, phi, qwen2, qwen3,
-  qwen3_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, llama under
-  torchtitan, neox, olmo2, phi, qwen_moe, vit
+max_gradient_norm | 251 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger, master,
+  optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas, turns | bert, bloom, deepseek_v3, gemma,
+  gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3, phi,
+  qwen2, qwen3, qwen3_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama,
+  llama under torchtitan, neox, olmo2, phi, qwen_moe, vit
 offload: activations | 462 | checkpoints, flat_adapters, flat_host, host_activations, hosted, liger, pairs,
   selective_more, sharded_activations | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2,
@@ -143,10 +143,10 @@ offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_
 optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
   quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
   qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 102 | adapted, adapters_more, frozen, halves, hosted, liger, master, more_families, optimizers,
-  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe,
-  qwen2, qwen3, smollm3, starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2,
-  vit
+optimizer: adam | 103 | adapted, adapters_more, frozen, halves, hosted, liger, master, more_families, optimizers,
+  precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3,
+  olmoe, phi, qwen2, qwen3, smollm3, starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe,
+  phi, starcoder2, vit
 optimizer: adamw-8bit | 26 | flat_parameter, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama, mistral,
   opt, qwen2 | bert, gpt2, gpt_oss, llama, opt
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
@@ -231,19 +231,19 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2939 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2954 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm,
-  clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under
-  nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt under
-  llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under
-  litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, turns, vision | bart, bert, bloom,
+  chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
+  gpt2 under nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt
+  under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama,
+  llama under litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -261,14 +261,14 @@ precision: mixed | 1458 | adapters, attention, checkpoints, compile, evaluation,
   vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-precision: pure | 2412 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2424 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, liger, litgpt, lora_parts, losses,
   losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom,
-  chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral,
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, turns, vision | bart, bert,
+  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
+  gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral,
   modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
   phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
   xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
@@ -291,13 +291,17 @@ quantization: nf4-double | 108 | adapters, flat_adapters, liger, litgpt, pairs, 
   litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, roberta, t5 | bart, bloom,
   falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox
   under litgpt, olmo2, opt, phi, phi3, roberta, t5
-weight_dtype: 16 bits | 725 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
-  liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart,
-  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, qwen2, qwen3 | gemma, llama, neox,
+  opt, phi, phi3
+trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
+  llama, mixtral, neox, olmo2, phi, phi3
+weight_dtype: 16 bits | 727 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
+  liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, turns |
+  bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
+  gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: dora | 89 | adapted, adapters, adapters_more, fully_shard_more,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
@@ -325,10 +329,10 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 351 | adapters, frozen, fully_shard_more, hosted, liger, lora_parts,
-  more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 354 | adapters, frozen, fully_shard_more, hosted, liger, lora_parts,
+  more_families, pairs, pairs_beside, quantized, turns, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
@@ -351,9 +355,9 @@ activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + max_gradient_norm | 130 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, liger, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas |
-  bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, vit
+activation_checkpointing: full + max_gradient_norm | 131 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, liger, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas,
+  turns | bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, vit
 activation_checkpointing: full + offload: activations | 235 | checkpoints, flat_adapters, flat_host,
   host_activations, hosted, liger, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
@@ -366,9 +370,9 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 93 | adapted, adapters_more, checkpoints, frozen, halves,
   moe, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral,
   qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 60 | adapted, adapters_more, halves, master, more_families,
-  optimizers, precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2,
-  vit
+activation_checkpointing: full + optimizer: adam | 61 | adapted, adapters_more, halves, master, more_families,
+  optimizers, precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi,
+  starcoder2, vit
 activation_checkpointing: full + optimizer: adamw-8bit | 17 | flat_parameter, optimizers, precisions | gpt2, llama
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 7 | flat_parameter, optimizers | bert, gpt2, llama
@@ -420,15 +424,15 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1596 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1598 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, liger, litgpt,
   lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
   preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
-  sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under
-  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2,
-  t5, vit
+  sharded_more, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt
+  under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -440,14 +444,15 @@ activation_checkpointing: full + precision: mixed | 756 | adapters, attention, c
   padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
   zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1308 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1310 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, liger, litgpt, lora_parts, losses,
   losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
   random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune,
-  vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under
+  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2,
+  t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
@@ -458,6 +463,8 @@ activation_checkpointing: full + quantization: nf4 | 119 | adapters, flat_adapte
 activation_checkpointing: full + quantization: nf4-double | 62 | adapters, flat_adapters, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox,
   opt, phi, phi3, roberta
+activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
+activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
 activation_checkpointing: full + weight_dtype: 16 bits | 446 | adapters, adapters_more, flat_adapters,
   fully_shard_more, galore, halves, hosted, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
   sharded_bits, sharded_more | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
@@ -502,7 +509,7 @@ activation_checkpointing: selective-op + adapter: dora | 3 | liger | llama, mixt
 activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
 activation_checkpointing: selective-op + adapter: lora | 1 | liger | llama
 activation_checkpointing: selective-op + ema: true | 1 | liger | olmo2
-activation_checkpointing: selective-op + frozen: parts | 9 | liger, masks | llama, mixtral, neox
+activation_checkpointing: selective-op + frozen: parts | 10 | liger, masks, turns | llama, mixtral, neox
 activation_checkpointing: selective-op + grad_scaler: true | 4 | liger | gemma3, llama
 activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
 activation_checkpointing: selective-op + loss: chunked | 8 | losses | gpt2, llama
@@ -522,9 +529,9 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp | 20 | sharded_
   gpt2, llama, llama under torchtitan, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
 activation_checkpointing: selective-op + parallel.tensor | 8 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + precision: amp | 124 | liger, losses, masks, selective, selective_more,
-  seq2seq, sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
-  mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: amp | 125 | liger, losses, masks, selective, selective_more,
+  seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 18 | sharded_more, titan, titan_replicas | gpt2, llama,
   llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 127 | losses, selective, selective_more, seq2seq | bart,
@@ -535,6 +542,7 @@ activation_checkpointing: selective-op + precision: pure | 105 | liger, losses, 
   mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
 activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
+activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
 activation_checkpointing: selective-op + weight_dtype: 16 bits | 2 | liger | llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
@@ -722,11 +730,12 @@ adapter: over experts + precision: amp | 15 | adapters_more | deepseek, mixtral,
 adapter: over experts + precision: pure | 6 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + weight_dtype: 16 bits | 6 | adapters_more | deepseek, mixtral, qwen_moe
 checkpoint_reentrant: true + ema: true | 3 | liger | glm4, llama, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 51 | liger, pairs | bert, gemma2, gemma3, gpt2, llama, neox, opt, phi,
-  phi3
+checkpoint_reentrant: true + frozen: parts | 54 | liger, pairs, turns | bert, gemma, gemma2, gemma3, gpt2, llama,
+  neox, opt, phi, phi3
 checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
 checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
 checkpoint_reentrant: true + liger_kernels | 12 | liger | gemma2, glm4, llama, olmo2, qwen_moe
+checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 2 | liger | glm4, llama
 checkpoint_reentrant: true + max_gradient_norm | 3 | liger | gemma2, glm4, llama
@@ -741,8 +750,8 @@ checkpoint_reentrant: true + optimizer: sgd-momentum | 4 | checkpoints | gemma3,
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
 checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
 checkpoint_reentrant: true + padding: right | 32 | liger, pairs | bert, gpt2, llama
-checkpoint_reentrant: true + precision: amp | 117 | checkpoints, liger, pairs | bert, gemma, gemma2, gemma3, glm4,
-  gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
+checkpoint_reentrant: true + precision: amp | 120 | checkpoints, liger, pairs, turns | bert, gemma, gemma2, gemma3,
+  glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 29 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
 checkpoint_reentrant: true + precision: pure | 96 | checkpoints, liger, pairs | bert, gemma, gemma2, gemma3, glm4,
@@ -750,7 +759,9 @@ checkpoint_reentrant: true + precision: pure | 96 | checkpoints, liger, pairs | 
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 13 | pairs | gpt2, llama, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
-checkpoint_reentrant: true + weight_dtype: 16 bits | 11 | liger, pairs | glm4, gpt2, llama
+checkpoint_reentrant: true + trained_blocks: badam | 2 | turns | gemma, neox
+checkpoint_reentrant: true + trained_blocks: lisa | 1 | turns | llama
+checkpoint_reentrant: true + weight_dtype: 16 bits | 12 | liger, pairs, turns | glm4, gpt2, llama, neox
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
@@ -799,13 +810,14 @@ frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
 frozen: parts + grad_scaler: true | 2 | liger | llama, mixtral
 frozen: parts + label_smoothing | 9 | pairs | bert, gpt2, llama
 frozen: parts + liger_kernels | 5 | liger | gpt_oss, llama, mixtral
+frozen: parts + loss: chunked | 1 | turns | gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
-frozen: parts + max_gradient_norm | 10 | fully_shard_more, liger | bert, gpt2, llama, neox
+frozen: parts + max_gradient_norm | 12 | fully_shard_more, liger, turns | bert, gpt2, llama, neox, phi
 frozen: parts + offload: activations | 33 | hosted, liger, pairs | bert, bloom, gemma3, gpt2, gpt_oss, llama, llama4,
   olmoe, opt, phi
 frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
-frozen: parts + optimizer: adam | 6 | frozen, more_families | clip, llama4, llava, olmo2
+frozen: parts + optimizer: adam | 7 | frozen, more_families, turns | clip, llama4, llava, olmo2, phi
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
 frozen: parts + optimizer: sgd | 35 | frozen, liger, more_families | bart, chatglm, deepseek, glm, glm4, gpt_oss,
   llama, llava, mixtral, resnet, roberta, starcoder2, t5, vit
@@ -817,20 +829,22 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 139 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
-  pairs, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+frozen: parts + precision: amp | 149 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
+  pairs, quantized, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
   | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 179 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
-  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2,
-  t5, vit
-frozen: parts + weight_dtype: 16 bits | 12 | liger, more_families, pairs | gpt2, gpt_oss, llama, llama4, olmo2,
-  starcoder2
+frozen: parts + precision: pure | 189 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
+  pairs, pairs_beside, quantized, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
+frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
+frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
+frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
+  olmo2, starcoder2
 generation_batch_size + precision: amp | 30 | generation, generation_more, pairs_beside | deepseek, falcon, gemma,
   glm, glm4, gpt2, llama, mixtral, neox, qwen_moe
 generation_batch_size + precision: mixed | 16 | generation, generation_more, pairs_beside | bart, gemma, gpt2, llama,
@@ -896,12 +910,13 @@ liger_kernels + optimizer: sgd | 1 | liger | llama
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
-liger_kernels + precision: amp | 47 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
-  phi3, qwen_moe
+liger_kernels + precision: amp | 48 | liger, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral,
+  olmo2, phi3, qwen_moe
 liger_kernels + precision: pure | 34 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
   mixtral, olmo2, phi3, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
 liger_kernels + quantization: nf4-double | 5 | liger | gemma2, glm4, llama, mixtral, olmo2
+liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 8 | liger | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
 loss: chunked + offload: activations | 2 | liger | glm4, llama
@@ -912,9 +927,9 @@ loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm
 loss: chunked + parallel.sharding: fsdp | 75 | litgpt, sharded_more, torchtune | falcon under litgpt, gpt2, llama,
   llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 163 | heads, liger, litgpt, losses, losses_more, sharded_more | bloom, deepseek,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, mixtral,
-  mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked + precision: amp | 164 | heads, liger, litgpt, losses, losses_more, sharded_more, turns | bloom,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
+  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
 loss: chunked + precision: fsdp | 4 | sharded_more | llama
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
@@ -925,6 +940,7 @@ loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
 loss: chunked + quantization: nf4-double | 10 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt
+loss: chunked + trained_blocks: badam | 1 | turns | gemma
 loss: chunked + weight_dtype: 16 bits | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: cpo + precision: amp | 1 | preference | llama
 loss: dpo + padding: right | 14 | pairs, preference | gpt2, llama
@@ -1005,15 +1021,17 @@ max_gradient_norm + parallel.sharding: fsdp | 95 | flat_adapters, flat_host, fla
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 50 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama, neox, vit
 max_gradient_norm + parallel.tensor | 22 | titan, titan_replicas | llama under torchtitan
-max_gradient_norm + precision: amp | 71 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
-  sharded_bits | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
+max_gradient_norm + precision: amp | 72 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
+  sharded_bits, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
 max_gradient_norm + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi
 max_gradient_norm + precision: mixed | 24 | master | bert, gpt2, llama
-max_gradient_norm + precision: pure | 54 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger,
-  optimizers, sharded_bits | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi, qwen_moe
+max_gradient_norm + precision: pure | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger,
+  optimizers, sharded_bits, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi, qwen_moe
 max_gradient_norm + quantization: nf4 | 7 | flat_adapters, sharded_bits | gemma2, gpt2, llama
 max_gradient_norm + quantization: nf4-double | 10 | flat_adapters, liger, sharded_bits | glm4, llama, phi
+max_gradient_norm + trained_blocks: badam | 1 | turns | phi
+max_gradient_norm + trained_blocks: lisa | 2 | turns | gemma, llama
 max_gradient_norm + weight_dtype: 16 bits | 40 | flat_adapters, fully_shard_more, galore, liger, precisions,
   sharded_bits | bert, gemma3, gpt2, llama, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -1150,13 +1168,15 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
   llama, mixtral, qwen_moe, vit
 optimizer: adam + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
-optimizer: adam + precision: amp | 39 | adapted, adapters_more, frozen, halves, more_families, optimizers,
-  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
+optimizer: adam + precision: amp | 40 | adapted, adapters_more, frozen, halves, more_families, optimizers,
+  precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, starcoder2,
+  vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
 optimizer: adam + precision: pure | 38 | adapted, adapters_more, frozen, hosted, liger, more_families, optimizers,
   precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
 optimizer: adam + quantization: nf4-double | 1 | liger | llama
+optimizer: adam + trained_blocks: lisa | 1 | turns | phi
 optimizer: adam + weight_dtype: 16 bits | 12 | halves, more_families | clip, llama, llama4, llava, olmo2, olmoe,
   starcoder2, vit
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
@@ -1366,10 +1386,12 @@ precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
 precision: amp + quantization: nf4-double | 47 | adapters, flat_adapters, liger, pairs, quantized, sharded_bits |
   bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
-precision: amp + weight_dtype: 16 bits | 678 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
-  halves, hosted, liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
-  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
+precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
+precision: amp + weight_dtype: 16 bits | 680 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
+  halves, hosted, liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, turns |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4,
+  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | gemma2,
@@ -1384,6 +1406,8 @@ precision: pure + quantization: nf4 | 63 | adapters, flat_adapters, litgpt, pair
 precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
   mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5
+precision: pure + trained_blocks: badam | 5 | turns | llama, neox, phi, phi3
+precision: pure + trained_blocks: lisa | 7 | turns | gemma, neox, olmo2, phi, phi3
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
 quantization: int8 + weight_dtype: 16 bits | 15 | adapters, liger, quantized | bart, gemma, gemma2, gemma3, glm,
@@ -1392,4 +1416,5 @@ quantization: nf4 + weight_dtype: 16 bits | 30 | adapters, flat_adapters, pairs,
   sharded_more | bert, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, roberta
 quantization: nf4-double + weight_dtype: 16 bits | 25 | adapters, flat_adapters, quantized, sharded_bits | bloom,
   gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
+trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """
