@@ -67,7 +67,8 @@ REFERENCED_LOSSES = ("dpo", "kto")  # which compare with a reference model
 PAIR_LOSSES = ("orpo", "cpo", "simpo")  # over the logits of pairs
 REWARD = "reward"
 PREFERENCE_LOSSES = (*REFERENCED_LOSSES, *PAIR_LOSSES, REWARD)  # TRL's, of preferences
-LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", *REFERENCED_LOSSES, *PAIR_LOSSES)  # over a causal model's head
+TILED = "tiled"  # TRL's of supervised training, by the head of its preferences
+LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", TILED, *REFERENCED_LOSSES, *PAIR_LOSSES)  # over a causal model's head
 LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", REWARD, "vocab-parallel")
 """The last is what Megatron does anyway, and torchtitan by default."""
 

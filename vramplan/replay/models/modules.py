@@ -42,6 +42,8 @@ HALF_LOGITS = "half-logits"  # of code of one's own, which casts nothing
 LOGITS = "logits"  # no loss: the caller makes it of the logits
 SCORES = "scores"  # no loss: TRL's head gives the log-probabilities of the labels
 ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they are the likeliest
+TOKEN_SCORES = "token-scores"  # the same without the mean logits
+TILED = "tiled"  # the negative log-likelihood of what that head gives
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 LABEL_SMOOTHER = "label-smoother"
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
@@ -52,6 +54,7 @@ ORPO, CPO, SIMPO, REWARD = "orpo", "cpo", "simpo", "reward"  # over pairs, witho
 LOGIT_PAIRS = (ORPO, CPO, SIMPO)
 OUTSIDE_LOSSES = {
     LABEL_SMOOTHER: LOGITS,
+    TILED: TOKEN_SCORES,
     **dict.fromkeys(PREFERENCES, ALL_SCORES),
     **dict.fromkeys((*LOGIT_PAIRS, REWARD), LOGITS),
 }
