@@ -581,8 +581,8 @@ class _Reader:
                 trainer.liger(sheet, meaning, "use_liger_kernel")
             elif self.is_trl and "chunked_nll" in kinds:
                 meaning.note(
-                    "loss_type: chunked_nll computes the logits of some tokens at a time, which has no word; "
-                    "all logits at once are counted"
+                    "loss_type: chunked_nll computes the logits of some tokens at a time, and all at once are counted; "
+                    "--loss tiled counts them as TRL 1.16 does, which makes none"
                 )
             unknown = (
                 [word for word in kinds if word not in SFT_LOSSES] if sheet.given("loss_type") and self.is_trl else []
