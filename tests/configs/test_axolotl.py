@@ -172,3 +172,9 @@ def test_a_value_that_is_not_understood_is_an_error(line: str) -> None:
 def test_lisa_trains_blocks_in_turns() -> None:
     assert meant(FULL + "lisa_n_layers: 4\nlisa_step_interval: 20\n", "a.yml").job["trained_blocks"] == "lisa:4"
     assert "trained_blocks" not in meant(FULL + "lisa_n_layers: 4\n", "a.yml").job
+
+
+def test_experts_that_are_one_tensor_are_no_linear_layers() -> None:
+    text = QLORA.replace("NousResearch/Llama-3.2-1B", "mistralai/Mixtral-8x7B-v0.1")
+    holds(job(text, "a.yml"), model="mixtral-8x7b", adapter__targets=["q_proj", "k_proj", "v_proj", "o_proj"])
+    holds(job(QLORA, "a.yml"), adapter__targets="all-linear")

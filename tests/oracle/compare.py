@@ -83,6 +83,7 @@ ROWS = {
     "masks": 63,
     "liger": 89,
     "turns": 35,
+    "tiled": 27,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
@@ -99,6 +100,7 @@ OFFLOADED = {
     "flat_adapters": 4,
     "hosted": 38,
     "liger": 22,
+    "tiled": 3,
 }
 """How many rows of each file offload what they save."""
 

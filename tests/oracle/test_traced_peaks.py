@@ -54,6 +54,7 @@ UNDECLARED = {
     "masks",
     "liger",
     "turns",
+    "tiled",
 }
 """Files of rows that do not say how many parameters their models have."""
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vramplan.replay.recorder import Observer, Tape, rounded
+from vramplan.replay.observers import Observer
+from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.tensors import FP32, Storage, Tensor
 
 NAME = "outputs of the iteration before"

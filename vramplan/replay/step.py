@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, iteration_of
+from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
 from vramplan.replay.precision import precision_of
@@ -79,9 +80,7 @@ class Iteration:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        tape.pytorch = setup.pytorch
-        if setup.composed_norms:
-            tape.kernels = imported("vramplan.replay.chosen:COMPOSED_NORMS")
+        tape.enlist(Release, Release(setup.pytorch, composed_norms=setup.composed_norms))
         # what the allocator plays is asked for no time, but for the replay that tests compare with
         self.ran = Launches(tape) if tape.direct or not tape.unrolled else None
         self.techniques = techniques_of(setup, tape, self.precision)
@@ -138,9 +137,8 @@ class Iteration:
         del loss
         if not self.shards.ends_in_backward:
             began.clear()
-        if self.carried is None and (
-            stage is None or not stage.last
-        ):  # the last stage keeps its outputs until the next step
+        of_last_stage = stage is not None and stage.last  # which keeps its outputs until the next step
+        if self.carried is None and not of_last_stage:
             self.outputs.clear()
         tape.drop_leaves()
         self.whole, self.buffers = tape.parameters, self.model.buffers()
@@ -170,23 +168,12 @@ class Iteration:
         self.arguments.clear()
 
     def record(self, saved_at: int) -> Record:
-        """The record, with all that is on the device from the beginning to the end; the tape lets go of its weights."""
-        tape, optimizer = self.tape, self.optimizer
+        """The record, with all that is on the device from the beginning to the end; the tape lets go of its guests."""
+        tape = self.tape
         if len(tape.events) != 2 * len(tape.fixed):
             raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
-        states = [State("weights", sum(one.stored_bytes * one.copies for one in tape.parameters), 0)]
-        if self.precision.master:
-            self._wake()  # a master copy is of every trainable weight
-        states += optimizer.states()
-        for one in self.techniques:
-            states += one.states(self.buffers)
-        states += self.shards.states()
-        states += self.inputs
-        states += [State("buffers", rounded(size), 0) for size in self.buffers]
-        if self.setup.model.rope_scaling is not None:
-            states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
-        self._wake()
-        managed, pieces = optimizer.managed_bytes(), self._pieces() if tape.unrolled else ()
+        states, managed = self._states(), self.optimizer.managed_bytes()
+        pieces = self._pieces() if tape.unrolled else ()
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
         record = Record(tape, states, saved_at, managed, ran=self.ran)
@@ -199,12 +186,28 @@ class Iteration:
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
-        tape.sharding = None
+        tape.dismiss(Sharding)
         tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
         tape.parameters.clear()
         return record
+
+    def _states(self) -> list[State]:
+        """What is on the device during the whole iteration."""
+        states = [State("weights", sum(one.stored_bytes * one.copies for one in self.tape.parameters), 0)]
+        if self.precision.master:
+            self._wake()  # a master copy is of every trainable weight
+        states += self.optimizer.states()
+        for one in self.techniques:
+            states += one.states(self.buffers)
+        states += self.shards.states()
+        states += self.inputs
+        states += [State("buffers", rounded(size), 0) for size in self.buffers]
+        if self.setup.model.rope_scaling is not None:
+            states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
+        self._wake()
+        return states
 
     def _loaded(self, weight: Parameter) -> int:
         """Bytes of what a weight is quantized from on the device, which goes when that is done; 0: it comes as it is.

@@ -59,6 +59,8 @@ WITHOUT_EFFECT = names(
 )
 
 UNMODELLED = {
+    "fsdp_config.fsdp_ignored_modules": "modules that FSDP leaves out",
+    "deepspeed_config.seq_parallel_communication_data_type": "the element type of sums between devices",
     "fsdp_config.fsdp_forward_prefetch": "the next unit is gathered while one computes",
     "fsdp_config.fsdp_limit_all_gathers": "how many units may be gathered ahead",
     "fsdp_config.fsdp_min_num_params": "units of FSDP by their size in the place of blocks",

@@ -10,6 +10,7 @@ recipes/zephyr-7b-beta/README.md: how the files of the handbook are launched.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -194,6 +195,9 @@ SFT_LOSSES = ("nll", "dft", "chunked_nll")
 SFT, DPO, OTHERS = "sft", "dpo", ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd", "online_dpo")
 
 
+TRAINER = re.compile(r"(?m)^\s*#.*\b(KTO|ORPO|CPO|DPO)(?:Trainer|Config)\b")
+"""A comment that says whose arguments follow, as recipes of the alignment handbook have it."""
+
 PREFERENCES = ("kto", "orpo", "cpo", "reward")  # losses of jobs, beside DPO
 
 
@@ -292,6 +296,9 @@ class _Reader:
         if sheet.given("desirable_weight") or sheet.given("undesirable_weight"):
             return "kto"
         losses = sheet.texts("loss_type") or []
+        told = TRAINER.search(sheet.source)
+        if told is not None and not sheet.given("loss_type"):
+            return told[1].lower()
         if any(sheet.given(key) for key in ("beta", "max_prompt_length", "precompute_ref_log_probs", "rpo_alpha")):
             return DPO
         return DPO if any(word in DPO_LOSSES for word in losses) else SFT
@@ -597,7 +604,7 @@ class _Reader:
             unknown = [word for word in kinds if word not in (*DPO_LOSSES, *SFT_LOSSES)]
         elif task in PREFERENCES:
             kind = "simpo" if task == "cpo" and {*kinds} & {"simpo", "alphapo"} else task
-            meaning.say("loss", kind, "program")
+            meaning.say("loss", kind, "program" if sheet.given("program") else "beta")
             if task == "kto":
                 how = "precomputed" if precomputed else "adapter-off" if peft else "model"
                 meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")

@@ -346,7 +346,9 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> bool:
 
 def _targets(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("lora_target_linear"):
-        meaning.say("adapter.targets", "all-linear", "lora_target_linear")
+        # find_all_linear_names takes names of layers; PEFT's word would take the tensors of experts too
+        layers = sheet.linears_of(sheet.text("base_model") or "")
+        meaning.say("adapter.targets", layers or "all-linear", "lora_target_linear")
         return
     targets = sheet.get("lora_target_modules")
     if isinstance(targets, str) and targets != "all-linear":

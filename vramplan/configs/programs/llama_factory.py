@@ -306,7 +306,9 @@ def _adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         # find_all_linear_modules takes names of layers, which PEFT's all-linear does not see in such checkpoints
         meaning.say("adapter.targets", list(PROJECTIONS), "lora_target", "model_name_or_path")
     elif targets == ["all"]:
-        meaning.say("adapter.targets", "all-linear", "lora_target")
+        # of experts that are one tensor it finds none; PEFT's word would take them too
+        layers = sheet.linears_of(sheet.text("model_name_or_path") or "")
+        meaning.say("adapter.targets", layers or "all-linear", "lora_target")
     elif any(sign in target for target in targets for sign in "*+()|[\\^"):
         meaning.say("adapter.targets", "all-linear", "lora_target")
         meaning.note("lora_target is a regular expression: every linear layer is counted")

@@ -371,15 +371,27 @@ def zero_facts(config: Mapping[str, Any]) -> dict[str, Any]:
     return facts
 
 
+USUAL: dict[str, Any] = {
+    "contiguous_gradients": True,
+    "sub_group_size": 1_000_000_000,
+    "stage3_max_live_parameters": 1_000_000_000,
+}
+"""DeepSpeed's defaults, which a file that another one names need not repeat in the job; the Trainer fills none of them.
+
+Source: deepspeedai/DeepSpeed 0.19.8, deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
+"""
+
+
 def deepspeed(meaning: Meaning, facts: Mapping[str, Any], of: str) -> int:
     """Say how a DeepSpeed file shards; the stage."""
     stage = int(facts["stage"])
+    facts = {name: value for name, value in facts.items() if name not in USUAL or USUAL[name] != value}
     meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", of)
     for name, key in SIZES.items():
-        if facts.get(name):  # 0 means: none at a time, which has no word
+        if facts.get(name) and stage:  # 0 means: none at a time, which has no word
             meaning.say(f"parallel.{key}", int(facts[name]), of)
     for name in ("overlap_comm", "contiguous_gradients"):
-        if name in facts:
+        if name in facts and stage:
             meaning.say(f"parallel.{name}", bool(facts[name]), of)
     offload: list[str] = []
     if facts.get("offload_optimizer"):

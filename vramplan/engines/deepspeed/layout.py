@@ -17,7 +17,8 @@ from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment
-from vramplan.replay.recorder import Node, Sharding, Tape, Trained, rounded
+from vramplan.replay.observers import Sharding, Trained, train
+from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.tensors import Parameter
 from vramplan.tuples import NamedTuple
 
@@ -164,7 +165,7 @@ class Order(NamedTuple):
 
 def order_of(
     recipe: Recipe,
-    trained: Trained | None,
+    trained: Trained,
     key: tuple[object, ...],
     *,
     with_uses: bool = False,
@@ -188,7 +189,7 @@ def order_of(
 class _Key:
     """Carries what is trained beside what tells it apart."""
 
-    def __init__(self, trained: Trained | None, key: tuple[object, ...]) -> None:
+    def __init__(self, trained: Trained, key: tuple[object, ...]) -> None:
         self.trained, self.key = trained, key
 
     def __eq__(self, other: object) -> bool:
@@ -201,12 +202,12 @@ class _Key:
 @lru_cache(maxsize=16)
 def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
-    tape.trained = key.trained
+    train(tape, key.trained)
     asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
     if asks_inputs:
         tape.observe(AsksInputs(tape))
     noted = _Modules(tape) if with_uses else _Noted(tape)
-    tape.sharding = noted
+    tape.enlist(Sharding, noted)
     tape.observe(noted)
     network = family(recipe.shape.family)(tape, recipe)
     arguments, _ = make_inputs(tape, inputs_of(network, recipe))
@@ -231,7 +232,7 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(one.node is not None for one in found),
         sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
     )
-    tape.sharding = None
+    tape.dismiss(Sharding)
     tape.tell(())
     tape.drop_leaves()
     for one in tape.parameters:

@@ -27,7 +27,8 @@ from typing import Any
 
 from vramplan.engines.deepspeed.layout import Order, Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
-from vramplan.replay.recorder import Node, Observer, Tape, rounded
+from vramplan.replay.observers import Observer
+from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.tensors import DType, Parameter, Tensor
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter

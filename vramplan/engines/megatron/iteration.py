@@ -16,6 +16,7 @@ from vramplan.replay.autograd import backward, walk
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.stages import Moment, Stage
@@ -146,7 +147,7 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     recipe = recipe_of(setup, precision)
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
-    tape.gradients_resident = True
+    tape.enlist(Accumulation, Resident())
     tape.observe(ReentrantCheckpoints(setup, tape, precision))
 
     tape.phase("forward")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, gated_kernel
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.basic import add_in_place, linear, mul, softmax
 from vramplan.replay.operators.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
 from vramplan.replay.operators.views import split, to, view
@@ -70,7 +71,7 @@ class GroupedExperts:
         self.act = ACTIVATIONS[shape.activation]
         self.experts = experts
         weights = {"experts.gate_up_proj": self.gate_up_proj, "experts.down_proj": self.down_proj}
-        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, weights)
+        self.adapter = tape.role(Trained).tensors(tape, weights)
 
     def __call__(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         if self.adapter is not None:
@@ -127,7 +128,7 @@ class TopKRouter:
         self.weight = tape.parameter(
             "gate.weight", (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype
         )
-        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, {"gate.weight": self.weight})
+        self.adapter = tape.role(Trained).tensors(tape, {"gate.weight": self.weight})
 
     def __call__(self, hidden: Tensor) -> Routed:
         if self.adapter is not None:

@@ -7,13 +7,15 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRouter, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary, repeat_kv
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe, rotary_kernel, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe, rotary_kernel
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -103,7 +105,7 @@ class Router(TopKRouter):
         count, hidden = self.experts.routed, recipe.shape.hidden_size
         self.weight = tape.parameter("router.weight", (count, hidden), recipe.weight_dtype)
         self.bias = tape.parameter("router.bias", (count,), recipe.weight_dtype)
-        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, {"router.weight": self.weight})
+        self.adapter = tape.role(Trained).tensors(tape, {"router.weight": self.weight})
 
     def base(self, hidden: Tensor, look: Look | None = None) -> Routed:
         """The router as it is in the model; `look` gives its weight where an adapter changes it."""
