@@ -6,54 +6,54 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4570 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4573 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding, pairs,
   pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, turns, vision,
-  zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under
-  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, titan, titan_replicas, torchtune, turns,
+  vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry,
+  neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtitan,
+  llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-layer | 118 | liger, losses, selective, seq2seq, titan, titan_replicas | bert,
-  gpt2, llama, llama under torchtitan, mistral, qwen2, qwen3, roberta, smollm3 | bert, gpt2, llama, llama under
-  torchtitan, roberta
-activation_checkpointing: selective-op | 423 | liger, losses, masks, selective, selective_more, seq2seq,
-  sharded_more, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, olmo2, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen_moe, roberta, t5, vit
-adapter: dora | 144 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families, pairs, pairs_beside,
-  quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+activation_checkpointing: selective-layer | 119 | liger, losses, selective, seq2seq, tiled, titan, titan_replicas |
+  bert, gpt2, llama, llama under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, gpt2, llama, llama
+  under torchtitan, phi3, roberta
+activation_checkpointing: selective-op | 424 | liger, losses, masks, selective, selective_more, seq2seq,
+  sharded_more, tiled, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma,
+  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, olmo2, opt,
+  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi,
+  phi3, qwen_moe, roberta, t5, vit
+adapter: dora | 145 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families, pairs, pairs_beside,
+  quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-adapter: ia3 | 155 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families, pairs, pairs_beside,
-  quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+adapter: ia3 | 156 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families, pairs, pairs_beside,
+  quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmoe, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1205 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, liger,
+adapter: lora | 1207 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, liger,
   litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more,
-  torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama
-  under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  tiled, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
@@ -61,41 +61,41 @@ adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_m
   qwen_moe, resnet, roberta, vit
 adapter: over experts | 27 | adapters_more, liger | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
   qwen_moe
-checkpoint_reentrant: true | 288 | checkpoints, liger, pairs, turns | bert, gemma, gemma2, gemma3_text, glm4, gpt2,
-  gpt_neox, llama, mistral, olmo3, opt, phi, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bert, gemma, gemma2, gemma3,
-  glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
+checkpoint_reentrant: true | 291 | checkpoints, liger, pairs, tiled, turns | bert, gemma, gemma2, gemma3_text, glm4,
+  gpt2, gpt_neox, llama, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bert, gemma,
+  gemma2, gemma3, glm4, gpt2, llama, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 53 | galore, liger, master, optimizers, precisions | bert, deepseek_v3, gemma2, gemma3_text, glm4, gpt2,
-  llama, mistral, olmo2, phi3, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma2, gemma3, glm4, gpt2, llama, olmo2,
-  phi3, qwen_moe
+ema: true | 57 | galore, liger, master, optimizers, precisions, tiled | bert, deepseek_v3, gemma2, gemma3_text, glm4,
+  gpt2, gpt_neox, llama, mistral, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bert, deepseek, gemma2, gemma3,
+  glm4, gpt2, llama, neox, olmo2, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 595 | adapters, frozen, fully_shard_more, hosted, liger, lora_parts, masks, more_families, pairs,
-  pairs_beside, quantized, turns, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5,
-  vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
+frozen: parts | 599 | adapters, frozen, fully_shard_more, hosted, liger, lora_parts, masks, more_families, pairs,
+  pairs_beside, quantized, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3,
+  falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral,
+  mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2,
+  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 48 | galore, liger, precisions | bert, deepseek_v3, gemma2, gemma3_text, glm4, gpt2, gpt_oss,
-  llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma2, gemma3, glm4, gpt2, gpt_oss, llama,
-  mixtral, qwen_moe
+grad_scaler: true | 50 | galore, liger, precisions, tiled | bert, deepseek_v3, gemma, gemma2, gemma3_text, glm4,
+  gpt2, gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma, gemma2, gemma3, glm4,
+  gpt2, gpt_oss, llama, mixtral, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 label_smoothing | 332 | evaluation, evaluation_more, fully_shard_more, liger, losses_more, pairs, smoothing | bart,
   bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta |
   bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox,
   opt, phi, phi3, qwen_moe, roberta, t5, vit
-liger_kernels | 90 | liger, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss, llama,
-  llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma, gemma2,
-  gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
+liger_kernels | 92 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
+  llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma,
+  gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
 loss: chunked | 536 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune, turns | bloom, deepseek_v2,
   deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
   llama under litgpt, llama under torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under
@@ -117,17 +117,19 @@ loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, g
 loss: orpo | 1 | preference | llama | llama
 loss: reward | 8 | preference | llama | llama
 loss: simpo | 4 | preference | llama | llama
+loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
+  gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 251 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger, master,
-  optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas, turns | bert, bloom, deepseek_v3, gemma,
-  gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3, phi,
-  qwen2, qwen3, qwen3_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama,
-  llama under torchtitan, neox, olmo2, phi, qwen_moe, vit
-offload: activations | 462 | checkpoints, flat_adapters, flat_host, host_activations, hosted, liger, pairs,
-  selective_more, sharded_activations | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
-  glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
+max_gradient_norm | 256 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger, master,
+  optimizers, precisions, sharded_bits, sharded_more, tiled, titan, titan_replicas, turns | bert, bloom, deepseek_v3,
+  gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3,
+  phi, qwen2, qwen3, qwen3_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
+  llama, llama under torchtitan, neox, olmo2, phi, qwen_moe, vit
+offload: activations | 465 | checkpoints, flat_adapters, flat_host, host_activations, hosted, liger, pairs,
+  selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
   roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
@@ -143,10 +145,10 @@ offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_
 optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
   quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
   qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 103 | adapted, adapters_more, frozen, halves, hosted, liger, master, more_families, optimizers,
-  precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3,
-  olmoe, phi, qwen2, qwen3, smollm3, starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe,
-  phi, starcoder2, vit
+optimizer: adam | 104 | adapted, adapters_more, frozen, halves, hosted, liger, master, more_families, optimizers,
+  precisions, random, tiled, turns, vision | bert, clip, gemma2, gpt2, gpt_oss, llama, llama4_text, llava, mistral,
+  olmo2, olmo3, olmoe, phi, qwen2, qwen3, smollm3, starcoder2, vit | bert, clip, gemma2, gpt2, gpt_oss, llama, llama4,
+  llava, olmo2, olmoe, phi, starcoder2, vit
 optimizer: adamw-8bit | 26 | flat_parameter, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama, mistral,
   opt, qwen2 | bert, gpt2, gpt_oss, llama, opt
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
@@ -165,19 +167,19 @@ optimizer: lion | 19 | flat_parameter, liger, optimizers, precisions | bert, gpt
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: muon | 65 | liger, modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, phi3, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, phi3
-optimizer: rmsprop | 252 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, master, moe,
-  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
-  deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral,
-  mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3,
+optimizer: rmsprop | 253 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, master, moe,
+  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart, bert, bloom,
+  clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava,
+  mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3,
   starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 420 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, liger,
-  master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart,
-  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 421 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, liger,
+  master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, tiled, vision
+  | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
+  gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum | 467 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
   litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite,
   torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
@@ -187,7 +189,7 @@ optimizer: sgd-momentum | 467 | adapted, adapters, adapters_more, checkpoints, f
   falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
   llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe,
   resnet, roberta, starcoder2, t5, vit
-optimizer_in_backward: true | 104 | checkpoints, galore, liger, optimizers, precisions, steps | bert, gemma2,
+optimizer_in_backward: true | 105 | checkpoints, galore, liger, optimizers, precisions, steps, tiled | bert, gemma2,
   gemma3_text, gpt2, gpt_oss, llama, mistral, olmo2, qwen2, qwen3, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss,
   llama, olmo2
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
@@ -231,15 +233,15 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2954 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2966 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, turns, vision | bart, bert, bloom,
-  chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt2 under nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt
-  under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, turns, vision | bart, bert,
+  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
+  gpt2, gpt2 under nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt,
+  mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
   qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama,
   llama under litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt,
@@ -261,16 +263,16 @@ precision: mixed | 1458 | adapters, attention, checkpoints, compile, evaluation,
   vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-precision: pure | 2424 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2435 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, liger, litgpt, lora_parts, losses,
   losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, turns, vision | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
-  gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral,
-  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, torchtune, turns, vision | bart,
+  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
+  glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral,
+  mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
   xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
   glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under
   modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
@@ -281,25 +283,26 @@ quantization: int8 | 86 | adapters, liger, pairs, pairs_beside, quantized | bart
   gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, t5,
   xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt,
   phi, phi3, roberta, t5
-quantization: nf4 | 172 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more
-  | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under
-  litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta,
-  t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
-  litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-quantization: nf4-double | 108 | adapters, flat_adapters, liger, litgpt, pairs, quantized, sharded_bits, sharded_more
-  | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under
-  litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, roberta, t5 | bart, bloom,
-  falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox
-  under litgpt, olmo2, opt, phi, phi3, roberta, t5
+quantization: nf4 | 174 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized, sharded_bits,
+  sharded_more, tiled | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  llama, llama under litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen3, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta,
+  t5
+quantization: nf4-double | 109 | adapters, flat_adapters, liger, litgpt, pairs, quantized, sharded_bits,
+  sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, roberta,
+  t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral,
+  mpt, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
 trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, qwen2, qwen3 | gemma, llama, neox,
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
   llama, mixtral, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 727 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
-  liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, turns |
-  bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+weight_dtype: 16 bits | 729 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
+  liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, tiled,
+  turns | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4,
+  gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
   mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: dora | 89 | adapted, adapters, adapters_more, fully_shard_more,
@@ -354,10 +357,11 @@ activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, g
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
+activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + max_gradient_norm | 131 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, liger, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas,
-  turns | bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, vit
+activation_checkpointing: full + max_gradient_norm | 133 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, liger, master, optimizers, precisions, sharded_bits, sharded_more, tiled, titan,
+  titan_replicas, turns | bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, vit
 activation_checkpointing: full + offload: activations | 235 | checkpoints, flat_adapters, flat_host,
   host_activations, hosted, liger, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
@@ -444,15 +448,15 @@ activation_checkpointing: full + precision: mixed | 756 | adapters, attention, c
   padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
   zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1310 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1312 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, liger, litgpt, lora_parts, losses,
   losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
-  random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune,
-  turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under
-  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2,
-  t5, vit
+  random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled,
+  torchtune, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt
+  under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
@@ -488,10 +492,12 @@ activation_checkpointing: selective + precision: pure | 80 | losses, selective, 
   bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5,
   vit
 activation_checkpointing: selective-layer + adapter: lora | 1 | liger | llama
+activation_checkpointing: selective-layer + frozen: parts | 1 | tiled | phi3
 activation_checkpointing: selective-layer + liger_kernels | 3 | liger | llama
 activation_checkpointing: selective-layer + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-layer + loss: fp32-logits | 3 | losses | bert
 activation_checkpointing: selective-layer + loss: fused | 7 | losses | gpt2, llama
+activation_checkpointing: selective-layer + loss: tiled | 1 | tiled | phi3
 activation_checkpointing: selective-layer + loss: vocab-parallel | 3 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + max_gradient_norm | 4 | titan | llama under torchtitan
 activation_checkpointing: selective-layer + packing: true | 1 | liger | llama
@@ -504,7 +510,8 @@ activation_checkpointing: selective-layer + precision: amp | 30 | liger, losses,
 activation_checkpointing: selective-layer + precision: fsdp | 5 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + precision: mixed | 39 | losses, selective, seq2seq | bert, gpt2, llama,
   roberta
-activation_checkpointing: selective-layer + precision: pure | 28 | liger, losses, selective | bert, gpt2, llama
+activation_checkpointing: selective-layer + precision: pure | 29 | liger, losses, selective, tiled | bert, gpt2,
+  llama, phi3
 activation_checkpointing: selective-op + adapter: dora | 3 | liger | llama, mixtral, olmo2
 activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
 activation_checkpointing: selective-op + adapter: lora | 1 | liger | llama
@@ -515,6 +522,7 @@ activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, ll
 activation_checkpointing: selective-op + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + loss: fused | 9 | losses | gpt2, llama
+activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 7 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + max_gradient_norm | 12 | liger, titan, titan_replicas | llama, llama under
   torchtitan, olmo2
@@ -537,22 +545,24 @@ activation_checkpointing: selective-op + precision: fsdp | 18 | sharded_more, ti
 activation_checkpointing: selective-op + precision: mixed | 127 | losses, selective, selective_more, seq2seq | bart,
   bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 105 | liger, losses, masks, selective, selective_more,
-  seq2seq, sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
-  mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 106 | liger, losses, masks, selective, selective_more,
+  seq2seq, sharded_more, tiled | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
 activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
 activation_checkpointing: selective-op + weight_dtype: 16 bits | 2 | liger | llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
-adapter: dora + checkpoint_reentrant: true | 10 | liger, pairs | bert, gemma2, glm4, gpt2, llama, opt, phi3
+adapter: dora + checkpoint_reentrant: true | 11 | liger, pairs, tiled | bert, gemma2, glm4, gpt2, llama, mixtral,
+  opt, phi3
 adapter: dora + ema: true | 1 | liger | glm4
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + label_smoothing | 3 | pairs | bert, llama
 adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
+adapter: dora + loss: tiled | 1 | tiled | mixtral
 adapter: dora + max_gradient_norm | 2 | liger | glm4, olmo2
 adapter: dora + offload: activations | 2 | liger | glm4, gpt_oss
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
@@ -573,23 +583,25 @@ adapter: dora + precision: amp | 65 | adapted, adapters, adapters_more, fully_sh
   gpt_oss, llama, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 56 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families,
-  pairs, pairs_beside, quantized | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, glm4, gpt2, gpt_oss, llama,
-  mixtral, mpt, neox, olmo2, olmoe, phi3, qwen_moe, t5, vit
+adapter: dora + precision: pure | 57 | adapted, adapters, adapters_more, fully_shard_more, liger, more_families,
+  pairs, pairs_beside, quantized, tiled | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, glm4, gpt2, gpt_oss,
+  llama, mixtral, mpt, neox, olmo2, olmoe, phi3, qwen_moe, t5, vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
-adapter: dora + quantization: nf4 | 5 | quantized | bloom, gemma2, gpt2, llama
+adapter: dora + quantization: nf4 | 6 | quantized, tiled | bloom, gemma2, gpt2, llama, mixtral
 adapter: dora + quantization: nf4-double | 9 | liger, quantized | gemma, glm4, llama, mixtral, mpt
 adapter: dora + weight_dtype: 16 bits | 13 | adapters, adapters_more, liger, more_families, pairs, quantized |
   deepseek, gemma2, gpt2, llama, olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 7 | pairs | bert, gemma2, gpt2, llama, phi3
+adapter: ia3 + ema: true | 1 | tiled | neox
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
 adapter: ia3 + generation_batch_size | 2 | pairs_beside | gpt2, llama
 adapter: ia3 + grad_scaler: true | 2 | liger | gemma3
 adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
 adapter: ia3 + liger_kernels | 2 | liger | gemma3
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
+adapter: ia3 + loss: tiled | 1 | tiled | neox
 adapter: ia3 + offload: activations | 9 | pairs | bert, gpt2, llama, opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
 adapter: ia3 + optimizer: adam | 4 | adapters_more, more_families | llama4, olmo2, starcoder2, vit
@@ -630,11 +642,12 @@ adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
 adapter: lora + label_smoothing | 4 | pairs | bert, gpt2
-adapter: lora + liger_kernels | 16 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2
+adapter: lora + liger_kernels | 17 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2
 adapter: lora + loss: chunked | 199 | liger, litgpt, torchtune | falcon under litgpt, gpt_oss, llama under litgpt,
   llama under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
+adapter: lora + loss: tiled | 2 | tiled | llama, phi
 adapter: lora + max_gradient_norm | 60 | flat_adapters, fully_shard_more, liger, sharded_bits | deepseek, gemma,
   gemma2, gpt2, gpt_oss, llama, olmo2, phi
 adapter: lora + offload: activations | 38 | flat_adapters, liger, pairs, sharded_activations | bert, bloom, gemma2,
@@ -669,32 +682,33 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shar
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
 adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 541 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 542 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
-  sharded_bits | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  sharded_bits, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
 adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: pure | 441 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: pure | 442 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
-  sharded_bits, sharded_more, torchtune | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral,
-  mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  sharded_bits, sharded_more, tiled, torchtune | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llava,
+  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 78 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
   gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
-adapter: lora + quantization: nf4 | 162 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, sharded_more | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama
-  under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-adapter: lora + quantization: nf4-double | 97 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
-  sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama
-  under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 201 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
-  quantized, sharded_bits, sharded_more | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
+adapter: lora + quantization: nf4 | 163 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
+  sharded_bits, sharded_more, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
+adapter: lora + quantization: nf4-double | 98 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  sharded_bits, sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 202 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
+  quantized, sharded_bits, sharded_more, tiled | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -729,7 +743,7 @@ adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
 adapter: over experts + precision: amp | 15 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + precision: pure | 6 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + weight_dtype: 16 bits | 6 | adapters_more | deepseek, mixtral, qwen_moe
-checkpoint_reentrant: true + ema: true | 3 | liger | glm4, llama, qwen_moe
+checkpoint_reentrant: true + ema: true | 4 | liger, tiled | gemma2, glm4, llama, qwen_moe
 checkpoint_reentrant: true + frozen: parts | 54 | liger, pairs, turns | bert, gemma, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
 checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
@@ -738,9 +752,10 @@ checkpoint_reentrant: true + liger_kernels | 12 | liger | gemma2, glm4, llama, o
 checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 2 | liger | glm4, llama
+checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
 checkpoint_reentrant: true + max_gradient_norm | 3 | liger | gemma2, glm4, llama
-checkpoint_reentrant: true + offload: activations | 24 | checkpoints, liger, pairs | gemma, gemma2, gemma3, glm4,
-  gpt2, llama, neox, opt, phi, phi3, qwen_moe
+checkpoint_reentrant: true + offload: activations | 25 | checkpoints, liger, pairs, tiled | gemma, gemma2, gemma3,
+  glm4, gpt2, llama, neox, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 18 | checkpoints | bert, gpt2, llama
 checkpoint_reentrant: true + optimizer: adam | 2 | liger | llama
 checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
@@ -750,14 +765,14 @@ checkpoint_reentrant: true + optimizer: sgd-momentum | 4 | checkpoints | gemma3,
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
 checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
 checkpoint_reentrant: true + padding: right | 32 | liger, pairs | bert, gpt2, llama
-checkpoint_reentrant: true + precision: amp | 120 | checkpoints, liger, pairs, turns | bert, gemma, gemma2, gemma3,
-  glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
+checkpoint_reentrant: true + precision: amp | 121 | checkpoints, liger, pairs, tiled, turns | bert, gemma, gemma2,
+  gemma3, glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 29 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-checkpoint_reentrant: true + precision: pure | 96 | checkpoints, liger, pairs | bert, gemma, gemma2, gemma3, glm4,
-  gpt2, llama, neox, opt, phi, phi3
+checkpoint_reentrant: true + precision: pure | 98 | checkpoints, liger, pairs, tiled | bert, gemma, gemma2, gemma3,
+  glm4, gpt2, llama, mixtral, neox, opt, phi, phi3
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
-checkpoint_reentrant: true + quantization: nf4 | 13 | pairs | gpt2, llama, opt, phi3
+checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
 checkpoint_reentrant: true + trained_blocks: badam | 2 | turns | gemma, neox
 checkpoint_reentrant: true + trained_blocks: lisa | 1 | turns | llama
@@ -773,8 +788,9 @@ ema: true + grad_scaler: true | 12 | galore, liger, precisions | bert, deepseek,
 ema: true + gradient_dtype: fp32 | 5 | master | gpt2, llama
 ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
 ema: true + loss: chunked | 1 | liger | olmo2
+ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
 ema: true + max_gradient_norm | 14 | galore, liger, master, precisions | bert, gemma2, gpt2, llama, olmo2
-ema: true + offload: activations | 3 | liger | deepseek, llama, qwen_moe
+ema: true + offload: activations | 4 | liger, tiled | deepseek, gemma2, llama, qwen_moe
 ema: true + optimizer: adafactor | 4 | precisions | bert, gpt2, llama
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
@@ -785,9 +801,11 @@ ema: true + optimizer: sgd-momentum | 2 | master | bert, llama
 ema: true + optimizer_in_backward: true | 3 | galore | gpt2, llama
 ema: true + packing: true | 2 | liger | deepseek, qwen_moe
 ema: true + padding: right | 2 | liger | gemma3, llama
-ema: true + precision: amp | 23 | galore, liger, optimizers, precisions | bert, deepseek, gpt2, llama, olmo2, qwen_moe
+ema: true + precision: amp | 24 | galore, liger, optimizers, precisions, tiled | bert, deepseek, gpt2, llama, olmo2,
+  qwen_moe
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 19 | galore, liger, optimizers | bert, gemma3, glm4, gpt2, llama, olmo2, phi3
+ema: true + precision: pure | 21 | galore, liger, optimizers, tiled | bert, gemma2, gemma3, glm4, gpt2, llama, olmo2,
+  phi3
 ema: true + weight_dtype: 16 bits | 4 | galore | gpt2, llama
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
@@ -807,20 +825,21 @@ eval_batch_size + quantization: int8 | 4 | pairs_beside | gpt2, llama
 eval_batch_size + quantization: nf4 | 6 | pairs_beside | gpt2, llama, opt, phi
 eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2, gpt2, llama, opt
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
-frozen: parts + grad_scaler: true | 2 | liger | llama, mixtral
+frozen: parts + grad_scaler: true | 3 | liger, tiled | glm4, llama, mixtral
 frozen: parts + label_smoothing | 9 | pairs | bert, gpt2, llama
 frozen: parts + liger_kernels | 5 | liger | gpt_oss, llama, mixtral
 frozen: parts + loss: chunked | 1 | turns | gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
+frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
 frozen: parts + max_gradient_norm | 12 | fully_shard_more, liger, turns | bert, gpt2, llama, neox, phi
-frozen: parts + offload: activations | 33 | hosted, liger, pairs | bert, bloom, gemma3, gpt2, gpt_oss, llama, llama4,
-  olmoe, opt, phi
+frozen: parts + offload: activations | 34 | hosted, liger, pairs, tiled | bert, bloom, gemma3, gpt2, gpt_oss, llama,
+  llama4, olmoe, opt, phi, phi3
 frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
 frozen: parts + optimizer: adam | 7 | frozen, more_families, turns | clip, llama4, llava, olmo2, phi
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + optimizer: sgd | 35 | frozen, liger, more_families | bart, chatglm, deepseek, glm, glm4, gpt_oss,
-  llama, llava, mixtral, resnet, roberta, starcoder2, t5, vit
+frozen: parts + optimizer: sgd | 36 | frozen, liger, more_families, tiled | bart, chatglm, deepseek, glm, glm4,
+  gpt_oss, llama, llava, mixtral, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 39 | adapters, frozen, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
@@ -829,18 +848,18 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 149 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
-  pairs, quantized, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta,
+frozen: parts + precision: amp | 151 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
+  pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
   | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 189 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
-  pairs, pairs_beside, quantized, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+frozen: parts + precision: pure | 191 | adapters, frozen, fully_shard_more, liger, lora_parts, masks, more_families,
+  pairs, pairs_beside, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -855,7 +874,8 @@ generation_batch_size + quantization: nf4 | 3 | pairs_beside | llama
 generation_batch_size + weight_dtype: 16 bits | 4 | pairs_beside | gpt2, llama
 grad_scaler: true + liger_kernels | 14 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, mixtral, qwen_moe
 grad_scaler: true + loss: chunked | 1 | liger | gpt_oss
-grad_scaler: true + max_gradient_norm | 20 | liger, precisions | bert, glm4, gpt2, gpt_oss, llama
+grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
+grad_scaler: true + max_gradient_norm | 21 | liger, precisions, tiled | bert, gemma, glm4, gpt2, gpt_oss, llama
 grad_scaler: true + offload: activations | 1 | liger | deepseek
 grad_scaler: true + optimizer: adafactor | 5 | precisions | bert, gpt2, llama
 grad_scaler: true + optimizer: adam | 2 | precisions | llama
@@ -863,11 +883,11 @@ grad_scaler: true + optimizer: adamw-8bit | 4 | precisions | bert, llama
 grad_scaler: true + optimizer: galore-adamw | 1 | galore | llama
 grad_scaler: true + optimizer: lion | 1 | precisions | llama
 grad_scaler: true + optimizer: rmsprop | 5 | precisions | bert, gpt2, llama
-grad_scaler: true + optimizer: sgd | 8 | precisions | bert, gpt2, llama
+grad_scaler: true + optimizer: sgd | 9 | precisions, tiled | bert, glm4, gpt2, llama
 grad_scaler: true + packing: true | 3 | liger | deepseek, gemma3, qwen_moe
 grad_scaler: true + padding: right | 1 | liger | gpt_oss
-grad_scaler: true + precision: amp | 48 | galore, liger, precisions | bert, deepseek, gemma2, gemma3, glm4, gpt2,
-  gpt_oss, llama, mixtral, qwen_moe
+grad_scaler: true + precision: amp | 50 | galore, liger, precisions, tiled | bert, deepseek, gemma, gemma2, gemma3,
+  glm4, gpt2, gpt_oss, llama, mixtral, qwen_moe
 grad_scaler: true + quantization: int8 | 2 | liger | gemma2, gemma3
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
 gradient_dtype: fp32 + optimizer: adam | 1 | master | llama
@@ -896,7 +916,9 @@ label_smoothing + weight_dtype: 16 bits | 23 | liger, losses_more, pairs | bert,
   llama, mixtral, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
 liger_kernels + loss: fused | 3 | liger | deepseek, glm4, llama
-liger_kernels + max_gradient_norm | 20 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2, qwen_moe
+liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
+liger_kernels + max_gradient_norm | 21 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2,
+  qwen_moe
 liger_kernels + offload: activations | 22 | liger | deepseek, gemma2, glm4, gpt_oss, llama, llama4, olmo2, phi3,
   qwen_moe
 liger_kernels + optimizer: adam | 3 | liger | llama
@@ -910,14 +932,14 @@ liger_kernels + optimizer: sgd | 1 | liger | llama
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
-liger_kernels + precision: amp | 48 | liger, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral,
-  olmo2, phi3, qwen_moe
+liger_kernels + precision: amp | 50 | liger, tiled, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen_moe
 liger_kernels + precision: pure | 34 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
   mixtral, olmo2, phi3, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
-liger_kernels + quantization: nf4-double | 5 | liger | gemma2, glm4, llama, mixtral, olmo2
+liger_kernels + quantization: nf4-double | 6 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
-liger_kernels + weight_dtype: 16 bits | 8 | liger | gemma3, glm4, llama, olmo2
+liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
 loss: chunked + offload: activations | 2 | liger | glm4, llama
 loss: chunked + optimizer: sgd-momentum | 78 | litgpt, torchtune | falcon under litgpt, llama under litgpt, llama
@@ -987,6 +1009,17 @@ loss: orpo + precision: amp | 1 | preference | llama
 loss: reward + precision: amp | 4 | preference | llama
 loss: reward + precision: pure | 2 | preference | llama
 loss: simpo + precision: amp | 4 | preference | llama
+loss: tiled + max_gradient_norm | 5 | tiled | gemma, gpt2, olmo2
+loss: tiled + offload: activations | 3 | tiled | gemma, gemma2, phi3
+loss: tiled + optimizer: adam | 1 | tiled | gemma2
+loss: tiled + optimizer: rmsprop | 1 | tiled | gemma
+loss: tiled + optimizer: sgd | 1 | tiled | glm4
+loss: tiled + optimizer_in_backward: true | 1 | tiled | gemma2
+loss: tiled + precision: amp | 12 | tiled | gemma, glm4, gpt2, llama, mixtral, olmo2, phi3
+loss: tiled + precision: pure | 11 | tiled | gemma, gemma2, glm4, gpt2, mixtral, neox, phi, phi3
+loss: tiled + quantization: nf4 | 2 | tiled | mixtral, phi
+loss: tiled + quantization: nf4-double | 1 | tiled | llama
+loss: tiled + weight_dtype: 16 bits | 2 | tiled | gemma, llama
 loss: vocab-parallel + max_gradient_norm | 19 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.replicas | 11 | titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.sharding: fsdp | 30 | titan, titan_replicas | llama under torchtitan
@@ -1021,13 +1054,13 @@ max_gradient_norm + parallel.sharding: fsdp | 95 | flat_adapters, flat_host, fla
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 50 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama, neox, vit
 max_gradient_norm + parallel.tensor | 22 | titan, titan_replicas | llama under torchtitan
-max_gradient_norm + precision: amp | 72 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
-  sharded_bits, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
+max_gradient_norm + precision: amp | 74 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
+  sharded_bits, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
 max_gradient_norm + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi
 max_gradient_norm + precision: mixed | 24 | master | bert, gpt2, llama
-max_gradient_norm + precision: pure | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger,
-  optimizers, sharded_bits, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi, qwen_moe
+max_gradient_norm + precision: pure | 58 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger,
+  optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi, qwen_moe
 max_gradient_norm + quantization: nf4 | 7 | flat_adapters, sharded_bits | gemma2, gpt2, llama
 max_gradient_norm + quantization: nf4-double | 10 | flat_adapters, liger, sharded_bits | glm4, llama, phi
 max_gradient_norm + trained_blocks: badam | 1 | turns | phi
@@ -1045,7 +1078,8 @@ offload: activations + optimizer: adamw-8bit-paged | 1 | liger | llama
 offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
 offload: activations + optimizer: lion | 1 | liger | llama
 offload: activations + optimizer: muon | 1 | liger | phi3
-offload: activations + optimizer: rmsprop | 7 | checkpoints, hosted | bloom, llama, mixtral, mpt, neox, olmoe
+offload: activations + optimizer: rmsprop | 8 | checkpoints, hosted, tiled | bloom, gemma, llama, mixtral, mpt, neox,
+  olmoe
 offload: activations + optimizer: sgd | 28 | checkpoints, hosted, liger | bert, deepseek, gemma2, gemma3, gpt2,
   llama, opt, phi
 offload: activations + optimizer: sgd-momentum | 6 | checkpoints, hosted | mixtral, mpt, opt, qwen_moe
@@ -1066,21 +1100,21 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 109 | checkpoints, flat_host, host_activations, hosted, liger, pairs,
-  sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, vit
+offload: activations + precision: amp | 110 | checkpoints, flat_host, host_activations, hosted, liger, pairs,
+  sharded_activations, tiled | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 135 | checkpoints, host_activations, hosted, pairs, selective_more | bert,
   bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe,
   opt, phi, phi3, roberta, vit
-offload: activations + precision: pure | 134 | checkpoints, flat_host, host_activations, hosted, liger, pairs,
-  selective_more, sharded_activations | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama,
-  llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, vit
+offload: activations + precision: pure | 136 | checkpoints, flat_host, host_activations, hosted, liger, pairs,
+  selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
+  llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
-offload: activations + weight_dtype: 16 bits | 7 | flat_adapters, hosted, liger | glm4, llama, olmoe
+offload: activations + weight_dtype: 16 bits | 8 | flat_adapters, hosted, liger, tiled | gemma, glm4, llama, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -1166,7 +1200,7 @@ optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
 optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precisions | bert, clip, deepseek, gpt2,
   llama, mixtral, qwen_moe, vit
-optimizer: adam + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
+optimizer: adam + optimizer_in_backward: true | 9 | optimizers, precisions, tiled | bert, gemma2, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + precision: amp | 40 | adapted, adapters_more, frozen, halves, more_families, optimizers,
   precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, starcoder2,
@@ -1226,10 +1260,10 @@ optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | b
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 130 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
-  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
-  clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop + precision: amp | 131 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
+  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart, bert,
+  bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
 optimizer: rmsprop + precision: pure | 80 | adapted, adapters_more, checkpoints, families, frozen, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
@@ -1238,14 +1272,14 @@ optimizer: rmsprop + precision: pure | 80 | adapted, adapters_more, checkpoints,
 optimizer: rmsprop + quantization: int8 | 5 | quantized | bart, llava, t5
 optimizer: rmsprop + quantization: nf4 | 4 | quantized | roberta, t5
 optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t5
-optimizer: rmsprop + weight_dtype: 16 bits | 45 | adapters_more, halves, hosted, more_families, pairs, precisions,
-  quantized | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi,
+optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted, more_families, pairs, precisions,
+  quantized, tiled | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi,
   qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
-optimizer: sgd + precision: amp | 201 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
-  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd + precision: amp | 202 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
+  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 131 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
   liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
@@ -1384,14 +1418,14 @@ precision: amp + quantization: int8 | 49 | adapters, liger, pairs, pairs_beside,
   gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, roberta, t5
 precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_beside, quantized, sharded_bits |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
-precision: amp + quantization: nf4-double | 47 | adapters, flat_adapters, liger, pairs, quantized, sharded_bits |
-  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
+precision: amp + quantization: nf4-double | 48 | adapters, flat_adapters, liger, pairs, quantized, sharded_bits,
+  tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
 precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
-precision: amp + weight_dtype: 16 bits | 680 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
-  halves, hosted, liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, turns |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4,
-  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: amp + weight_dtype: 16 bits | 682 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
+  halves, hosted, liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, tiled,
+  turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
+  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | gemma2,
@@ -1400,9 +1434,9 @@ precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma
   phi, phi3
 precision: pure + quantization: int8 | 29 | adapters, liger, pairs, quantized | bart, bert, bloom, gemma2, gemma3,
   glm, glm4, gpt2, llama, llava, mpt, phi, phi3, t5
-precision: pure + quantization: nf4 | 63 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
-  llava, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta
+precision: pure + quantization: nf4 | 65 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
+  sharded_bits, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
+  litgpt, llava, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta
 precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
   mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5
@@ -1414,7 +1448,7 @@ quantization: int8 + weight_dtype: 16 bits | 15 | adapters, liger, quantized | b
   glm4, gpt2, llama, llava, mixtral, mpt, opt, t5
 quantization: nf4 + weight_dtype: 16 bits | 30 | adapters, flat_adapters, pairs, quantized, sharded_bits,
   sharded_more | bert, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, roberta
-quantization: nf4-double + weight_dtype: 16 bits | 25 | adapters, flat_adapters, quantized, sharded_bits | bloom,
-  gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
+quantization: nf4-double + weight_dtype: 16 bits | 26 | adapters, flat_adapters, quantized, sharded_bits, tiled |
+  bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """
