@@ -141,9 +141,10 @@ def test_preferences_compare_pairs() -> None:
 
 
 def test_what_has_no_word_is_told() -> None:
-    found = meant(FULL + "liger_rms_norm: true\nliger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
-    assert found.job["loss"] == "fused"
-    assert set(found.unmodelled) == {"liger_rms_norm"}
+    kernels = "liger_rms_norm: true\nliger_layer_norm: true\nliger_rope: true\n"
+    found = meant(FULL + kernels + "liger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
+    assert (found.job["loss"], found.job["liger_kernels"]) == ("fused", ["rms-norm", "rope"])
+    assert set(found.unmodelled) == {"liger_layer_norm"}
 
 
 def test_an_unknown_setting_is_an_error_with_its_line() -> None:
@@ -166,6 +167,11 @@ def test_a_value_that_is_not_understood_is_an_error(line: str) -> None:
     with pytest.raises(InputError) as caught:
         meant("base_model: gpt2\nsequence_len: 512\n" + line, "a.yml", program="axolotl")
     assert caught.value.problems[0].line == 3
+
+
+def test_lisa_trains_blocks_in_turns() -> None:
+    assert meant(FULL + "lisa_n_layers: 4\nlisa_step_interval: 20\n", "a.yml").job["trained_blocks"] == "lisa:4"
+    assert "trained_blocks" not in meant(FULL + "lisa_n_layers: 4\n", "a.yml").job
 
 
 def test_experts_that_are_one_tensor_are_no_linear_layers() -> None:

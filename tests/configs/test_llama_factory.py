@@ -74,6 +74,14 @@ def test_settings(lines: str, expected: dict[str, Any]) -> None:
     holds(job(BASE + lines, "a.yaml"), **expected)
 
 
+def test_badam_by_layer_trains_a_block_of_half_weights() -> None:
+    lines = "finetuning_type: full\nbf16: true\nuse_badam: true\n"
+    holds(job(BASE + lines, "a.yaml"), trained_blocks="badam", precision="amp-bf16", weight_dtype="bf16")
+    found = meant(BASE + lines + "badam_mode: ratio\n", "a.yaml")
+    assert "trained_blocks" not in found.job
+    assert any("badam_mode" in note for note in found.notes)
+
+
 def test_galore_by_layer_steps_in_backward_and_clips_nothing() -> None:
     lines = "finetuning_type: full\npure_bf16: true\nuse_galore: true\ngalore_rank: 64\ngalore_layerwise: true\n"
     found = job(BASE + lines, "a.yaml")

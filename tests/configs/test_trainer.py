@@ -173,6 +173,11 @@ def test_dpo_has_a_reference_and_padding() -> None:
     assert job(SFT + "desirable_weight: 1.0\n", "a.yaml")["loss"] == "kto"
 
 
+def test_liger_is_its_loss_and_the_kernels_that_are_not_turned_off() -> None:
+    found = meant(SFT + "use_liger_kernel: true\nliger_kernel_config: {swiglu: false}\n", "trl.yaml").job
+    assert (found["loss"], found["liger_kernels"]) == ("fused", ["rms-norm", "rope"])
+
+
 def test_checkpointing_under_its_new_name() -> None:
     text = PLAIN + "activation_checkpointing: true\nactivation_checkpointing_kwargs: {every_n_layers: 2}\n"
     assert job(text, "a.yaml")["activation_checkpointing"] == "selective-layer:2"

@@ -45,6 +45,7 @@ TITLES = {
     "vramplan.replay.operators.ragged": "Images of one row, one by one",
     "vramplan.replay.operators.biased": "Attention with a learned bias",
     "vramplan.replay.operators.fused_loss": "Fused loss",
+    "vramplan.replay.operators.liger": "Liger's norms, gated activations and positions",
     "vramplan.replay.operators.experts": "Routing and experts",
     "vramplan.replay.operators.repeats": "Experts that compute every token, and positions that turn complex numbers",
     "vramplan.replay.operators.latent": "Latent attention",

@@ -344,3 +344,23 @@ def test_preferences_beside_an_adapter_are_replayed_under_zero3(loss: str) -> No
     one = job(**keys, adapter={"kind": "lora"}, micro_batch_size=1, activation_checkpointing="full")
     peaks = replay(setup_of(one, "full", False), batch=1).peaks(1)
     assert 0 < peaks["step"] < max(peaks.values())
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"runtime": "pytorch"}, "tiled is TRL's"),
+        ({"compile": True}, "tiled is not modelled in a compiled model"),
+        ({"hold_outputs": True}, "true contradicts tiled"),
+        ({"activation_checkpointing": "optimal"}, "optimal is not modelled with tiled"),
+        ({"eval_batch_size": 2}, "an evaluation with the loss tiled is not modelled"),
+        ({"model": "bert-base"}, "tiled is modelled for causal language models"),
+    ],
+)
+def test_the_loss_of_trl_without_logits_is_its_own(keys: dict[str, Any], said: str) -> None:
+    assert said in refused(loss="tiled", **{"runtime": "transformers", **keys})
+
+
+def test_smoothed_labels_make_whole_logits_under_trl_too() -> None:
+    assert job(runtime="transformers", loss="tiled", label_smoothing=0.1).loss == "standard"
+    assert job(runtime="transformers", loss="tiled").dropout is None

@@ -39,6 +39,15 @@ and one buffer of it, which stands for it in the traces.
 whose weights PEFT adapts through parametrizations; there batched products have the copies that cuBLAS makes of matrices
 without a stride of 1 (aten/src/ATen/native/cuda/Blas.cpp, prepare_batch_matrix_for_cublas).
 
+`liger.json` holds liger-kernel 0.8.5 in the modules of models that are there (its own Python, with Triton kernels that
+compute nothing, on a GPU of 132 multiprocessors), each beside random other techniques.
+
+`tiled.json` holds the head of trl 1.16.0 (its own Python, with Triton kernels that compute nothing) and the loss of its
+SFTTrainer over it; every position counts as one of a completion.
+
+`turns.json` holds blocks that are trained in turns: the optimizer of badam 1.4 in the last step before a switch, and
+what Axolotl's callback for LISA freezes when every block has been trained before.
+
 `lora_parts.json` holds LoRA of peft 0.21.2 of which one of the two matrices is frozen, and models whose attention,
 MLPs, embeddings or heads are.
 

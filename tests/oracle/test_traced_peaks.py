@@ -52,6 +52,9 @@ UNDECLARED = {
     "host_activations",
     "hosted",
     "masks",
+    "liger",
+    "turns",
+    "tiled",
 }
 """Files of rows that do not say how many parameters their models have."""
 

@@ -33,10 +33,10 @@ TRANSFORMERS = Rig(
         *("suite", "random", "families", "attention", "seq2seq", "moe", "vision", "resnet", "halves", "optimizers"),
         *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
-        *("quantized", "returned", "master", "hosted", "masks", "more_families", "images"),
+        *("quantized", "returned", "master", "hosted", "masks", "more_families", "images", "liger", "turns", "tiled"),
     ),
-    "Transformers, PEFT, plain PyTorch, Liger's loss, weights and optimizers of bitsandbytes, galore-torch, "
-    "apollo-torch, adam-mini and lomo-optim",
+    "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, "
+    "galore-torch, apollo-torch, adam-mini, badam and lomo-optim",
 )
 FSDP2 = Rig(
     "fsdp2",

@@ -116,6 +116,7 @@ OWN: dict[str, Callable[[Job], Any]] = {
     "attention": lambda job: job.attention if job.model.attention_heads else None,
     "adapter": lambda job: None if job.adapter is None else adapter_to_dict(job.adapter),
     "offload": lambda job: [*job.offload, *(["activations"] if job.offload_activations else [])],
+    "frozen": lambda job: [] if job.trained_blocks != "all" else list(job.frozen),
     "parallel": _parallel,
     "runtime": lambda job: job.runtime.name,
     "allocator": lambda job: _allocator(job),

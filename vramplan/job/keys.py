@@ -48,6 +48,7 @@ class JobKeys(TypedDict, total=False):
     padding: str | None
     packing: bool | None
     compile: bool | None
+    liger_kernels: Sequence[str] | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
@@ -55,6 +56,7 @@ class JobKeys(TypedDict, total=False):
     quantization: str | None
     bitsandbytes: str | None
     frozen: Sequence[str] | None
+    trained_blocks: str | None
     eval_batch_size: int | None
     generation_batch_size: int | None
     generation_length: int | None
@@ -129,6 +131,7 @@ class JobFields:
     padding: str | None
     packing: bool | None
     compile: bool | None
+    liger_kernels: tuple[str, ...] | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
@@ -136,6 +139,7 @@ class JobFields:
     quantization: str | None
     bitsandbytes: str | None
     frozen: tuple[str, ...] | None
+    trained_blocks: str | None
     eval_batch_size: int | None
     generation_batch_size: int | None
     generation_length: int | None

@@ -31,7 +31,7 @@ MOST_CHUNKS = 1024  # of the logits
 RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 GENERATING_TASKS = ("lm", "seq2seq")
-SMOOTHED_HEADS = ("chunked:N", "fused")  # words of losses whose parts can be smoothed
+SMOOTHED_HEADS = ("chunked:N", "fused", words.TILED)  # words of losses whose parts can be smoothed
 PADDED_TASKS = ("lm", "mlm", "cls", "seq2seq")
 SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 
@@ -98,6 +98,8 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         _check_fused(resolver, gpu)
     elif word in words.PREFERENCE_LOSSES:
         _check_preference(resolver, word)
+    elif word == words.TILED:
+        _check_tiled(resolver)
     elif word == words.HALF_LOGITS and precision == "fp32":
         fields.refuse("loss", f"{loss} means nothing in fp32, where no logits have 16 bits", hint="use standard")
 
@@ -106,7 +108,7 @@ def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
     """Whether the family's head can have a loss: KTO's is that of DPO, and pairs need logits, as smoothed labels do."""
     if word in words.PAIR_LOSSES:
         return smooths(model.family) and not model.takes_images  # of which the replay of pairs has none
-    return word in known or (word in words.REFERENCED_LOSSES and "dpo" in known)
+    return word in known or (word in (*words.REFERENCED_LOSSES, words.TILED) and "dpo" in known)
 
 
 def check_chunks(resolver: Resolver, loss: str, sequence_length: int) -> str:
@@ -152,6 +154,22 @@ def _check_preference(resolver: Resolver, loss: str) -> None:
         resolver.assume("completion_tokens", "all", why)
 
 
+def _check_tiled(resolver: Resolver) -> None:
+    """The head is that of preference training, over plain sequences, and dropout stays what it is."""
+    raw, fields, under_trl = resolver.raw, resolver.fields, under(resolver.runtime)
+    _check_outside(resolver, words.TILED)
+    if not under_trl.has_preference_training or under_trl.preferences_by != "TRL":
+        message = f"{words.TILED} is TRL's, over the Trainer of transformers"
+        fields.refuse("loss", message, hint="runtime: transformers")
+    if raw.compile:
+        fields.refuse("loss", f"{words.TILED} is not modelled in a compiled model", hint="leave compile out")
+    if raw.sequence_length == 1:
+        fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
+    if raw.hold_outputs:
+        message = f"true contradicts {words.TILED}, whose trainer returns the loss alone"
+        fields.refuse("hold_outputs", message, hint="leave it out")
+
+
 def _check_outside(resolver: Resolver, what: str) -> None:
     """The optimal placement takes a replay apart by blocks, which a loss outside of the model does not stand."""
     if resolver.raw.activation_checkpointing == words.OPTIMAL:
@@ -187,7 +205,7 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
     """Refuse what is not modelled of evaluation and generation."""
     raw, fields = resolver.raw, resolver.fields
     key = "eval_batch_size"
-    if raw.eval_batch_size and words.pattern_word(loss) in ("fused", *words.PREFERENCE_LOSSES):
+    if raw.eval_batch_size and words.pattern_word(loss) in ("fused", words.TILED, *words.PREFERENCE_LOSSES):
         message = f"an evaluation with the loss {loss} is not modelled"
         fields.refuse(key, message, hint="leave it out; training is answered without it")
     if model is not None and raw.eval_batch_size and not evaluates(model.family):

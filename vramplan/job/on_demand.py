@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vramplan.job.kernels import only_kernel as only_kernel
     from vramplan.job.kernels import with_windows as with_windows
     from vramplan.job.length import length_of as length_of
+    from vramplan.job.liger import liger_of as liger_of
     from vramplan.job.losses import check_beside as check_beside
     from vramplan.job.losses import check_chunks as check_chunks
     from vramplan.job.losses import check_padding as check_padding
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from vramplan.job.split import planned_part as planned_part
     from vramplan.job.targets import target_length as target_length
     from vramplan.job.trained import resolve_trained as resolve_trained
+    from vramplan.job.trained_blocks import frozen_by_blocks as frozen_by_blocks
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
 
 MODULES = {
@@ -88,6 +90,7 @@ MODULES = {
     "vramplan.job.images": ("image_size_of", "with_images"),
     "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_windows"),
     "vramplan.job.length": ("length_of",),
+    "vramplan.job.liger": ("liger_of",),
     "vramplan.job.machines": ("in_its_machine",),
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
@@ -111,6 +114,7 @@ MODULES = {
     "vramplan.job.split": ("check_split", "planned_part"),
     "vramplan.job.targets": ("target_length",),
     "vramplan.job.trained": ("resolve_trained",),
+    "vramplan.job.trained_blocks": ("frozen_by_blocks",),
     "vramplan.replay.models.windows": ("windowed_blocks",),
 }
 """The names that there are here, by the file that has each: the imports above again, for a run."""

@@ -64,6 +64,8 @@ class _ReplayResolver(Resolver):
         target = self._target(model)
         self._saving(model, attention)
         loss, reference = self._objective(model, gpu, runtime, precision, sequence_length)
+        if raw.trained_blocks not in (None, "all") and model is not None:
+            raw.frozen = on_demand.frozen_by_blocks(self, model, optimizer, precision)
         frozen, adapter = self._trained(model, precision, loss)
         if raw.hold_outputs_until and not raw.hold_outputs:
             message = f"{raw.hold_outputs_until} changes nothing where no outputs are held"
@@ -73,6 +75,7 @@ class _ReplayResolver(Resolver):
         if model is not None and model.task == "cls":
             on_demand.check_classifier(self, model)
         imbalance = self._experts(model, runtime)
+        liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
         if raw.compile:
             self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
         self._products(precision, model, gpu, sequence_length)
@@ -134,6 +137,7 @@ class _ReplayResolver(Resolver):
             half_weights=cells.half_weights,
             fp32_gradients=cells.fp32_gradients,
             fp32_states=cells.fp32_states,
+            liger_kernels=liger,
             every_second_matmul=bool(raw.every_second_matmul),
             expert_imbalance=imbalance,
             expert_capacity_factor=raw.expert_capacity_factor,
@@ -144,6 +148,7 @@ class _ReplayResolver(Resolver):
             image_size=image_size,
             target_length=target,
             frozen=frozen,
+            trained_blocks=raw.trained_blocks or "all",
             adapter=adapter,
             quantization=raw.quantization,
             bitsandbytes=raw.bitsandbytes,
@@ -411,6 +416,7 @@ def _is_special(job: Job) -> bool:
         or job.model.attention_softcap
         or job.checkpoint_reentrant
         or job.offload_activations
+        or bool(job.liger_kernels)
         or bool(job.eval_batch_size or job.generation_batch_size or job.label_smoothing)
         or job.loss not in ("standard", "fp32-logits")
     )

@@ -65,6 +65,20 @@ def foreach_norm(tensors: Any, *_: Any, **__: Any) -> int:
     return len(tensors) * chunks * 4
 
 
+def masked_places(_: Any, indices: Any) -> int:
+    """Bytes: where a mask is true, an int64 number for each dimension of each place.
+
+    Source: aten/src/ATen/native/IndexingUtils.h, expandTensors.
+    """
+    import torch
+
+    mask = indices[0]
+    if mask is None or mask.dtype is not torch.bool:
+        return 0
+    places: int = mask.numel() * mask.dim()
+    return places * 8
+
+
 def scratch_rules() -> dict[Any, Callable[..., int]]:
     """The operators with scratch space."""
     import torch
@@ -75,6 +89,7 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten._scaled_dot_product_efficient_attention_backward.default: efficient_backward,
         aten.embedding_dense_backward.default: embedding_backward,
         aten._foreach_norm.Scalar: foreach_norm,
+        aten.index.Tensor: masked_places,
     }
 
 

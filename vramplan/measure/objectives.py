@@ -18,15 +18,22 @@ from vramplan.engines import engine_of
 from vramplan.errors import UsageError
 from vramplan.values.job import Job
 
-LOSSES = ("standard", "chunked", "fused")
+LOSSES = ("standard", "chunked", "fused", "tiled")
+TILE_COLUMNS = 32768  # of TRL's head, trainer/utils.py, _CHUNKED_LOGPROB_CHUNK_SIZE
+TRL_OUTPUTS = ("log_probs", "entropy", "is_top1")  # that its SFTTrainer asks for
+LIGER = "liger_kernel"
+PACKAGES = {"fused": LIGER, "tiled": "trl"}
 IGNORED = -100  # a label
 SMOOTHING = 0.1  # any share costs the same
 
 
 def check_installed(job: Job) -> None:
     """Raise UsageError if the library of the job's loss is not there."""
-    if job.loss == "fused" and find_spec("liger_kernel") is None:
-        raise UsageError("fused needs liger-kernel", key="loss", hint="pip install liger-kernel")
+    needed = [("loss", job.loss, PACKAGES.get(job.loss)), ("liger_kernels", ", ".join(job.liger_kernels), LIGER)]
+    for key, what, package in needed:
+        if what and package is not None and find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise UsageError(f"{what} needs {name}", key=key, hint=f"pip install {name}")
 
 
 def smooths_outside(job: Job) -> bool:
@@ -66,6 +73,8 @@ def outputs_of(job: Job, model: Any, batch: dict[str, Any]) -> Any:
         return _chunked(model, batch, int(job.loss.partition(":")[2]))
     if word == "fused":
         return _fused(model, batch)
+    if word == "tiled":
+        return _tiled(model, batch)
     return model(**batch)
 
 
@@ -119,6 +128,29 @@ def _chunked(model: Any, batch: dict[str, Any], chunks: int) -> Any:
     for one, target in zip(rows, targets, strict=True):
         total += functional.cross_entropy(one.float(), target, reduction="sum", ignore_index=IGNORED)
     return Result(total / count, logits)
+
+
+def _tiled(model: Any, batch: dict[str, Any]) -> Any:
+    """TRL's head in the place of logits, and the loss of its SFTTrainer.
+
+    Source: trl 1.16.0, trainer/utils.py, add_fused_lm_head; trainer/sft_trainer.py, SFTTrainer.compute_loss.
+    """
+    import torch
+
+    head_of = import_module("trl.kernels.chunked_logprob").ChunkedLogProbFunction
+    outputs, head, labels = _before_head(model, batch)
+    hidden, labels = outputs[0][:, :-1], labels[:, 1:]
+    mask = labels != IGNORED
+    bound = getattr(_whole(model).config, "final_logit_softcapping", None)
+    places = hidden[mask], head.weight, head.bias, labels[mask]
+    found = head_of.apply(*places, 1.0, TILE_COLUMNS, bound, 1.0, TRL_OUTPUTS)
+    del places, hidden
+    scores: list[Any] = [None if one is None else one.new_zeros(mask.shape).masked_scatter(mask, one) for one in found]
+    del found
+    _own = -scores[0].sum() / mask.sum().clamp(min=1)
+    per_token = -scores[0]
+    count = torch.as_tensor(mask.sum()).clamp(min=1)
+    return Result(per_token.sum() / count * 1)
 
 
 def _fused(model: Any, batch: dict[str, Any]) -> Any:

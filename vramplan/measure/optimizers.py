@@ -45,6 +45,8 @@ def check_installed(job: Job) -> None:
     """Raise UsageError if the library of the job's optimizer is not there."""
     word = job.optimizer.partition(":")[0]
     package = PACKAGES.get(word) or ("bitsandbytes" if word in BITSANDBYTES else None)
+    if job.trained_blocks == "badam" and find_spec("badam") is None:
+        raise UsageError("badam needs badam", key="trained_blocks", hint="pip install badam")
     if package is not None and not words.over_master_copy(job.precision) and find_spec(package) is None:
         name = package.replace("_", "-")
         raise UsageError(f"{job.optimizer} needs {name}", key="optimizer", hint=f"pip install {name}")
@@ -97,6 +99,10 @@ class OverMaster:
 def optimizer_of(job: Job, model: Any) -> Any:
     """The optimizer of every trained weight; None where each weight is stepped in backward."""
     trained = [weight for weight in model.parameters() if weight.requires_grad]
+    if job.trained_blocks == "badam":
+        steps = 3  # it counts from 1 on: then the second step is the last one of its block
+        base, named = _made(job, model, trained), list(model.named_parameters())
+        return import_module("badam").BlockOptimizer(base, named, switch_block_every=steps, verbose=0)
     if job.optimizer == LOMO:
         return import_module("lomo_optim").Lomo(model, lr=RATE)
     if job.optimizer_in_backward:

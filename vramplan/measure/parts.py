@@ -18,8 +18,8 @@ Path = tuple[str, ...]
 
 def freeze(job: Job, model: Any) -> None:
     """`requires_grad_(False)` on the weights that the job's words name."""
-    if not job.frozen:
-        return
+    if not job.frozen or job.trained_blocks != "all":
+        return  # blocks that are trained in turns are frozen by what turns
     if job.adapter is not None:  # lora_A or lora_B, which PEFT calls so too
         for name, weight in model.named_parameters():
             if any(word in name.split(".") for word in job.frozen):
@@ -28,6 +28,12 @@ def freeze(job: Job, model: Any) -> None:
     for path, weight in paths(job.model, model):
         if any(matches(word, path) for word in job.frozen):
             weight.requires_grad_(False)
+
+
+def turn(job: Job, model: Any) -> None:
+    """Freeze the blocks whose turn it is not, as the callback of LISA does before a step."""
+    if job.trained_blocks.startswith("lisa:"):
+        freeze(job._replace(trained_blocks="all"), model)
 
 
 def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:

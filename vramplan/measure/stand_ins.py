@@ -7,13 +7,15 @@ read off a tensor is 0 or 1: what is allocated does not depend on it.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from vramplan.measure import known
+from vramplan.measure import known, liger
 from vramplan.measure.optimizers import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import Job
@@ -38,6 +40,8 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
         aten._amp_foreach_non_finite_check_and_unscale_.default: _nothing,
         aten._amp_update_scale_.default: lambda scale, *_: scale,
         aten._grouped_mm.default: _grouped,
+        aten.index.Tensor: _indexed,
+        aten.masked_scatter_backward.default: lambda gradient, _, sizes: gradient.new_empty(sizes),
         aten._fused_sgd_.default: _nothing,
         aten._fused_adam_.default: _nothing,
         aten._fused_adamw_.default: _nothing,
@@ -47,6 +51,16 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
 
 def _nothing(*_: Any, **__: Any) -> None:
     """A kernel that writes into its arguments."""
+
+
+def _indexed(x: Any, indices: Any) -> Any:
+    """What is indexed; of a mask every place counts, as nobody knows which are true."""
+    import torch
+
+    mask = indices[0]
+    if mask is None or mask.dtype is not torch.bool:
+        return torch.ops.aten.index.Tensor(x, indices)
+    return x.new_empty(mask.numel(), *x.shape[mask.dim() :])
 
 
 def _grouped(left: Any, right: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
@@ -148,10 +162,19 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
             from transformers.models.llava.modeling_llava import LlavaModel
 
             stack.enter_context(patch.object(LlavaModel, "get_placeholder_mask", _image_mask))
+        if job.loss == "tiled":
+            module = import_module("trl.kernels.chunked_logprob")
+            for name in ("_forward_kernel", "_backward_kernel"):
+                stack.enter_context(patch.object(module, name, _Kernel()))
+            stack.enter_context(patch.object(module, "_use_triton", lambda _: True))
+            # backward looks there for what gathers the weights of DeepSpeed, and the file imports much else
+            utils = SimpleNamespace(maybe_gather_lm_head_ctx=lambda *_: contextlib.nullcontext())
+            stack.enter_context(patch.dict(sys.modules, {"trl.trainer.utils": utils}))
         if job.loss == "fused":
             module = import_module("liger_kernel.ops.fused_linear_cross_entropy")
             for name in ("liger_cross_entropy_kernel", "element_mul_kernel"):
                 stack.enter_context(patch.object(module, name, _Kernel()))
+        liger.without_kernels(job, stack, _Kernel())
         word = job.optimizer.partition(":")[0]
         if (word in (*BITSANDBYTES, GALORE_8BIT) or job.fp32_states) and not words.over_master_copy(job.precision):
             _without_bitsandbytes(stack)

@@ -9,13 +9,14 @@ from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
+from vramplan.measure import liger
 from vramplan.measure.adapters import adapted
 from vramplan.measure.batches import batch_of
 from vramplan.measure.checkpoints import checkpoint, cores
 from vramplan.measure.network import build, configuration, tie
 from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
 from vramplan.measure.optimizers import LOMO, RATE, optimizer_of
-from vramplan.measure.parts import freeze
+from vramplan.measure.parts import freeze, turn
 from vramplan.measure.quantized import KINDS, by_value, operators, quantize, replaced
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.tuples import NamedTuple
@@ -52,7 +53,7 @@ def prepare(job: Job, device: str) -> Loop:
 
     config = configuration(job)
     with torch.device(device):
-        model = adapted(job, _cast(job, build(job, config)))
+        model = adapted(job, liger.replaced(job, _cast(job, build(job, config))))
     return _loop(job, model, device, MICRO_STEPS)
 
 
@@ -62,7 +63,7 @@ def skeleton(job: Job) -> Any:
 
     config = configuration(job)
     with torch.device("meta"), by_value(job):
-        return adapted(job, replaced(job, _cast(job, build(job, config)), dtype_of(job)))
+        return adapted(job, replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job)))
 
 
 def prepare_without_data(job: Job, model: Any, copy: Any = None) -> Loop:
@@ -222,6 +223,7 @@ def on_gpu(job: Job, steps: int) -> dict[str, Any]:
             stack.enter_context(cores(job, loop.model))
             figures["micro_steps"] = loop.micro_steps
             one_step(loop, enter)
+            turn(job, loop.model)
             cuda.synchronize()
             cuda.reset_peak_memory_stats()
             seconds = []
@@ -258,8 +260,9 @@ def without_data(job: Job) -> dict[str, Any]:
     truth = Truth()
     library = operators(truth) if job.quantization in KINDS else {}
     counted = Storages("cuda", scratch_rules(), stand_ins(truth), library)
-    model, copy = skeleton(job), skeleton(job) if job.ema else None
     with contextlib.ExitStack() as stack:
+        stack.enter_context(liger.for_one_job())
+        model, copy = skeleton(job), skeleton(job) if job.ema else None
         stack.enter_context(without_kernels(job, truth))
         stack.enter_context(by_value(job))
         if job.attention != "eager":
@@ -271,6 +274,7 @@ def without_data(job: Job) -> dict[str, Any]:
         stack.enter_context(cores(job, model))
         del model
         one_step(loop, counted.enter)
+        turn(job, loop.model)
         gc.collect()
         gc.disable()  # tensors die when their last reference goes, here as in the replay
         stack.callback(gc.enable)

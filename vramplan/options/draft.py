@@ -34,6 +34,7 @@ class Values:
     padding: str | None
     packing: bool | None
     compile: bool | None
+    liger_kernels: tuple[str, ...]
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
@@ -48,6 +49,7 @@ class Values:
     quantization: str | None
     bitsandbytes: str | None
     frozen: tuple[str, ...]
+    trained_blocks: str | None
     eval_batch_size: int | None
     generation_batch_size: int | None
     generation_length: int | None

@@ -67,11 +67,15 @@ REFERENCED_LOSSES = ("dpo", "kto")  # which compare with a reference model
 PAIR_LOSSES = ("orpo", "cpo", "simpo")  # over the logits of pairs
 REWARD = "reward"
 PREFERENCE_LOSSES = (*REFERENCED_LOSSES, *PAIR_LOSSES, REWARD)  # TRL's, of preferences
-LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", *REFERENCED_LOSSES, *PAIR_LOSSES)  # over a causal model's head
+TILED = "tiled"  # TRL's of supervised training, by the head of its preferences
+LM_LOSSES = (HALF_LOGITS, "chunked:N", "fused", TILED, *REFERENCED_LOSSES, *PAIR_LOSSES)  # over a causal model's head
 LOSSES = ("standard", "fp32-logits", *LM_LOSSES, "classification", REWARD, "vocab-parallel")
 """The last is what Megatron does anyway, and torchtitan by default."""
 
 RUNTIMES = (*FOLDERS, TEXTBOOK)
+
+TRAINED_BLOCKS = ("all", "lisa:N", "badam")  # how many of a model are trained at a time
+LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
 
 ADAPTERS = ("lora", "dora", "ia3")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
@@ -116,7 +120,7 @@ def over_master_copy(precision: str) -> bool:
 
 def pattern_word(text: str) -> str:
     """`every:4` -> `every:K`: the known word that a parametrised value belongs to, or the text itself."""
-    return pattern_of(text, (*CHECKPOINTINGS, *OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES))
+    return pattern_of(text, (*CHECKPOINTINGS, *OPTIMIZERS, *LOSSES, *SHARDINGS, *SCHEDULES, *TRAINED_BLOCKS))
 
 
 def pattern_of(text: str, words: tuple[str, ...]) -> str:

@@ -51,6 +51,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         compile=job.compile,
         wide_embeddings=job.runtime.embedding_states == "fp32",
         frozen=job.frozen,
+        trained_blocks=job.trained_blocks,
         adapter=job.adapter,
         quantization=job.quantization,
         bitsandbytes=job.bitsandbytes,
@@ -62,6 +63,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         expert_pad_to_capacity=job.expert_pad_to_capacity,
         offload=job.offload,
         pytorch=release_of(job),
+        liger_kernels=job.liger_kernels,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )

@@ -6,11 +6,12 @@ in buffers that stay.
 
 from __future__ import annotations
 
+from vramplan.engines import imported
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, full_blocks
 from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
-from vramplan.replay.observers import train
+from vramplan.replay.observers import Kernels, train
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, State
@@ -35,6 +36,8 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     stored = tuple(Segment(1, layers, False) for layers in setup.model.stacks)
     recipe = recipe_of(setup._replace(dropout=0.0, segments=stored), precision)
     tape = Tape(batch, direct=direct)
+    if setup.liger_kernels:
+        tape.enlist(Kernels, imported("vramplan.replay.techniques.liger:kernels_of")(setup))
     if setup.frozen or setup.adapter is not None:
         adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
         train(tape, trained_of(setup._replace(adapter=adapter), precision))

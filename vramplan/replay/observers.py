@@ -111,6 +111,18 @@ class Release:
         self.pytorch, self.composed_norms = pytorch, composed_norms
 
 
+class Kernels:
+    """What a library runs in place of a model's own modules, by the module; None: the model's own."""
+
+    gated: Callable[[Tensor, Tensor], Tensor] | None = None  # an activation, of gate and up projection
+    rotary: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    """Rotary positions, of queries, keys, cosines and sines."""
+
+    def norm(self, name: str) -> Callable[[Tensor, Parameter], Tensor] | None:
+        """An RMSNorm of that name, of its input and its weight."""
+        return None
+
+
 class Accumulation:
     """The role of gradients that exist before backward. The class as it stands says that there are none."""
 

@@ -33,6 +33,7 @@ OWN = (
     "vramplan.replay.operators.patches",
     "vramplan.replay.operators.ragged",
     "vramplan.replay.operators.fused_loss",
+    "vramplan.replay.operators.liger",
     "vramplan.replay.operators.experts",
     "vramplan.replay.operators.repeats",
     "vramplan.replay.operators.latent",

@@ -45,6 +45,7 @@ class Setup(NamedTuple):
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
     frozen: tuple[str, ...] = ()  # parts that are not trained
+    trained_blocks: str = "all"  # at a time, of a model whose blocks are trained in turns
     adapter: Adapter | None = None
     quantization: str | None = None
     bitsandbytes: str | None = None  # the release of its products; None: the newest that was read
@@ -60,5 +61,6 @@ class Setup(NamedTuple):
     stage: Stage | None = None  # of a pipeline: which one this device has
     pytorch: tuple[int, int] | None = None  # whose operators run, where a job says so; None: those that were traced
     outlives: bool = False  # outputs that are held live until the next forward has made new ones, with their graph
+    liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules
     composed_norms: bool = False  # of a PyTorch whose nn.RMSNorm has no kernel of its own
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced

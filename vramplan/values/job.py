@@ -83,6 +83,7 @@ class Job(NamedTuple):
     half_weights: bool = False  # amp-* and fsdp-*: the weights have the element type of the matrix products already
     fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
+    liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules: rms-norm, glu, rope
     every_second_matmul: bool = False  # selective-op only
     offload_activations: bool = False  # what forward saves is in pinned memory of the host
     checkpoint_reentrant: bool = False  # torch.utils.checkpoint with use_reentrant=True
@@ -101,6 +102,7 @@ class Job(NamedTuple):
     image_size: int | None = None  # pixels of an edge; None: the model takes no images
     target_length: int | None = None  # seq2seq only: tokens of the decoder; None: sequence_length
     frozen: tuple[str, ...] = ()  # parts of the model that are not trained
+    trained_blocks: str = "all"  # at a time: all | lisa:N | badam; `frozen` then has those that are not, now
     adapter: Adapter | None = None
     quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8 | gptq-int4
     bitsandbytes: str | None = None  # the release that multiplies them; None: the one that was read
@@ -128,7 +130,7 @@ class Job(NamedTuple):
 
 def trains_all(job: Job) -> bool:
     """Whether every weight is trained: then all blocks of a run are alike."""
-    return not job.frozen and job.adapter is None
+    return not job.frozen and job.adapter is None and job.trained_blocks == "all"
 
 
 def shares_weights(job: Job) -> bool:

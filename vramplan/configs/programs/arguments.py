@@ -60,7 +60,8 @@ UNDERSTOOD = names(
     gradient_accumulation_steps gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.*
     activation_checkpointing activation_checkpointing_kwargs activation_checkpointing_kwargs.*
     activation_offloading bf16 fp16 tf32 optim optim_args max_grad_norm torch_compile torch_compile_backend
-    torch_compile_mode use_liger_kernel use_liger_loss use_liger deepspeed fsdp fsdp_config fsdp_config.*
+    torch_compile_mode use_liger_kernel use_liger_loss use_liger liger_kernel_config.*
+    deepspeed fsdp fsdp_config fsdp_config.*
     fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params do_eval eval_strategy evaluation_strategy config
     model_init_kwargs model_init_kwargs.torch_dtype model_init_kwargs.dtype model_init_kwargs.attn_implementation
     program launcher.nproc_per_node launcher.nnodes launcher.num_processes launcher.num_gpus launcher.num_nodes
@@ -102,7 +103,6 @@ UNMODELLED = {
     **{key: what for key, what in trainer.UNMODELLED_ARGUMENTS.items() if key not in UNDERSTOOD},
     "lora_target_parameters": "adapters on parameters, as those of experts",
     "sync_ref_model": "the reference model follows the trained one",
-    "use_liger_kernel_config": "which of the Liger kernels are applied",
     "use_vllm": "an inference engine beside training",
     "vllm_*": "an inference engine beside training",
     "teacher_model_name_or_path": "distillation: a teacher beside the trained model",
@@ -585,14 +585,11 @@ class _Reader:
             sheet.get(key)
         if task == SFT:
             if liger:
-                meaning.say("loss", "fused", "use_liger_kernel")
-                meaning.note(
-                    "use_liger_kernel: Liger's RMSNorm, SwiGLU and rotary embedding save less; they have no word"
-                )
+                trainer.liger(sheet, meaning, "use_liger_kernel")
             elif self.is_trl and "chunked_nll" in kinds:
                 meaning.note(
-                    "loss_type: chunked_nll computes the logits of some tokens at a time, which has no word; "
-                    "all logits at once are counted"
+                    "loss_type: chunked_nll computes the logits of some tokens at a time, and all at once are counted; "
+                    "--loss tiled counts them as TRL 1.16 does, which makes none"
                 )
             unknown = (
                 [word for word in kinds if word not in SFT_LOSSES] if sheet.given("loss_type") and self.is_trl else []

@@ -21,6 +21,7 @@ UNDERSTOOD = names(
     gradient_checkpointing_kwargs.* activation_offloading unfrozen_parameters rl rl_beta precompute_ref_log_probs
     attn_implementation xformers_attention sdp_attention flex_attention flash_attention sage_attention
     eager_attention sample_packing pretraining_dataset torch_compile plugins liger_fused_linear_cross_entropy
+    lisa_n_layers lisa_step_interval liger_rope liger_rms_norm liger_swiglu liger_glu_activation
     cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks load_in_4bit load_in_8bit gptq
     bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha lora_dropout lora_target_modules
     lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp fsdp_version fsdp_config
@@ -82,12 +83,8 @@ WITHOUT_EFFECT = names(
 """Keys of the schemas that change neither memory nor time of a training step, by reading where each is used."""
 
 UNMODELLED = {
-    "liger_rope": "Liger's rotary embedding",
-    "liger_rms_norm": "Liger's RMSNorm saves less than the model's own",
     "liger_rms_norm_gated": "Liger's gated RMSNorm",
     "liger_layer_norm": "Liger's LayerNorm",
-    "liger_swiglu": "Liger's SwiGLU saves less than the model's own",
-    "liger_glu_activation": "Liger's SwiGLU or GeGLU saves less than the model's own",
     "liger_cross_entropy": "Liger's cross entropy overwrites the logits with their gradient",
     "lora_mlp_kernel": "the fused LoRA kernel of the MLP saves less",
     "lora_qkv_kernel": "the fused LoRA kernel of the attention saves less",
@@ -110,8 +107,6 @@ UNMODELLED = {
     "layer_offloading": "frozen layers wait on the host",
     "selective_checkpointing": "outputs that a checkpoint keeps",
     "selective_checkpointing.*": "outputs that a checkpoint keeps",
-    "lisa_n_layers": "LISA trains a few layers at a time",
-    "lisa_step_interval": "LISA trains a few layers at a time",
     "relora": "ReLoRA merges and restarts the adapter",
     "relora_cpu_offload": "ReLoRA keeps merged weights on the host",
     "lora_target_parameters": "adapters on parameters, as those of experts",
@@ -252,6 +247,7 @@ SHARDINGS = {
     "5": "hsdp",
 }
 
+LIGER = {"rms-norm": ("liger_rms_norm",), "glu": ("liger_glu_activation", "liger_swiglu"), "rope": ("liger_rope",)}
 FUSED_LOSSES = ("liger_fused_linear_cross_entropy", "cut_cross_entropy")
 CCE_PLUGIN = "CutCrossEntropyPlugin"
 LM_LOSSES = {"dpo": "dpo", "ipo": "dpo", "kto": "kto"}
@@ -485,6 +481,9 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     if on and (word.startswith("offload") or offload.lower() not in ("false", "none")):
         before = meaning.job["offload"].value if "offload" in meaning.job else []
         meaning.say("offload", [*before, "activations"], key, "activation_offloading")
+    blocks, interval = sheet.count("lisa_n_layers"), sheet.count("lisa_step_interval")
+    if blocks and interval:
+        meaning.say("trained_blocks", f"lisa:{blocks}", "lisa_n_layers", "lisa_step_interval")
     frozen = sheet.get("unfrozen_parameters")
     if frozen and "adapter.kind" in meaning.job:
         meaning.note("unfrozen_parameters: PEFT freezes the whole model beside an adapter")
@@ -551,6 +550,10 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     elif chunked:
         meaning.say("loss", f"chunked:{chunks}", "chunked_cross_entropy", "chunked_cross_entropy_num_chunks")
     sheet.get("rl_beta")
+    kernels = {word: [key for key in keys if sheet.flag(key)] for word, keys in LIGER.items()}
+    if any(kernels.values()):
+        given = [key for keys in kernels.values() for key in keys]
+        meaning.say("liger_kernels", [word for word, keys in kernels.items() if keys], *given)
 
 
 def _devices(sheet: Sheet, meaning: Meaning) -> None:

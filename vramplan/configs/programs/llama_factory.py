@@ -16,7 +16,8 @@ from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, name
 UNDERSTOOD = names(
     """
     model_name_or_path stage finetuning_type cutoff_len packing neat_packing flash_attn enable_liger_kernel
-    use_liger_kernel disable_gradient_checkpointing use_reentrant_gc use_unsloth use_unsloth_gc upcast_layernorm
+    use_liger_kernel liger_kernel_config.*
+    disable_gradient_checkpointing use_reentrant_gc use_unsloth use_unsloth_gc upcast_layernorm
     train_from_scratch quantization_method quantization_bit quantization_type double_quantization
     gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* freeze_trainable_layers
     freeze_trainable_modules freeze_extra_modules use_llama_pro lora_rank lora_alpha lora_dropout lora_target
@@ -245,10 +246,10 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
         sheet.text("optim")
         return
     if sheet.flag("use_badam"):
-        meaning.say("optimizer", "badam", "use_badam")
-        meaning.note("use_badam: a job has no word for this optimizer")
-        sheet.text("optim")
-        return
+        if (sheet.text("badam_mode") or "layer") == "layer":
+            meaning.say("trained_blocks", "badam", "use_badam", "badam_mode")
+        else:
+            meaning.note("badam_mode: a job has no word for a part of each weight; AdamW of whole weights is counted")
     if sheet.flag("use_muon"):
         meaning.say("optimizer", "muon", "use_muon")
         sheet.text("optim")
@@ -421,6 +422,8 @@ def _precision(
         meaning.say("precision", f"amp-{half}", *of)
         if adapter:
             meaning.say("weight_dtype", half, *of)  # the base model stays half; adapters are upcast to fp32
+        elif kind == "full" and sheet.flag("use_badam"):
+            meaning.say("weight_dtype", half, "use_badam")  # which upcasts what it trains by itself
         elif kind == "full":
             meaning.say("weight_dtype", "fp32", "finetuning_type")  # trainable weights are upcast (model/adapter.py)
         if half == "fp16":
@@ -472,8 +475,7 @@ def _stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         meaning.note("stage: a job has no word for PPO, which generates and has value and reward models")
     liger = sheet.flag("enable_liger_kernel") or sheet.flag("use_liger_kernel")
     if liger and stage in ("pt", "sft"):
-        meaning.say("loss", "fused", "enable_liger_kernel")
-        meaning.note("enable_liger_kernel: Liger's RMSNorm, SwiGLU and rotary embedding have no word in a job")
+        trainer.liger(sheet, meaning, "enable_liger_kernel")
 
 
 def _megatron(sheet: Sheet, meaning: Meaning) -> None:

@@ -203,6 +203,7 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
         sheet.problem(key, f"{word!r} is not understood", "dpo, dpo_norm, simpo or wpo")
     elif liger:
         meaning.say("loss", "fused", "use_liger_kernel")
+        meaning.say("liger_kernels", ["rms-norm", "glu", "rope"], "use_liger_kernel")
 
 
 def _devices(sheet: Sheet, meaning: Meaning) -> None:

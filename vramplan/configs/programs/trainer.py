@@ -96,7 +96,6 @@ UNMODELLED_ARGUMENTS = {
     "torch_empty_cache_steps": "the allocator's cache is emptied between steps",
     "auto_find_batch_size": "the Trainer halves the batch size when memory runs out",
     "label_smoothing_factor": "label smoothing of the Trainer computes the loss outside the model",
-    "liger_kernel_config.*": "which of the Liger kernels are applied",
     "ddp_bucket_cap_mb": "the size of DistributedDataParallel's buckets",
     "parallelism_config.*": "the device mesh of accelerate",
     "optim_args": "arguments of the optimizer",
@@ -148,3 +147,21 @@ def checkpointing_kwargs(sheet: Sheet, key: str = "gradient_checkpointing_kwargs
         below = dict(whole)
     value = below.get("use_reentrant")
     return None if value is None else str(value).lower() == "true"
+
+
+LIGER_CONFIG = "liger_kernel_config"
+LIGER_KEYS = {"rms-norm": ("rms_norm",), "glu": ("swiglu", "geglu"), "rope": ("rope",)}
+"""By the word of a job: the arguments of Liger's functions that say so, of which a model type has one of several."""
+
+
+def liger(sheet: Sheet, meaning: Meaning, key: str) -> None:
+    """Liger's loss and its other kernels, but for those that `liger_kernel_config` turns off.
+
+    Source: transformers 5.23, trainer.py and integrations/liger.py, apply_liger_kernel.
+    """
+    config = sheet.under(LIGER_CONFIG)
+    if config.get("fused_linear_cross_entropy", True):
+        meaning.say("loss", "fused", key)
+    kernels = [word for word, names in LIGER_KEYS.items() if all(config.get(name, True) for name in names)]
+    if kernels:
+        meaning.say("liger_kernels", kernels, key, LIGER_CONFIG)

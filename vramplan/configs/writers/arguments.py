@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.configs.page import Page
+from vramplan.configs.programs import trainer
 from vramplan.configs.writers import words
 from vramplan.configs.writing import Asked, Files, Writer
 
@@ -113,9 +114,17 @@ def _loss(page: Page, asked: Asked, is_trl: bool) -> None:
         if asked["dpo_reference"] == "precomputed":
             page.put("precompute_ref_log_probs", True, "dpo_reference")
     elif word == "fused":
-        page.put("use_liger_kernel", True, "loss")
+        put_liger(page, asked, "use_liger_kernel")
     elif is_trl:
         page.put("loss_type", "nll", "loss")
+
+
+def put_liger(page: Page, asked: Asked, every: str) -> None:
+    """Liger's loss and kernels: the key that turns on all of them, or the Trainer's with those that are off."""
+    off = [word for word in trainer.LIGER_KEYS if word not in (asked["liger_kernels"] or ())]
+    page.put("use_liger_kernel" if off else every, True, "loss", "liger_kernels")
+    for name in (one for word in off for one in trainer.LIGER_KEYS[word]):
+        page.put(f"{trainer.LIGER_CONFIG}.{name}", False, "liger_kernels")
 
 
 def _adapter(page: Page, asked: Asked) -> None:

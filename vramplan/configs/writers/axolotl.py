@@ -92,6 +92,16 @@ def _loss(page: Page, asked: Asked) -> None:
     elif word == "chunked":
         page.put("chunked_cross_entropy", True, "loss")
         page.put("chunked_cross_entropy_num_chunks", int(chunks), "loss")
+    kernels = asked["liger_kernels"] or ()
+    turns, _, blocks_at_a_time = str(asked["trained_blocks"]).partition(":")
+    if turns == "lisa":
+        page.put("lisa_n_layers", int(blocks_at_a_time), "trained_blocks")
+        page.yours("lisa_step_interval", 20)
+        page.yours("lisa_layers_attribute", "model.layers")
+    if kernels and word != "fused":
+        page.put("plugins", [LIGER], "liger_kernels")
+    for kernel in kernels:
+        page.put(axolotl.LIGER[kernel][0], True, "liger_kernels")
 
 
 def _adapter(page: Page, asked: Asked) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from vramplan.configs.page import Page
 from vramplan.configs.programs import llama_factory
 from vramplan.configs.writers import words
-from vramplan.configs.writers.arguments import FSDP_WORDS
+from vramplan.configs.writers.arguments import FSDP_WORDS, put_liger
 from vramplan.configs.writing import Asked, Files, Writer
 
 EXTRA = {"embeddings": "embed_tokens", "head": "lm_head", "norms": "norm"}
@@ -54,7 +54,9 @@ def write(asked: Asked) -> Iterator[Files]:
         page.put("pref_loss", "sigmoid" if asked["loss"] == "dpo" else asked["loss"], "loss")
         page.put("pref_beta", 0.1)
     elif asked["loss"] == "fused":
-        page.put("enable_liger_kernel", True, "loss")
+        put_liger(page, asked, "enable_liger_kernel")
+    if asked["trained_blocks"] == "badam":
+        page.put("use_badam", True, "trained_blocks")
     if asked["compile"]:
         page.put("torch_compile", True, "compile")
     if asked["from_scratch"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.options import spellings, words
-from vramplan.options.option import FLAG, MAX_COUNT, MAX_RATE, NUMBER, WORD, Option
+from vramplan.options.option import FLAG, MAX_COUNT, MAX_RATE, NUMBER, TEXTS, WORD, Option
 from vramplan.options.table.sections import CHECKPOINTING, FORWARD, MODEL, NUMBERS
 
 
@@ -285,6 +285,17 @@ FORWARD_ROWS = (
         note="[Modelled](compile.md) by stated rules for most text models.",
         profile=("compile",),
         also=("--torch-compile",),
+        panel=MODEL,
+        section=FORWARD,
+    ),
+    Option(
+        "liger_kernels",
+        TEXTS,
+        "Liger's kernels in place of the model's own norms, gated activations and rotary positions.",
+        words=words.LIGER_KERNELS,
+        default=(),
+        absent=(),
+        note="[Modelled](losses.md#ligers-other-kernels) for the model types named there. Its loss is `loss: fused`.",
         panel=MODEL,
         section=FORWARD,
     ),

@@ -134,6 +134,15 @@ TRAINED_ROWS = (
         section=TRAINED,
     ),
     Option(
+        "trained_blocks",
+        WORD,
+        "Blocks that are trained at a time, of a model that is trained in turns.",
+        words=words.TRAINED_BLOCKS,
+        default="all",
+        note="[How](adapters.md#a-few-blocks-at-a-time).",
+        section=TRAINED,
+    ),
+    Option(
         "eval_batch_size",
         COUNT,
         "Warn where an evaluation of N sequences exceeds training.",

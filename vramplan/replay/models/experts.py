@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe
+from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, gated_kernel
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.basic import add_in_place, linear, mul, softmax
 from vramplan.replay.operators.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
@@ -50,8 +50,11 @@ class GatedMLP:
         self.up_proj = Linear(tape, "up_proj", hidden, width, dtype, bias=bias)
         self.down_proj = Linear(tape, "down_proj", width, hidden, dtype, bias=bias)
         self.act = ACTIVATIONS[recipe.shape.activation]
+        self.kernel = gated_kernel(tape)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.kernel is not None:
+            return self.down_proj(self.kernel(self.gate_proj(x), self.up_proj(x)))
         return self.down_proj(mul(self.act(self.gate_proj(x)), self.up_proj(x)))
 
 

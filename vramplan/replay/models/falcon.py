@@ -24,6 +24,7 @@ from vramplan.replay.models.modules import (
     HEAD_LOSSES_WITHOUT_HALF,
     SCORES,
     SELECTIVE_OP,
+    TOKEN_SCORES,
     LayerNorm,
     Linear,
     Output,
@@ -232,7 +233,11 @@ class Falcon(Positions):
         _embeds = embedding(input_ids, self.word_embeddings)
         alibi: Tensor | None = None
         if recipe.shape.positions == "alibi":
-            if not recipe.padded and recipe.loss not in (SCORES, ALL_SCORES):  # which come with a mask of ones
+            if not recipe.padded and recipe.loss not in (
+                SCORES,
+                ALL_SCORES,
+                TOKEN_SCORES,
+            ):  # which come with a mask of ones
                 _ones = tape.new("ones", input_ids.shape, INT64, True)
             alibi = alibi_of(_embeds, recipe.shape.attention_heads)
         position_ids = self.position_ids(input_ids)

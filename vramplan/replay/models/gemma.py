@@ -13,28 +13,26 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Attention, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding
-from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
+from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
+from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, DType, Parameter, Tensor
+from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 TABLE = "embed_tokens.weight"
 
 
-class RMSNorm:
+class RMSNorm(LlamaRMSNorm):
     """GemmaRMSNorm."""
 
-    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
-        with tape.building(NORMS):
-            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        output = self.norm(to(x, FP32))
+    def composed(self, hidden: Tensor) -> Tensor:
+        """The norm as the model's code has it."""
+        output = self.norm(to(hidden, FP32))
         output = mul(output, add_scalar(to(self.weight, FP32)))
-        return to(output, x.dtype)
+        return to(output, hidden.dtype)
 
     def norm(self, x: Tensor) -> Tensor:
         """GemmaRMSNorm._norm."""

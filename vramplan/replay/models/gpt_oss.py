@@ -12,7 +12,7 @@ from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRou
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary, repeat_kv
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe, rotary_kernel
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Trained
@@ -59,6 +59,9 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
     """apply_rotary_pos_emb."""
+    kernel = rotary_kernel(query.tape)
+    if kernel is not None:
+        return kernel(query, key, cos, sin)
     shape = (cos.shape[0], 1, *cos.shape[1:])
     cos, sin = cos.alias(shape, None, None), sin.alias(shape, None, None)
     return turned(query, cos, sin), turned(key, cos, sin)

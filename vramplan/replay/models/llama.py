@@ -22,7 +22,9 @@ from vramplan.replay.models.modules import (
     Recipe,
     RMSNorm,
     as_is,
+    gated_kernel,
     output_embedding,
+    rotary_kernel,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
@@ -67,6 +69,9 @@ def rotate_half(x: Tensor) -> Tensor:
 
 def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
     """apply_rotary_pos_emb, over heads."""
+    kernel = rotary_kernel(query.tape)
+    if kernel is not None:
+        return kernel(query, key, cos, sin)
     shape = (cos.shape[0], 1, *cos.shape[1:])
     cos, sin = cos.alias(shape, None, None), sin.alias(shape, None, None)
     query_embed = add(mul(query, cos), mul(rotate_half(query), sin))
@@ -207,8 +212,11 @@ class MLP:
         self.up_proj = Linear(tape, "up_proj", hidden, inner, dtype, bias=bias)
         self.down_proj = Linear(tape, "down_proj", inner, hidden, dtype, bias=bias)
         self.act = ACTIVATIONS[shape.activation]
+        self.kernel = gated_kernel(tape)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.kernel is not None:
+            return self.down_proj(self.kernel(self.gate_proj(x), self.up_proj(x)))
         return self.down_proj(mul(self.act(self.gate_proj(x)), self.up_proj(x)))
 
 

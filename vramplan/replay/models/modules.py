@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.part_names import HEAD, NORMS
-from vramplan.replay.observers import Trained
+from vramplan.replay.observers import Kernels, Trained
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -41,6 +41,8 @@ HALF_LOGITS = "half-logits"  # of code of one's own, which casts nothing
 LOGITS = "logits"  # no loss: the caller makes it of the logits
 SCORES = "scores"  # no loss: TRL's head gives the log-probabilities of the labels
 ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they are the likeliest
+TOKEN_SCORES = "token-scores"  # the same without the mean logits
+TILED = "tiled"  # the negative log-likelihood of what that head gives
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 LABEL_SMOOTHER = "label-smoother"
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
@@ -51,6 +53,7 @@ ORPO, CPO, SIMPO, REWARD = "orpo", "cpo", "simpo", "reward"  # over pairs, witho
 LOGIT_PAIRS = (ORPO, CPO, SIMPO)
 OUTSIDE_LOSSES = {
     LABEL_SMOOTHER: LOGITS,
+    TILED: TOKEN_SCORES,
     **dict.fromkeys(PREFERENCES, ALL_SCORES),
     **dict.fromkeys((*LOGIT_PAIRS, REWARD), LOGITS),
 }
@@ -193,13 +196,30 @@ class RMSNorm:
     def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
         with tape.building(NORMS):
             self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
+        self.kernel = tape.role(Kernels).norm(name)
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        if self.kernel is not None:
+            return self.kernel(hidden, self.weight)
+        return self.composed(hidden)
+
+    def composed(self, hidden: Tensor) -> Tensor:
+        """The norm as the model's code has it."""
         dtype = hidden.dtype
         hidden = to(hidden, FP32)
         variance = mean_last(pow_scalar(hidden))
         hidden = mul(hidden, rsqrt(add_scalar(variance)))
         return mul(self.weight, to(hidden, dtype))
+
+
+def gated_kernel(tape: Tape) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """What a library runs in place of a gated activation, of gate and up projection; None: nothing."""
+    return tape.role(Kernels).gated
+
+
+def rotary_kernel(tape: Tape) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """What a library runs in place of rotary positions, of queries, keys, cosines and sines; None: nothing."""
+    return tape.role(Kernels).rotary
 
 
 def as_is(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import MLP, Llama, Rotary, rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.modules import HEAD_LOSSES, Recipe
+from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.windows import are_alike, has_window, window_mask
 from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
@@ -25,7 +25,8 @@ from vramplan.values.model import ModelShape
 class RMSNorm(LlamaRMSNorm):
     """Olmo2RMSNorm: it multiplies by its weight in fp32, and casts then."""
 
-    def __call__(self, hidden: Tensor) -> Tensor:
+    def composed(self, hidden: Tensor) -> Tensor:
+        """The norm as the model's code has it."""
         dtype = hidden.dtype
         hidden = to(hidden, FP32)
         variance = mean_last(pow_scalar(hidden))
@@ -35,6 +36,9 @@ class RMSNorm(LlamaRMSNorm):
 
 def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
     """apply_rotary_pos_emb: in fp32, as cosines and sines are."""
+    kernel = rotary_kernel(query.tape)
+    if kernel is not None:
+        return kernel(query, key, cos, sin)
     shape = (cos.shape[0], 1, *cos.shape[1:])
     cos, sin = cos.alias(shape, None, None), sin.alias(shape, None, None)
     query_embed = add(mul(query, cos), mul(rotate_half(query), sin))

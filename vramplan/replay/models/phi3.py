@@ -20,7 +20,9 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     RMSNorm,
+    gated_kernel,
     output_embedding,
+    rotary_kernel,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
@@ -33,6 +35,9 @@ from vramplan.replay.tensors import Tensor
 
 def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary:
     """apply_rotary_pos_emb: turn the first part of each head, hand the rest (which may be empty) through."""
+    kernel = rotary_kernel(query.tape)
+    if kernel is not None:
+        return kernel(query, key, cos, sin)
     rotated = cos.shape[-1]
     rest = query.shape[-1] - rotated
     cos, sin = (
@@ -89,10 +94,13 @@ class MLP:
         self.gate_up_proj = Linear(tape, "gate_up_proj", shape.hidden_size, 2 * self.inner, dtype, bias=False)
         self.down_proj = Linear(tape, "down_proj", self.inner, shape.hidden_size, dtype, bias=False)
         self.act = ACTIVATIONS[shape.activation]
+        self.kernel = gated_kernel(tape)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         up = self.gate_up_proj(hidden)
         gate, up = split(up, self.inner)
+        if self.kernel is not None:
+            return self.down_proj(self.kernel(gate, up))
         up = mul(up, self.act(gate))
         return self.down_proj(up)
 

@@ -64,7 +64,7 @@ def masked_scatter(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def chunked_log_probabilities(
-    x: Tensor, weight: Parameter, bias: Parameter | None, targets: Tensor, *, with_others: bool
+    x: Tensor, weight: Parameter, bias: Parameter | None, targets: Tensor, *, with_others: bool, with_mean: bool = True
 ) -> Scores:
     """Log-probabilities of targets [N] under a head [V, H] over x [N, H]: new; seven statistics of each row in fp32.
 
@@ -119,9 +119,9 @@ def chunked_log_probabilities(
         quotient = one("div")
         entropy = one("sub")
         del quotient
-        mean = one("div")
+        means = (one("div"),) if with_mean else ()
         above, before = one("ge", BOOL), one("gt", BOOL)
-        others = (entropy, mean, one("bitwise_and", BOOL))
+        others = (entropy, *means, one("bitwise_and", BOOL))
         tape.workspace("chunked_log_probabilities", tile.left_bytes)
         del above, before
     else:

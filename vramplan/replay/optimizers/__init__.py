@@ -261,6 +261,9 @@ class StepsInBackward(Optimizer, Observer):
 
 def optimizer_of(setup: Setup, tape: Tape, precision: Precision) -> Optimizer:
     """The optimizer of a job; a library's own where its module has another, `OPTIMIZER`."""
+    if setup.trained_blocks == "badam":
+        stepping: type[Optimizer] = import_module(f"{__name__}.badam").StepsABlock
+        return stepping(setup, tape, precision)
     plain = StepsInBackward if setup.optimizer_in_backward else Optimizer
     kind: type[Optimizer] = getattr(library_of(setup.optimizer), "OPTIMIZER", plain)
     return kind(setup, tape, precision)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from vramplan.engines import imported
 from vramplan.replay.inputs import Objective
-from vramplan.replay.models.modules import LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, Recipe
+from vramplan.replay.models.modules import LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, TILED, Recipe
 from vramplan.replay.observers import Sharding
 from vramplan.replay.precision import PRECISIONS, Precision
 from vramplan.replay.record import Record, State
@@ -109,7 +109,7 @@ class OneDevice(Shards):
 
 def trains_less(setup: Setup) -> bool:
     """Whether a job trains less than every weight."""
-    return bool(setup.frozen) or setup.adapter is not None
+    return bool(setup.frozen) or setup.adapter is not None or setup.trained_blocks != "all"
 
 
 def keeps_gradients(setup: Setup) -> bool:
@@ -145,8 +145,10 @@ def casts_images(setup: Setup) -> bool:
 
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
+    (lambda setup: setup.trained_blocks.startswith("lisa:"), "vramplan.replay.techniques.blockwise:KeepsStates"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
     (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
+    (lambda setup: bool(setup.liger_kernels), "vramplan.replay.techniques.liger:RunsLigerKernels"),
     (multiplies_in_float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
     (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),
     (
@@ -165,6 +167,7 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
 
 
 OBJECTIVES = {
+    TILED: "vramplan.replay.techniques.objectives:ScoresTokens",
     LABEL_SMOOTHER: "vramplan.replay.techniques.objectives:SmoothsLabels",
     **dict.fromkeys(PREFERENCES, "vramplan.replay.techniques.preference_pairs:Preferences"),
     **dict.fromkeys(LOGIT_PAIRS, "vramplan.replay.techniques.pair_losses:LogitPairs"),

@@ -30,6 +30,14 @@ class Frozen(Trained):
         return tuple(word for word in self.words if matches(_of_layers(word), (LAYERS, str(number))))
 
 
+class BlocksAlone(Frozen):
+    """Nothing outside of the blocks is trained, and of the blocks those that no word names."""
+
+    def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
+        """Whether a weight that is made now is trained."""
+        return LAYERS in path_of(tape.part, name) and super().making(tape, name, shape, dtype, trainable)
+
+
 def _of_layers(word: str) -> str:
     """The blocks that a word names: `layers.3-5.mlp` -> `layers.3-5`; another word says the same of every block."""
     parts = word.split(".")

@@ -15,6 +15,7 @@ from vramplan.replay.models.modules import (
     LOGITS,
     SCORES,
     SMOOTHED,
+    TOKEN_SCORES,
     Output,
     Recipe,
     causal_lm_loss,
@@ -53,8 +54,9 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
         return Output(causal_lm_loss(logits, labels, recipe), logits)
     if loss == LOGITS:
         return Output(None, project(hidden, weight, bias, recipe))
-    if loss in (SCORES, ALL_SCORES):
-        return fused_lm_head(hidden, weight, bias, labels, with_others=loss == ALL_SCORES)
+    if loss in (SCORES, ALL_SCORES, TOKEN_SCORES):
+        others = loss != SCORES
+        return fused_lm_head(hidden, weight, bias, labels, with_others=others, with_mean=loss == ALL_SCORES)
     if loss == SMOOTHED:
         logits = hidden.tape.leave_graph(project(hidden, weight, bias, recipe))
         return Output(causal_lm_loss(logits, labels, recipe, smoothed_cross_entropy), logits)

@@ -7,12 +7,15 @@ from typing import Any
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import Output
 from vramplan.replay.observers import Sharding
+from vramplan.replay.operators.basic import div_by, mul_scalar, neg
+from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.views import to
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
+from vramplan.replay.techniques.preference import Scored
 from vramplan.replay.techniques.smoothing import label_smoother
-from vramplan.replay.tensors import FP32, Tensor
+from vramplan.replay.tensors import FP32, INT64, Tensor
 
 
 class SmoothsLabels(Objective):
@@ -21,6 +24,29 @@ class SmoothsLabels(Objective):
     def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
         """A forward pass, and the loss that the Trainer makes of its results."""
         return forward_and_smoothed_loss(self.setup, self.tape, model, arguments)
+
+    def returned(self, output: Output) -> Output:
+        """The loss is no part of it."""
+        return output._replace(loss=None)
+
+
+class ScoresTokens(Objective):
+    """TRL's SFTTrainer since 1.16: its head gives log-probabilities, and the loss is made of them.
+
+    The tokens of a batch are counted by the Trainer. Sums for the metrics are no larger than the loss.
+    Source: trl 1.16.0, trainer/sft_trainer.py, SFTTrainer.compute_loss with the loss type nll.
+    """
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+        """A forward pass, and the loss that the trainer makes of its scores."""
+        scored = model(*arguments).logits
+        assert isinstance(scored, Scored)
+        self.tape.autocast = None
+        self.tape.casts.clear()
+        _per_token_loss = neg(scored.log_probabilities)
+        total = sum_all(_per_token_loss)
+        count = self.tape.new("clamp", (), INT64, False)
+        return Output(mul_scalar(div_by(total, count)), None)
 
     def returned(self, output: Output) -> Output:
         """The loss is no part of it."""

@@ -29,7 +29,13 @@ class Scored(NamedTuple):
 
 
 def fused_lm_head(
-    hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, *, with_others: bool
+    hidden: Tensor,
+    weight: Parameter,
+    bias: Parameter | None,
+    labels: Tensor,
+    *,
+    with_others: bool,
+    with_mean: bool = True,
 ) -> Output:
     """add_fused_lm_head of trl 1.16.0 (trainer/utils.py): scores of the labels instead of logits."""
     tape = hidden.tape
@@ -38,7 +44,12 @@ def fused_lm_head(
     labels = shifted(labels, (batch, length - 1))
     mask = tape.new("ne", (batch, length - 1), BOOL, True)
     results = chunked_log_probabilities(
-        masked_rows(hidden, mask), weight, bias, masked_rows(labels, mask), with_others=with_others
+        masked_rows(hidden, mask),
+        weight,
+        bias,
+        masked_rows(labels, mask),
+        with_others=with_others,
+        with_mean=with_mean,
     )
     log_probs = masked_scatter(results.log_probabilities, mask)
     others = tuple(masked_scatter(one, mask) for one in results.others)

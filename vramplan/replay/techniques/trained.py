@@ -21,7 +21,7 @@ from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.adapted import Adapted
 from vramplan.replay.techniques.adapters import DTYPES
 from vramplan.replay.techniques.expert_adapters import former_names
-from vramplan.replay.techniques.frozen import Frozen, path_of
+from vramplan.replay.techniques.frozen import BlocksAlone, Frozen, path_of
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
@@ -49,7 +49,7 @@ class TrainsLess(Technique):
 def trained_of(setup: Setup, precision: Precision) -> Trained:
     """The policy of an iteration that trains less than every weight."""
     if setup.adapter is None:
-        return Frozen(setup.frozen)
+        return (BlocksAlone if setup.trained_blocks == "badam" else Frozen)(setup.frozen)
     adapter, former = setup.adapter, _former(setup.model, setup.adapter)
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))

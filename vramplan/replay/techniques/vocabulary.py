@@ -16,6 +16,7 @@ BLOCKS = ("full", "sqrt", "every", "layers", "optimal")
 SWITCHES = ("checkpoint_reentrant", "compile", "ema", "grad_scaler", "optimizer_in_backward", "packing")
 """Keys of a job that are true or false, and each name one technique."""
 
+LIGER = "liger_kernels"
 EVALUATION, GENERATION = "eval_batch_size", "generation_batch_size"
 
 
@@ -39,9 +40,11 @@ def given(job: Job, technique: str) -> str:
     key, _, word = technique.partition(": ")
     if key == "frozen":
         return ", ".join(job.frozen)
+    if key == LIGER:
+        return ", ".join(job.liger_kernels)
     if key == "weight_dtype":
         return job.precision.rpartition("-")[2]
-    if key in ("optimizer", "loss", "activation_checkpointing"):
+    if key in ("optimizer", "loss", "activation_checkpointing", "trained_blocks"):
         return str(getattr(job, key))
     if word:
         return word
@@ -89,6 +92,8 @@ def _of_loss(job: Job) -> Iterator[str]:
         yield "label_smoothing"
     if job.padding != "none":
         yield f"padding: {job.padding}"
+    if job.liger_kernels:
+        yield LIGER
     if job.eval_batch_size is not None:
         yield EVALUATION
     if job.generation_batch_size is not None:
@@ -106,6 +111,8 @@ def _of_training(job: Job) -> Iterator[str]:
         yield "max_gradient_norm"
     if job.frozen:
         yield "frozen: parts"
+    if job.trained_blocks != "all":
+        yield f"trained_blocks: {job.trained_blocks.partition(':')[0]}"
     if job.adapter is not None:
         yield f"adapter: {job.adapter.kind}"
         if job.adapter.modules_to_save:

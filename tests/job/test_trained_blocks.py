@@ -1,0 +1,61 @@
+"""Blocks that are trained in turns, by LISA and BAdam: what a job may ask for, and whose states are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.answers import answer
+from vramplan.errors import InputError
+from vramplan.job import build_job
+from vramplan.job.echo import job_to_dict
+
+JOB: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "precision": "pure-bf16", "sequence_length": 256}
+PINNED: dict[str, Any] = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "activation_checkpointing": "full"}
+BLOCK = 2 * 2048 * 2048 + 2 * 512 * 2048 + 3 * 2048 * 8192 + 2 * 2048  # weights of one of 16
+REST = 128256 * 2048 + 2048  # a tied table, and the last norm
+
+
+def component(name: str, **keys: Any) -> int:
+    found = answer(build_job({**JOB, **PINNED, **keys})).components
+    return sum(one.bytes for one in found if one.name == name)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"adapter": {"kind": "lora"}}, "lisa:2 is not modelled with an adapter"),
+        ({"frozen": ["embeddings"]}, "lisa:2 is not modelled with parts that are frozen"),
+        ({"parallel": {"data": 2}}, "lisa:2 is modelled on one device"),
+        ({"precision": "mixed-bf16"}, "lisa:2 is not modelled with mixed-bf16"),
+        ({"trained_blocks": "lisa:17"}, "lisa:17 trains more blocks than the 16"),
+        ({"trained_blocks": "badam", "optimizer": "adamw-8bit"}, "badam is not modelled with adamw-8bit"),
+        ({"model": "t5-base"}, "one stack of blocks"),
+        ({"trained_blocks": "lisa"}, "lisa:N"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build_job({**JOB, "trained_blocks": "lisa:2", **keys})
+    assert said in str(caught.value)
+
+
+@pytest.mark.contract
+def test_the_key_is_echoed_and_not_the_blocks_that_it_stands_for() -> None:
+    one = build_job({**JOB, "trained_blocks": "lisa:2"})
+    echoed = job_to_dict(one)
+    assert (echoed["trained_blocks"], echoed["frozen"], one.frozen) == ("lisa:2", [], ("layers.0-13",))
+    assert build_job(echoed).frozen == one.frozen
+
+
+@pytest.mark.closed_form
+def test_lisa_keeps_all_states_and_badam_those_of_one_block() -> None:
+    counters = 9 * 512  # of a block's weights, where the step is fused
+    whole = component("optimizer", optimizer_implementation="fused")
+    assert component("optimizer", trained_blocks="lisa:2", optimizer_implementation="fused") == whole
+    assert component("gradients", trained_blocks="lisa:2") <= 2 * (2 * BLOCK + REST) < component("gradients")
+    badam = {"trained_blocks": "badam", "optimizer_implementation": "fused"}
+    assert component("optimizer", **badam) == 2 * 4 * BLOCK + counters
+    assert component("master", **badam) == 4 * BLOCK

@@ -1,0 +1,52 @@
+"""Training a few blocks at a time, LISA and BAdam: which parts stand for those that are frozen, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.techniques.trained import names_of
+
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+    from vramplan.values.model import ModelShape
+
+KEY, ALONE = "trained_blocks", "leave one of the two out"
+BADAM = "badam"
+STEPPED = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")
+BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
+SWITCHES = {"optimizer_in_backward": "a step in backward", "ema": "an average of the weights"}
+
+
+def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, precision: str) -> tuple[str, ...]:
+    """The blocks that are frozen when most is needed: those that are trained are the last ones.
+
+    Their gradients are there first, while what all other blocks have saved still is. BAdam freezes what is no block
+    too, whatever the words of `frozen` say.
+    """
+    raw, fields = resolver.raw, resolver.fields
+    given = raw.trained_blocks
+    assert given is not None
+    word, _, number = given.partition(":")
+    for key, what in {**BESIDE, **SWITCHES}.items():
+        if getattr(raw, key):
+            fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
+    if raw.sharding not in {None, "none"} or raw.data_parallel_size > 1 or raw.split is not None:
+        fields.refuse(KEY, f"{given} is modelled on one device", hint="leave parallel out")
+    if precision not in ("fp32",) and not precision.startswith(("amp-", "pure-")):
+        fields.refuse(KEY, f"{given} is not modelled with {precision}", hint="precision: amp-bf16 or pure-bf16")
+    if word == BADAM and optimizer not in STEPPED:
+        fields.refuse(KEY, f"{given} is not modelled with {optimizer}", hint=f"use {', '.join(STEPPED)}")
+    if raw.activation_checkpointing == "optimal":
+        fields.refuse("activation_checkpointing", f"optimal is not modelled with {KEY}", hint="use sqrt or full")
+    names = names_of(model)
+    if len(model.stacks) != 1 or not any(path[0] == LAYERS for path in names.paths):
+        fields.refuse(KEY, f"{given} is modelled for models with one stack of blocks", hint="leave it out")
+        return ()
+    trained = 1 if word == BADAM else int(number)
+    if trained > model.layers:
+        message = f"{given} trains more blocks than the {model.layers} of {model.name}"
+        fields.refuse(KEY, message, hint=f"at most {model.layers}")
+        return ()
+    last = model.layers - trained - 1
+    return () if last < 0 else (f"{LAYERS}.0-{last}",)

@@ -1,0 +1,74 @@
+"""Liger's kernels in the modules of a real model, as the Trainer of Transformers has them put there."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from vramplan.replay.models.liger import GLU, NORM, PATCHES, ROPE
+from vramplan.replay.operators.liger import MULTIPROCESSORS
+from vramplan.values.job import Job
+
+KERNELS = {
+    "rms_norm": (
+        *("_rms_norm_forward_kernel", "_rms_norm_backward_kernel"),
+        *("_block_rms_norm_forward_kernel", "_block_rms_norm_backward_kernel"),
+    ),
+    "swiglu": ("_swiglu_forward_kernel", "_swiglu_backward_kernel"),
+    "geglu": ("_geglu_tanh_forward_kernel", "_geglu_tanh_backward_kernel"),
+    "rope": ("_triton_rope",),
+}
+"""Triton's, by the file of liger_kernel/ops: each writes into its arguments."""
+
+MODULES = "transformers.models."
+BEFORE: dict[Any, dict[str, Any]] = {}
+"""What the modules of models had before something in them was replaced."""
+
+
+def replaced(job: Job, model: Any) -> Any:
+    """The model with the job's kernels in its modules."""
+    if not job.liger_kernels:
+        return model
+    for name, module in list(sys.modules.items()):
+        if name.startswith(MODULES) and module not in BEFORE:
+            BEFORE[module] = dict(vars(module))
+    patches = import_module("liger_kernel.transformers.monkey_patch").MODEL_TYPE_TO_APPLY_LIGER_FN
+    asked, kind = job.liger_kernels, job.model.transformers_model_type
+    gated = "swiglu" if PATCHES[kind].activation == "silu" else "geglu"
+    words = {"rope": ROPE in asked, "rms_norm": NORM in asked, gated: GLU in asked}
+    patches[kind](**words, fused_linear_cross_entropy=False, model=model)
+    return model
+
+
+@contextlib.contextmanager
+def for_one_job() -> Iterator[None]:
+    """What is replaced in the modules of Transformers is put back afterwards."""
+    try:
+        yield
+    finally:
+        for module, known in BEFORE.items():
+            for key, value in known.items():
+                if getattr(module, key, value) is not value:
+                    setattr(module, key, value)
+        BEFORE.clear()
+
+
+def without_kernels(job: Job, stack: contextlib.ExitStack, kernel: Any) -> None:
+    """Triton's kernels are not run, and the GPU has as many multiprocessors as are counted."""
+    if not job.liger_kernels:
+        return
+    import torch
+
+    for file, names in KERNELS.items():
+        import_module(f"liger_kernel.ops.{file}")
+        module = sys.modules[f"liger_kernel.ops.{file}"]
+        for name in names:
+            stack.enter_context(patch.object(module, name, kernel))
+    device = SimpleNamespace(multi_processor_count=MULTIPROCESSORS)
+    stack.enter_context(patch.object(torch.cuda, "get_device_properties", lambda *_: device))
+    stack.enter_context(patch.object(torch.cuda, "device", contextlib.nullcontext))

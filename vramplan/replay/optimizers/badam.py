@@ -1,0 +1,72 @@
+"""BAdam (arXiv:2404.02827): one block is trained at a time, in fp32, and its states go when another one is.
+
+Read off badam 1.4, block_optim.py, class BlockOptimizer.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.optimizers import MOMENTS, STEP_COUNTER_BYTES, Optimizer, one_by_one, step_group
+from vramplan.replay.record import State
+from vramplan.replay.recorder import rounded
+from vramplan.replay.tensors import FP32, Parameter, Tensor
+
+BIAS = "bias"
+
+
+class StepsABlock(Optimizer):
+    """Steps an fp32 copy of what is trained. The iteration that is replayed is the last one before a switch.
+
+    Source: badam 1.4, block_optim.py, step_single_gpu, _grad_to_hp, _update_param and switch_trainable_params.
+    """
+
+    def states(self) -> list[State]:
+        """The copy in fp32, and its moments."""
+        copies = moments = 0
+        for one in self._trained():
+            size = rounded(one.elements * FP32.itemsize)
+            copies += size * one.copies
+            counter = STEP_COUNTER_BYTES if self.implementation == "fused" and self.name in ("adamw", "adam") else 0
+            moments += (MOMENTS[self.name] * size + counter) * one.copies
+        return [State("master", copies, 0), State("optimizer", moments, 0)]
+
+    def step(self) -> None:
+        """Gradients become fp32 and go, the copy is stepped, cast and copied back; then the next block has its copy.
+
+        That is made while the one before and its moments are still held.
+        """
+        tape = self.tape
+        tape.category = "temporaries"
+        stepped: list[Parameter] = []
+        for one in one_by_one(tape, self._trained()):
+            gradient, one.grad = one.grad, None
+            wide = Parameter(tape, one.name, one.shape, FP32, one.copies, trainable=False)
+            wide.path = one.path
+            if gradient is not None and one.dtype is FP32:
+                wide.grad = gradient
+            else:
+                wide.grad = tape.new("to", one.shape, FP32, False)
+            del gradient
+            stepped.append(wide)
+        for group in (False, True):  # with weight decay, and biases without
+            step_group(tape, [one for one in stepped if (BIAS in one.name) is group], self.name, self.implementation)
+        for one in one_by_one(tape, self._trained()):
+            if one.dtype is not FP32:
+                cast = tape.new("to", one.shape, one.dtype, False)
+                del cast
+        for wide in stepped:
+            wide.grad = None
+        stepped.clear()
+        self._switch()
+
+    def _switch(self) -> None:
+        """The copies of the next block, which is as large."""
+        tape = self.tape
+        copies: list[Tensor] = []
+        for one in one_by_one(tape, self._trained()):
+            cloned = tape.new("clone", one.shape, one.dtype, False)
+            copies.append(cloned if one.dtype is FP32 else tape.new("to", one.shape, FP32, False))
+            del cloned
+        copies.clear()
+
+    def _trained(self) -> list[Parameter]:
+        return [one for one in self.tape.parameters if one.node is not None]
