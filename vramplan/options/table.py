@@ -179,6 +179,15 @@ TABLE = (
         section=SUBJECT,
     ),
     Option(
+        "channels_last",
+        FLAG,
+        "Images lie in memory with their channels last (memory_format=torch.channels_last).",
+        default=False,
+        note="Of the [time of a step](time.md#images) alone; PyTorch has channels first unless it is told otherwise.",
+        panel=MODEL,
+        section=SUBJECT,
+    ),
+    Option(
         "micro_batch_size",
         COUNT,
         "Batch size per GPU and forward pass (default: the largest that fits).",
