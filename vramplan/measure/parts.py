@@ -36,10 +36,18 @@ def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
     stacks = dict.fromkeys(one[: one.index(LAYERS)] for one in known if LAYERS in one)
     lists = dict(zip(dict.fromkeys(block_lists(shape)), stacks, strict=False))
     found: dict[int, tuple[int, Path, Any]] = {}
+    unknown: dict[int, UsageError] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):  # a weight that is tied has several
-        agrees, path = _path(name, known, lists)
+        try:
+            agrees, path = _path(name, known, lists)
+        except UsageError as error:
+            unknown.setdefault(id(weight), error)
+            continue
         if id(weight) not in found or agrees > found[id(weight)][0]:
             found[id(weight)] = agrees, path, weight
+    for one, unnamed in unknown.items():  # one of its names is enough
+        if one not in found:
+            raise unnamed
     yield from ((path, weight) for _, path, weight in found.values())
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models import rope
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
@@ -22,7 +23,6 @@ from vramplan.replay.models.modules import (
     RMSNorm,
     as_is,
     output_embedding,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
