@@ -21,6 +21,8 @@ sources:
   bill: {title: our cluster, url: "https://example.com", accessed: "2026-11-01"}
 fields:
   network: {value: 25 GB/s, source: bill}
+  nvlink_share: {value: 0.82, source: bill}
+  network_share: {value: 0.94, source: bill}
 """
 
 

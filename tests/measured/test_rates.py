@@ -19,9 +19,9 @@ CALIBRATED_LIMITS = (0.05, 0.15, 0.90)  # median, 90th percentile, order
 # Those that no constant was fitted to are of one source, whose hardware and network are not printed.
 UNSEEN_LIMITS = (0.07, 0.15, 0.90)
 EXTRAPOLATED_MEDIAN = 0.15
-# Of 14 rows of one source the order is that of micro-batches of 2 and 4 under a pipeline, which no kernel explains, and
-# 15 rows of another program stand under two programs here: the order of the others is right.
-EXTRAPOLATED_ORDER = 0.50
+# Wrong are pairs of a program that stands here under two others, of a step whose loop waits for the disk, and of runs
+# over PCIe, whose gathers are not as hidden as said.
+EXTRAPOLATED_ORDER = 0.75
 
 
 @pytest.mark.truth

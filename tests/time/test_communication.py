@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from vramplan.answers.roofline import roofline
 from vramplan.catalog.gpus import find_gpu
 from vramplan.catalog.platforms import on_platform
+from vramplan.job import build_any_job
 from vramplan.textbook import communication as text
 from vramplan.time.communication import Link, all_gather_seconds, all_reduce_seconds, all_to_all_seconds, link_of
+from vramplan.values.job import Job
 
 pytestmark = pytest.mark.closed_form
 
@@ -68,4 +71,21 @@ def test_links_of_platforms() -> None:
     assert between.bytes_per_s == pytest.approx(150e9)  # eight cards of 200 Gbit/s
     assert link_of(a100, 16, 8, 8, None).bytes_per_s == pytest.approx(150e9 / 8)  # each device has a card of its own
     assert link_of(a100, 16, 1, 8, 25e9).bytes_per_s == pytest.approx(25e9 * 0.75)
-    assert link_of(rtx, 8, 1, 8, None).bytes_per_s < 32e9
+    assert link_of(rtx, 8, 1, 8, None).bytes_per_s == pytest.approx(31.5e9 / 2)
+    h100 = on_platform(find_gpu("h100").gpu())
+    assert link_of(h100, 8, 1, 8, None).bytes_per_s == pytest.approx(450e9 * 0.82)
+    assert link_of(h100, 16, 1, 8, None).bytes_per_s == pytest.approx(min(450e9 * 0.82, 400e9 * 0.94))
+
+
+@pytest.mark.parametrize(
+    ("split", "weights", "gathers"), [({}, 1, 4), ({"tensor": 4}, 4, 4), ({"tensor": 4, "pipeline": 2}, 8, 1)]
+)
+def test_what_torchtitan_gathers(split: dict[str, int], weights: int, gathers: int) -> None:
+    """A part of the weights, in each of four micro-batches, or under a pipeline once."""
+    keys = {"model": "llama-3.1-8b", "gpu": "h100", "runtime": "torchtitan", "micro_batch_size": 1}
+    shared = {"data": 8, "sharding": "fsdp-grad-op" if "pipeline" in split else "fsdp", **split}
+    job = build_any_job({**keys, "gradient_accumulation_steps": 4, "parallel": shared})
+    assert isinstance(job, Job)
+    found = [one for one in roofline(job).collectives if (one.kind, one.when) == ("all-gather", "forward")]
+    moved = sum(one.size_bytes * one.times for one in found)
+    assert moved == pytest.approx(gathers * 2 * 8_030_261_248 / weights, rel=0.1)

@@ -7,6 +7,7 @@ import pytest
 from vramplan import fit
 from vramplan.catalog.gpus import find_gpu
 from vramplan.job import build_any_job
+from vramplan.replay.kernels import NOTHING, PRODUCT, Kernel
 from vramplan.time.rates import best_product, rates_of
 from vramplan.values.job import Job
 
@@ -103,6 +104,49 @@ def test_more_of_what_takes_time_takes_longer() -> None:
     assert 3 * plain < accumulated < 4.2 * plain
     shared = {"data": 16, "sharding": "fsdp"}
     assert seconds(parallel={**shared, "node_bandwidth": "10 GB/s"}) > seconds(parallel=shared)
+
+
+@pytest.mark.closed_form
+def test_half_of_the_last_wave_of_a_product_is_idle() -> None:
+    rates = rates_of(job(gpu="a100", precision="amp-bf16"))
+    assert rates is not None
+    kernel = Kernel("mm", "forward", PRODUCT, 0, "bfloat16", 0, 1, NOTHING, NOTHING, NOTHING, NOTHING, (), 1)
+    wave = 108 * 256 * 128  # elements of the result that 108 multiprocessors make at once
+    size = 4096
+    flops, written = 2 * size**3, 2 * size * size
+    seconds = flops / rates.product_flop_per_s
+    assert rates.seconds(kernel, flops, 0, written) == pytest.approx(seconds * (1 + wave / 2 / size**2))
+    both = kernel._replace(direction="backward", launches=2)
+    assert rates.seconds(both, 2 * flops, 0, 2 * written) == pytest.approx(2 * rates.seconds(kernel, flops, 0, written))
+    single = rates_of(job(gpu="a100", precision="fp32"))
+    assert single is not None
+    assert single.idle(kernel._replace(dtype="float32"), written) == 1  # no tensor cores, whose tiles are large
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(("precision", "turned"), [("amp-fp16", True), ("tf32", True), ("fp32", False)])
+def test_images_with_their_channels_first_are_turned_around_each_convolution(precision: str, turned: bool) -> None:
+    keys = {"model": "resnet-50", "gpu": "a100", "precision": precision, "micro_batch_size": 32}
+    first, last = fit(**keys), fit(**keys, channels_last=True)
+    assert first.peak == last.peak
+    assert first.time is not None
+    assert last.time is not None
+    assert (first.time.step_seconds > 1.2 * last.time.step_seconds) == turned
+    assert turned or first.time == last.time
+    with pytest.raises(Exception, match="takes no images"):
+        fit(model="gpt2", gpu="a100", channels_last=True)
+
+
+@pytest.mark.closed_form
+def test_compiled_float8_multiplies_twice_as_fast_in_the_blocks() -> None:
+    keys = {"model": "llama-3.1-8b", "gpu": "h100", "runtime": "torchtitan", "compile": True, "micro_batch_size": 1}
+    shared = {"data": 8, "sharding": "fsdp"}
+    half, eight = (fit(**keys, precision=word, parallel=shared).time for word in ("fsdp-bf16", "fsdp-fp8"))
+    assert half is not None
+    assert eight is not None
+    products = half.shares["products"] * half.step_seconds, eight.shares["products"] * eight.step_seconds
+    assert products[0] / 2 < products[1] < products[0] / 1.6  # all but the last layer
+    assert eight.model_flops == half.model_flops
 
 
 @pytest.mark.closed_form

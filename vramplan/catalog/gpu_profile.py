@@ -25,6 +25,10 @@ def _flag(fields: Fields, name: str) -> bool | None:
     return fields.boolean(name)
 
 
+def _count(fields: Fields, name: str) -> int | None:
+    return fields.integer(name)
+
+
 def _capacity(fields: Fields, name: str) -> int | None:
     return fields.size_bytes(name, rounding="down")
 
@@ -63,12 +67,13 @@ _READERS: dict[str, Read] = {
     "fp8_rate": _throughput,
     "link_bandwidth": _bandwidth,
     "tdp": _power,
+    "multiprocessors": _count,
     "product_rate": _throughput,
     **dict.fromkeys(itertools.chain(*ATTENTION_FIELDS.values()), _throughput),
 }
 
-MEASURED = ("product_rate", *itertools.chain(*ATTENTION_FIELDS.values()))
-"""Fields that most profiles leave out: rates of kernels that somebody measured."""
+MEASURED = ("multiprocessors", "product_rate", *itertools.chain(*ATTENTION_FIELDS.values()))
+"""Fields that a profile may leave out: what divides products, and rates of kernels that somebody measured."""
 
 FIELDS = tuple(key for key in _READERS if key not in MEASURED)
 """The other fields of a GPU profile: sizes in bytes, rates per second, power in watts, the rest text and flags."""
@@ -99,6 +104,7 @@ class GpuProfile(Profile):
             fp8_flop_per_s=self.value("fp8_rate"),
             link_bytes_per_s=self._link_bytes_per_s(),
             tdp_watts=self.value("tdp"),
+            multiprocessors=self.value("multiprocessors"),
             product_flop_per_s=self.value("product_rate"),
             attention_flop_per_s=self._attention(),
         )

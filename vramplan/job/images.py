@@ -27,6 +27,9 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
         if given is not None:
             message = f"{given} pixels mean nothing to {model.name}, a model that takes no images"
             resolver.fields.refuse("image_size", message, hint="sequence_length for text")
+        if resolver.raw.channels_last:
+            message = f"{model.name} takes no images, whose channels could come last"
+            resolver.fields.refuse("channels_last", message, hint="leave it out")
         return None
     if given is None:
         size = model.image_size or DEFAULT_IMAGE_SIZE

@@ -19,6 +19,7 @@ class JobKeys(TypedDict, total=False):
     sequence_length: int | None
     target_length: int | None
     image_size: int | None
+    channels_last: bool | None
     micro_batch_size: int | None
     global_batch_size: int | None
     gradient_accumulation_steps: int | None
@@ -102,6 +103,7 @@ class JobFields:
     sequence_length: int | None
     target_length: int | None
     image_size: int | None
+    channels_last: bool | None
     micro_batch_size: int | None
     global_batch_size: int | None
     gradient_accumulation_steps: int | None

@@ -13,7 +13,7 @@ from vramplan.errors import InputError
 from vramplan.options import words
 from vramplan.units import parse_bandwidth_bytes_per_s, parse_power_watts, parse_throughput_flop_per_s
 from vramplan.values.job import Assumption, Job
-from vramplan.values.machine import Gpu, Runtime
+from vramplan.values.machine import Gpu, LinkShares, Runtime
 from vramplan.values.model import ModelShape
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ _ATTRIBUTES = {  # where Gpu has another name for the key
     "link_bandwidth": "link_bytes_per_s",
     "tdp": "tdp_watts",
 }
-_MEASURED = ("product_flop_per_s", "attention_flop_per_s")  # which a job does not say
+_MEASURED = ("multiprocessors", "product_flop_per_s", "attention_flop_per_s")  # which a job does not say
 _RATES = ("fp32", "fp16", "bf16_rate", "fp8_rate")
 
 
@@ -42,7 +42,7 @@ class Catalog:
         self._runtimes: dict[str, tuple[Runtime, Told] | InputError] = {}
         self._others: tuple[str, ...] | None = None
         self._labels: dict[str, tuple[Gpu | None, Told] | InputError] = {}
-        self.platforms: dict[tuple[str, bool], tuple[float | None, float | None]] = {}
+        self.platforms: dict[tuple[str, bool], tuple[float | None, float | None, LinkShares | None]] = {}
 
     @classmethod
     def of(cls, job: Job) -> Catalog:

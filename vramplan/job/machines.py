@@ -13,6 +13,6 @@ def in_its_machine(resolver: Resolver, gpu: Gpu) -> Gpu:
     kind = gpu.architecture or "", gpu.has_nvlink
     if kind not in known:
         placed = platforms.on_platform(gpu, resolver.catalog.dirs)
-        known[kind] = placed.network_bytes_per_s, placed.host_bytes_per_s
-    network, host = known[kind]
-    return gpu._replace(network_bytes_per_s=network, host_bytes_per_s=host)
+        known[kind] = placed.network_bytes_per_s, placed.host_bytes_per_s, placed.link_shares
+    network, host, shares = known[kind]
+    return gpu._replace(network_bytes_per_s=network, host_bytes_per_s=host, link_shares=shares)

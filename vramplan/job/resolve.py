@@ -146,6 +146,7 @@ class _ReplayResolver(Resolver):
             checkpoint_reentrant=bool(raw.checkpoint_reentrant),
             loss=loss,
             image_size=image_size,
+            channels_last=bool(raw.channels_last),
             target_length=target,
             frozen=frozen,
             trained_blocks=raw.trained_blocks or "all",
@@ -229,7 +230,8 @@ class _ReplayResolver(Resolver):
     def _sizes(self, model: ModelShape | None) -> tuple[int, int | None]:
         """Tokens of a sequence and pixels of an image's edge."""
         sequence_length = sequence_length_of(self, model)
-        if self.raw.image_size is None and (model is None or not model.takes_images):
+        asked = self.raw.image_size is not None or self.raw.channels_last
+        if not asked and (model is None or not model.takes_images):
             return sequence_length, None
         return sequence_length, on_demand.image_size_of(self, model)
 

@@ -10,6 +10,7 @@ class Values:
     sequence_length: int | None
     target_length: int | None
     image_size: int | None
+    channels_last: bool | None
     micro_batch_size: int | None
     global_batch_size: int | None
     gradient_accumulation_steps: int | None

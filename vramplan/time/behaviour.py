@@ -36,6 +36,14 @@ class Timing:
         """Whether the product that makes a weight's gradient adds it to those of earlier micro-batches."""
         return False
 
+    def counted_devices(self, job: Job) -> int:
+        """Of how many devices of tensor parallelism the record of one counts the weights."""
+        return 1
+
+    def gathers_once(self, job: Job) -> bool:
+        """Whether shards are gathered for the first micro-batch of a step alone, and kept."""
+        return False
+
     def senders(self, job: Job) -> int:
         """Devices that share what a stage of a pipeline sends; each sends all of it where they do not."""
         return 1

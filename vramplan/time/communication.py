@@ -9,16 +9,12 @@ from __future__ import annotations
 from math import ceil, log2
 
 from vramplan.tuples import NamedTuple
-from vramplan.values.machine import Gpu
+from vramplan.values.machine import Gpu, LinkShares
 
-NVLINK_SHARE = 0.78
-"""Of one way of NVLink that a collective reaches: 235 of 300 GB/s on an A100.
-
-Source: stas00/ml-engineering, network/benchmarks, all_reduce_bench on 8 A100 with NVLink 3.
+HOP_SECONDS = {True: 3e-6, False: 8e-6}
+"""Of each step of a ring or a tree within a machine, and between machines. Assumed: from 1 to 5 and from 5 to 20 µs, a
+launch and a message over InfiniBand. The tensors of a step take a thousand times longer.
 """
-NETWORK_SHARE = 0.75
-PCIE_SHARE = 0.75
-HOP_SECONDS = {True: 3e-6, False: 8e-6}  # within a machine, between machines
 
 
 class Link(NamedTuple):
@@ -54,7 +50,13 @@ def all_to_all_seconds(size: int, devices: int, link: Link) -> float:
 
 def copy_seconds(size: int, gpu: Gpu) -> float:
     """From pinned memory of the host, or to it."""
-    return size / (host_bytes_per_s(gpu) * PCIE_SHARE)
+    return size / (host_bytes_per_s(gpu) * shares_of(gpu).host)
+
+
+def shares_of(gpu: Gpu) -> LinkShares:
+    """What is reached of the links of the GPU's machine."""
+    assert gpu.link_shares is not None
+    return gpu.link_shares
 
 
 def host_bytes_per_s(gpu: Gpu) -> float:
@@ -79,13 +81,14 @@ def link_of(gpu: Gpu, members: int, stride: int, devices_per_node: int, node_ban
 
     A ring through several machines passes the network cards of all its members in a machine at once.
     """
+    shares = shares_of(gpu)
     if gpu.has_nvlink:
         assert gpu.link_bytes_per_s is not None
-        inside = gpu.link_bytes_per_s / 2 * NVLINK_SHARE
+        inside = gpu.link_bytes_per_s / 2 * shares.nvlink
     else:
-        inside = host_bytes_per_s(gpu) * PCIE_SHARE
+        inside = host_bytes_per_s(gpu) * shares.pcie
     if members * stride <= devices_per_node:
         return Link(inside, HOP_SECONDS[True])
     in_node = max(1, devices_per_node // stride)
-    between = node_bytes_per_s(gpu, node_bandwidth) * in_node / devices_per_node * NETWORK_SHARE
+    between = node_bytes_per_s(gpu, node_bandwidth) * in_node / devices_per_node * shares.network
     return Link(min(inside, between), HOP_SECONDS[False])

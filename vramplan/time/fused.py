@@ -1,10 +1,13 @@
-"""Kernels of a program that the replay, which runs the code of Transformers, does not have."""
+"""Kernels of a program that the replay does not have: it runs the code of Transformers, and casts nothing to fp8.
+
+Where a compiled step multiplies in fp8, the casts are parts of other kernels, and the replay lists products in 16 bits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.kernels import BACKWARD, BYTES, FORWARD, NOTHING, RECOMPUTE, Kernel
+from vramplan.replay.kernels import BACKWARD, BYTES, FORWARD, FP8, NOTHING, PRODUCT, RECOMPUTE, Kernel
 from vramplan.time.behaviour import FusedKernel
 from vramplan.values.job import Job
 
@@ -46,3 +49,17 @@ def with_fused(kernels: Sequence[Kernel], fused: Sequence[FusedKernel], job: Job
                 )
             )
     return tuple(kept)
+
+
+LINEAR = frozenset({"mm", "addmm"})  # operators of a linear layer, and of its gradients
+
+
+def in_eight_bits(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The kernels of a compiled step whose linear layers are Float8Linear: all of them but that outside of the blocks.
+
+    Source: torchtitan, components/quantization/float8.py, `filter_fqns: ["output"]` of its train_configs.
+    """
+    return tuple(
+        kernel._replace(dtype=FP8) if kernel.kind == PRODUCT and kernel.unit and kernel.operator in LINEAR else kernel
+        for kernel in kernels
+    )

@@ -38,7 +38,7 @@ def price(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: bool, 
         counted = flops
         if kernel.kind == ATTENTION and causal:
             flops = int(flops * MASKED)
-        seconds = rates.seconds(kernel, flops, moved)
+        seconds = rates.seconds(kernel, flops, moved, written)
         part = "attention" if kernel.kind == ATTENTION else "products" if flops else "bytes"
         times = kernel.times
         found.append(Priced(kernel, part, seconds * times, counted * times, again * times, moved * times))

@@ -18,8 +18,25 @@ Source: stas00/ml-engineering, compute/accelerator, maximum achievable matmul FL
 A100 SXM 86.9 %, A100 PCIe 81.1 %, GH200 83.8 %, MI300X 51.4 %.
 """
 BOOSTED = ("7.5", "8.6", "8.9", "12.0")
-BOOSTED_PRODUCT = 1.0
-"""Of cards whose clock rises well above the one of the data sheet, which its rate is computed from."""
+BOOSTED_PRODUCT = 1.15
+"""Of cards whose clock rises well above the one of the data sheet, which its rate is computed from: 1.9 to 2.0 GHz are
+usual on an RTX 3090, whose rate is that of 1.695 GHz."""
+
+LARGE_TILE, SMALL_TILE = 256 * 128, 128 * 128
+LARGE_TILES = ("8.0", "9.0", "10.0")
+"""Elements of the result of a product that a multiprocessor makes at once: large where it has the shared memory.
+
+Source: NVIDIA, Matrix Multiplication Background, "Tile Quantization" and "Wave Quantization"; the shared memory is
+164 KB on compute capability 8.0 and 100 KB on 8.6 (CUDA C++ Programming Guide, technical specifications).
+"""
+IDLE_WAVE = 0.5  # of the last wave of tiles, on average
+
+TRANSPOSES = 2
+"""How often a convolution on tensor cores moves its operands and results before and after it, where images lie with
+their channels first: the kernels take channels last.
+
+Source: NVIDIA, Deep Learning Performance, Convolutional Layers, "Channels In And Out" and "Tensor Layouts".
+"""
 
 PLAIN_PRODUCT = 0.9  # share of the fp32 rate without tensor cores that a product reaches
 
@@ -54,6 +71,9 @@ class Rates(NamedTuple):
     half_flop_per_s: float  # of the data sheet, in 16 bits
     bytes_per_s: float
     flash: str  # the kernel of fused attention
+    idle_elements: float  # of the result of a product, that could be made while its last wave of tiles is
+    plain: str  # the element type whose products run without tensor cores, on smaller tiles
+    transposed: frozenset[str]  # element types whose convolutions turn operands and results, as images lie otherwise
     gpu: Gpu
 
     @property
@@ -61,15 +81,27 @@ class Rates(NamedTuple):
         """What products reach at the precision of the run."""
         return self.products[self.product_dtype]
 
-    def seconds(self, kernel: Kernel, flops: int, moved_bytes: float) -> float:
+    def seconds(self, kernel: Kernel, flops: int, moved_bytes: float, written_bytes: int) -> float:
         """One run of a kernel: the slowest of its operations, its bytes and its launches."""
         waiting = max(moved_bytes / self.bytes_per_s, kernel.launches * fitted.LAUNCH_SECONDS)
         if not flops:
             return waiting
         if kernel.kind == ATTENTION:
             return max(flops / self.attention(kernel), waiting)
-        assert kernel.kind in (PRODUCT, CONVOLUTION)
-        return max(flops / self.products.get(kernel.dtype, self.products["float32"]), waiting)
+        computing = flops / self.products.get(kernel.dtype, self.products["float32"])
+        if kernel.kind == CONVOLUTION:
+            turning = TRANSPOSES * moved_bytes / self.bytes_per_s if kernel.dtype in self.transposed else 0.0
+            return max(computing, waiting) + turning
+        assert kernel.kind == PRODUCT
+        return max(computing * self.idle(kernel, written_bytes), waiting)
+
+    def idle(self, kernel: Kernel, written_bytes: int) -> float:
+        """The time of a product over that in which its tiles would fill all waves."""
+        if not written_bytes or kernel.dtype == self.plain:
+            return 1.0
+        products = min(2, kernel.launches) if kernel.direction == BACKWARD else 1  # both gradients, or one
+        elements = written_bytes / (4 if kernel.dtype == "float32" else 2)
+        return 1 + products * self.idle_elements / elements
 
     def attention(self, kernel: Kernel) -> float:
         """FLOP/s of a fused attention kernel, of all scores that it makes."""
@@ -108,6 +140,8 @@ def rates_of(job: Job) -> Rates | None:
         products |= dict.fromkeys(("float16", "bfloat16"), half * best)
     if gpu.fp8_flop_per_s is not None:
         products[FP8] = gpu.fp8_flop_per_s * best
+    tile = LARGE_TILE if gpu.compute_capability in LARGE_TILES else SMALL_TILE
+    turned = frozenset({"float16", "bfloat16", "float32"} if tensor and job.tf32 else {"float16", "bfloat16"})
     return Rates(
         peak_flop_per_s=peak,
         products={name: rate * fitted.products_on(gpu.architecture) for name, rate in products.items()},
@@ -115,6 +149,9 @@ def rates_of(job: Job) -> Rates | None:
         half_flop_per_s=half or peak,
         bytes_per_s=gpu.memory_bandwidth_bytes_per_s * fitted.BANDWIDTH,
         flash=timing_of(job).flash,
+        idle_elements=IDLE_WAVE * (gpu.multiprocessors or 0) * tile,
+        plain="" if tensor and job.tf32 else "float32",
+        transposed=frozenset() if job.channels_last else turned,
         gpu=gpu,
     )
 

@@ -15,7 +15,7 @@ from vramplan.time import fitted
 from vramplan.time.behaviour import timing_of
 from vramplan.time.kernels import Micro, Priced, micro_of, price
 from vramplan.time.optimizer import accumulated_bytes, step_bytes
-from vramplan.time.rates import Rates, rates_of
+from vramplan.time.rates import EIGHT_BIT_PRECISIONS, Rates, rates_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
@@ -78,7 +78,10 @@ def step_of(
     record = device.record
     timing = timing_of(job)
     own = timing.fused_kernels(job)
-    kernels = record.kernels if own or by_unit else record.kernel_classes
+    eight_bits = job.compile and job.precision in EIGHT_BIT_PRECISIONS
+    kernels = record.kernels if own or by_unit or eight_bits else record.kernel_classes
+    if eight_bits:
+        kernels = imported("vramplan.time.fused:in_eight_bits")(kernels)
     if own:
         kernels = imported("vramplan.time.fused:with_fused")(kernels, own, job, device.blocks)
     priced = price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)

@@ -86,11 +86,11 @@ def _of_data(job: Job, record: Record, blocks: int, node_bandwidth: float | None
         return []
     kind, shards = sharding.kind, sharding.shards
     link = group_link(job, "data", node_bandwidth)
-    weights = record.parameters
-    trained = record.reached_parameters
+    timing = timing_of(job)
+    weights = record.parameters // timing.counted_devices(job)
+    trained = record.reached_parameters // timing.counted_devices(job)
     half = 4 if job.precision == "fp32" else 2
     units = max(1, blocks)
-    timing = timing_of(job)
 
     def one(kind: str, when: str, elements: int, width: int, *, once: bool, hidden: bool) -> Collective:
         size = elements * width // units
@@ -102,7 +102,7 @@ def _of_data(job: Job, record: Record, blocks: int, node_bandwidth: float | None
         width = 2 if halves and not job.fp32_gradients and timing.summed != FP32 else 4
         return [one(ALL_REDUCE, BACKWARD, trained, width, once=True, hidden=timing.hides_sums)]
     if is_fsdp(kind) or kind == "zero3":
-        gathers = [one(ALL_GATHER, FORWARD, weights, half, once=False, hidden=True)]
+        gathers = [one(ALL_GATHER, FORWARD, weights, half, once=timing.gathers_once(job), hidden=True)]
         if kind != FSDP_GRAD_OP:
             gathers.append(one(ALL_GATHER, BACKWARD, weights, half, once=False, hidden=True))
         reduce = {"fp32": 4, None: half}.get(sharding.reduce_dtype, 2)

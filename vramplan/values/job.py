@@ -92,6 +92,7 @@ class Job(NamedTuple):
     expert_pad_to_capacity: bool = False  # each expert gets as many as it takes
     loss: str = "standard"  # standard (what the runtime does) | fp32-logits | half-logits | chunked:N | fused | dpo
     compile: bool = False  # torch.compile around the model, its loss included
+    channels_last: bool = False  # images lie in memory with their channels last; the time of a step alone
     label_smoothing: float = 0.0  # the figure itself costs nothing
     dpo_reference: str | None = None  # of the loss dpo: model | precomputed | adapter-off
     padding: str = "none"  # none | right: every token counts, or some are padding and a mask says so

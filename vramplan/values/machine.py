@@ -12,6 +12,15 @@ PCIE_MOST = 130e9
 """Bytes per second of both ways of the fastest PCIe; a faster link is NVLink or Infinity Fabric."""
 
 
+class LinkShares(NamedTuple):
+    """What collectives reach of the rate of a link, one way, and copies between a GPU and its host."""
+
+    nvlink: float
+    network: float
+    pcie: float
+    host: float
+
+
 class Gpu(NamedTuple):
     """One accelerator. None means unknown: it never refuses a kernel, and is listed as an assumption."""
 
@@ -33,12 +42,14 @@ class Gpu(NamedTuple):
     fp8_flop_per_s: float | None = None
     link_bytes_per_s: float | None = None  # to other GPUs of the machine, both directions added
     tdp_watts: float | None = None
+    multiprocessors: int | None = None
     product_flop_per_s: float | None = None  # of the best 16-bit product that somebody measured
     # of fused attention by kernel, measured without a mask: forward and backward of heads of 64, then of 128
     attention_flop_per_s: tuple[tuple[str, tuple[float, ...]], ...] = ()
     # of the usual machine of such GPUs, each way (profiles/platforms): its network cards together, a GPU and its host
     network_bytes_per_s: float | None = None
     host_bytes_per_s: float | None = None
+    link_shares: LinkShares | None = None
 
     @property
     def has_nvlink(self) -> bool:

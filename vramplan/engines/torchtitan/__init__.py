@@ -8,5 +8,6 @@ ENGINE = Engine(
     behaviour={
         "job": "vramplan.engines.torchtitan.job:BEHAVIOUR",
         "settings": "vramplan.engines.torchtitan.settings:BEHAVIOUR",
+        "time": "vramplan.engines.torchtitan.time:BEHAVIOUR",
     },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.options import spellings, words
-from vramplan.options.option import COUNT, MAPPING, MAX_COUNT, NUMBER, SIZE, TEXT, WORD, Option
+from vramplan.options.option import COUNT, FLAG, MAPPING, MAX_COUNT, NUMBER, SIZE, TEXT, WORD, Option
 from vramplan.options.table.sections import BATCH, DEVICES, GATES, MODEL, SUBJECT, TRAINED
 
 MAX_PIXELS = 2**16  # of an edge of an image
@@ -106,6 +106,15 @@ SUBJECT_ROWS = (
 )
 
 BATCH_ROWS = (
+    Option(
+        "channels_last",
+        FLAG,
+        "Images lie in memory with their channels last (memory_format=torch.channels_last).",
+        default=False,
+        note="Of the [time of a step](time.md#images) alone; PyTorch has channels first unless it is told otherwise.",
+        panel=MODEL,
+        section=SUBJECT,
+    ),
     Option(
         "micro_batch_size",
         COUNT,
