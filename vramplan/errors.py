@@ -55,9 +55,9 @@ class UsageError(InputError):
         super().__init__([Problem(message, key=key, hint=hint)])
 
 
-def near_matches(word: str, known: Iterable[str]) -> str | None:
-    """A hint that names the closest known words, or None when none is close."""
+def near_matches(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """A hint that names the closest known words, or None when none is close. `cutoff`: that of difflib."""
     import difflib  # only a mistake pays for it
 
-    close = difflib.get_close_matches(word.lower(), list(known), n=3, cutoff=0.6)
+    close = difflib.get_close_matches(word.lower(), list(known), n=3, cutoff=cutoff)
     return "did you mean " + " or ".join(close) + "?" if close else None

@@ -193,7 +193,7 @@ def test_bert_heads(write) -> None:
         ({"model_type": "gemma", "use_bidirectional_attention": True}, "use_bidirectional_attention: true"),
         ({"model_type": "gemma3_text", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types: only"),
         ({"model_type": "gemma3_text", "sliding_window": None}, "sliding_window: null is not modelled"),
-        ({"model_type": "gemma3"}, "'gemma3' is not modelled"),
+        ({"model_type": "gemma3n"}, "'gemma3n' is not modelled"),
         ({"model_type": "gemma3_text", "rope_scaling": {"rope_type": "dynamic"}}, "rope_scaling: dynamic is not mod"),
         ({"model_type": "falcon", "num_attention_heads": 1, "multi_query": False}, "multi_query: false is not mod"),
         ({"model_type": "falcon", "num_ln_in_parallel_attn": 2}, "num_ln_in_parallel_attn: 2 is not modelled (it is 1"),

@@ -7,7 +7,7 @@ import pytest
 
 from vramplan.catalog import gpus, locate, models, reading
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
-from vramplan.catalog.locate import aliases_in
+from vramplan.catalog.locate import Kind, aliases_in, files, unknown
 from vramplan.catalog.text import STDIN_NAMES
 from vramplan.errors import InputError
 
@@ -108,6 +108,23 @@ def test_a_label_reads_no_profile_that_only_speaks_of_it(tree: Path, opened: lis
 def test_a_name_cut_short_names_what_it_begins(short: str, card: str) -> None:
     with pytest.raises(InputError, match=rf"did you mean {card}\b"):
         gpus.find_gpu(short)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "hint"),
+    [
+        ("models", "lama-3", "did you mean llama-3-8b or llama-3-70b or llama-3.1-8b or llama-3.2-1b?"),
+        ("models", "bert-lrge", "did you mean bert-large?"),
+        ("models", "mixtrel", "did you mean mixtral-8x7b or mixtral-8x22b?"),
+        ("gpus", "rtx4900", "did you mean rtx4090 or rtx4080 or rtx4070?"),
+    ],
+)
+def test_a_slip_of_a_letter_leads_to_what_was_meant(kind: Kind, word: str, hint: str) -> None:
+    assert unknown(kind, word, ()).hint == hint
+
+
+def test_a_name_that_is_near_nothing_leads_to_the_list() -> None:
+    assert unknown("models", "zephir", ()).hint == f"vramplan models lists all {len(files('models', ()))}"
 
 
 def test_an_unknown_name_names_the_nearest(tree: Path) -> None:

@@ -31,6 +31,37 @@ LLAVA: dict[str, Any] = {
 }
 
 
+QWEN2_VL: dict[str, Any] = {
+    "architectures": ["Qwen2VLForConditionalGeneration"],
+    "model_type": "qwen2_vl",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "sliding_window": 32768,
+    "use_sliding_window": False,
+    "vocab_size": 152064,
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+    "vision_config": {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3},
+}
+"""As files of the hub have it: the keys of the text stand beside the configuration of the images."""
+
+QWEN25_VL: dict[str, Any] = {
+    **QWEN2_VL,
+    "model_type": "qwen2_5_vl",
+    "vision_config": {"hidden_size": 1280, "out_hidden_size": 3584, "intermediate_size": 3420, "window_size": 56},
+}
+GEMMA3: dict[str, Any] = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "model_type": "gemma3",
+    "mm_tokens_per_image": 64,
+    "text_config": {"hidden_size": 2560, "num_hidden_layers": 34, "sliding_window": 1024}
+    | {"final_logit_softcapping": 30.0, "model_type": "gemma3_text"},
+    "vision_config": {"image_size": 448, "model_type": "siglip_vision_model", "vision_use_head": False},
+}
+
+
 def read(folder: Path, values: dict[str, Any]) -> ModelShape:
     (folder / "config.json").write_text(json.dumps(values))
     return read_hf_config(folder)[0]
@@ -63,6 +94,40 @@ def test_llava_has_a_llama_and_the_tower_of_clip(tmp_path: Path) -> None:
     shape = read(tmp_path, LLAVA)
     assert (shape.vocabulary_size, shape.max_positions, shape.layers) == (32064, 4096, 32)
     assert (shape.vision_hidden_size, shape.image_tokens, shape.stacks) == (1024, 576, (23, 1, 32))
+
+
+def test_the_text_of_qwen2_vl_stands_beside_the_images_or_inside(tmp_path: Path) -> None:
+    shape = read(tmp_path, QWEN2_VL)
+    assert (shape.layers, shape.hidden_size, shape.key_value_heads, shape.vocabulary_size) == (28, 3584, 4, 152064)
+    assert (shape.vision_hidden_size, shape.vision_intermediate_size, shape.stacks) == (1280, 5120, (32, 28))
+    text = {"hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2}
+    inside = read(tmp_path, {"model_type": "qwen2_vl", "text_config": text, "tie_word_embeddings": True})
+    assert (inside.hidden_size, inside.attention_heads, inside.tied_embeddings) == (1536, 12, True)
+
+
+def test_qwen25_vl_has_windows(tmp_path: Path) -> None:
+    shape = read(tmp_path, QWEN25_VL)
+    assert (shape.vision_hidden_size, shape.vision_window, shape.vision_full_layers) == (1280, 56, (7, 15, 23, 31))
+
+
+def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path) -> None:
+    shape = read(tmp_path, GEMMA3)
+    assert (shape.family, shape.vision_merge, shape.image_tokens) == ("gemma3_images", 4, 64)
+    assert (shape.layers, shape.sliding_window, shape.logit_softcap) == (34, 1024, False)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({**QWEN2_VL, "use_sliding_window": True}, "use_sliding_window: true is not modelled"),
+        ({**QWEN2_VL, "vision_config": {"hidden_size": 1536}}, "tokens of 1536 elements in a text of 3584"),
+        ({**QWEN25_VL, "vision_config": {"window_size": 14}}, "less than a square of 28"),
+        ({**GEMMA3, "vision_config": {"image_size": 448}}, "vision_use_head: a head that pools"),
+        ({**GEMMA3, "vision_config": {"model_type": "clip_vision_model"}}, "vision_config.model_type"),
+    ],
+)
+def test_what_is_refused_of_images_among_text(values: dict[str, Any], message: str, tmp_path: Path) -> None:
+    assert message in refused(tmp_path, values)
 
 
 @pytest.mark.parametrize(

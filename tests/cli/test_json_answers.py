@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.draws import IMPLEMENTATIONS, PRECISIONS, STRATEGIES, jobs
@@ -168,6 +168,7 @@ def test_the_recommended_flags_in_place_of_what_was_given_change_nothing(words: 
 def replaced(words: list[str], change: list[str]) -> list[str]:
     """A command line with the options of a change, in place of those that it has already."""
     new = {word for word in change if word.startswith("--")}
+    new |= {f"--{word[5:]}" if word.startswith("--no-") else f"--no-{word[2:]}" for word in new}
     new |= {short for short, long in (("-m", "--model"), ("-g", "--gpu")) if long in new}
     left: list[str] = []
     skips = False
@@ -181,6 +182,7 @@ def replaced(words: list[str], change: list[str]) -> list[str]:
 
 @settings(deadline=None, max_examples=4)
 @given(words=option_lists())
+@example(words=["-m", "bert-base-uncased", "-g", "mi300x", "--optimizer", "adamw", "--hold-outputs"])
 def test_the_remedies_of_a_command_do_what_they_say(words: list[str], folder: Path) -> None:
     words = replaced(words, ["--micro-batch", "512", "--seq", "512"])
     first = fit(*words)

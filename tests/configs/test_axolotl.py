@@ -166,3 +166,9 @@ def test_a_value_that_is_not_understood_is_an_error(line: str) -> None:
     with pytest.raises(InputError) as caught:
         meant("base_model: gpt2\nsequence_len: 512\n" + line, "a.yml", program="axolotl")
     assert caught.value.problems[0].line == 3
+
+
+def test_experts_that_are_one_tensor_are_no_linear_layers() -> None:
+    text = QLORA.replace("NousResearch/Llama-3.2-1B", "mistralai/Mixtral-8x7B-v0.1")
+    holds(job(text, "a.yml"), model="mixtral-8x7b", adapter__targets=["q_proj", "k_proj", "v_proj", "o_proj"])
+    holds(job(QLORA, "a.yml"), adapter__targets="all-linear")

@@ -54,7 +54,7 @@ def test_an_adapter_by_default() -> None:
         ("finetuning_type: full\npure_bf16: true\n", {"precision": "pure-bf16", "weight_dtype": None}),
         (
             "finetuning_type: full\ndeepspeed: examples/deepspeed/ds_z3_config.json\n",
-            {"precision": "mixed-bf16", "parallel__sharding": "zero3", "parallel__sub_group_size": 10**9},
+            {"precision": "mixed-bf16", "parallel__sharding": "zero3", "parallel__sub_group_size": None},
         ),
         ("finetuning_type: full\nfp8: true\nfsdp:\n  - full_shard\n", {"precision": "fsdp-fp8"}),
         ("quantization_bit: 4\n", {"quantization": "nf4-double"}),

@@ -315,6 +315,78 @@ def test_nemo_adapters_are_on_fused_layers() -> None:
     holds(found, adapter__rank=16, adapter__alpha=16, adapter__targets=["q_proj", "k_proj", "v_proj", "down_proj"])
 
 
+@pytest.mark.parametrize(
+    ("sizes", "model"),
+    [
+        ("num_layers: 32\n  hidden_size: 4096\n  ffn_hidden_size: 11008\n  num_attention_heads: 32", "llama-2-7b"),
+        (
+            "num_layers: 28\n  hidden_size: 3072\n  ffn_hidden_size: 24576\n  num_attention_heads: 16\n"
+            "  kv_channels: 256\n  apply_embedding_scaling: true",
+            "gemma-7b",
+        ),
+        (
+            "num_layers: 28\n  hidden_size: 4096\n  ffn_hidden_size: 13696\n  num_attention_heads: 32\n"
+            "  num_query_groups: 2\n  qkv_bias: true",
+            "chatglm2-6b",
+        ),
+    ],
+)
+def test_nemo_names_a_model_by_its_sizes(sizes: str, model: str) -> None:
+    text = "trainer:\n  num_nodes: 1\n  precision: bf16\nmodel:\n  encoder_seq_length: 4096\n  micro_batch_size: 1\n"
+    text += f"  global_batch_size: 1\n  tensor_model_parallel_size: 1\n  {sizes}\n  normalization: rmsnorm\n"
+    text += "  max_position_embeddings: 4096\n  activation: fast-swiglu\n  megatron_amp_O2: false\n"
+    found = job(text, "a.yaml")
+    holds(found, model=model, precision="amp-bf16")
+    recurrent = meant(text + "  hybrid_override_pattern: M-M*\n", "a.yaml")
+    assert "model" in recurrent.open
+
+
+BEAKER = """
+version: v2
+tasks:
+  - name: own
+    arguments: ['
+      python -m accelerate.commands.launch && accelerate launch
+      --mixed_precision bf16
+      --num_machines 2
+      --num_processes 16
+      open_instruct/finetune.py
+      --model_name_or_path /net/own/7B
+      --use_qlora
+      --lora_rank 8
+      --max_seq_length 512
+      --per_device_train_batch_size 2
+      --gradient_accumulation_steps 3
+      --with_tracking
+    ']
+    resources:
+      gpuCount: 8
+"""
+
+
+def test_a_specification_of_beaker_starts_a_command() -> None:
+    found = read_texts({"own.yaml": BEAKER}, Wanted())
+    holds(
+        {value.key: value.value for value in found.values},
+        micro_batch_size=2,
+        quantization="nf4-double",
+        precision="amp-bf16",  # without DeepSpeed
+        weight_dtype="bf16",
+        parallel__data=16,
+        model=None,
+    )
+    assert "folder of the machine that trains" in found.open["model"]
+    rank = next(value for value in found.values if value.key == "adapter.rank")
+    assert rank.sources[0].line == 13
+
+
+def test_reinforcement_learning_is_refused_once() -> None:
+    text = "python open_instruct/grpo_fast.py --model_name_or_path Qwen/Qwen2.5-7B --response_length 512 --own 1\n"
+    with pytest.raises(InputError) as caught:
+        meant(text, "own.sh")
+    assert [problem.key for problem in caught.value.problems] == ["program"]
+
+
 MASON = """\
 python mason.py --cluster own/cluster --num_nodes 2 --budget own --gpus 4 -- accelerate launch \\
     --mixed_precision bf16 --num_processes 4 --use_deepspeed --deepspeed_config_file ds.json \\

@@ -483,3 +483,25 @@ def test_any_values_give_a_job_or_problems(data: st.DataObject) -> None:
         assert not set(read.open) & {value.key for value in read.values}
         assert not read.not_understood
     assert not keyless
+
+
+def test_a_comment_of_a_recipe_says_whose_arguments_follow() -> None:
+    text = """
+        model_name_or_path: mistralai/Mistral-7B-v0.1
+        dataset_mixture: {}
+        # %s
+        beta: 0.05
+        max_length: 1024
+        max_prompt_length: 512
+        per_device_train_batch_size: 1
+    """
+    holds(job(text % "ORPOTrainer arguments", "a.yaml"), loss="orpo", dpo_reference=None, padding="right")
+    holds(job(text % "DPOTrainer arguments", "a.yaml"), loss="dpo", dpo_reference="model")
+
+
+def test_sizes_of_zero_count_for_nothing_without_it() -> None:
+    text = """{"zero_optimization": {"stage": 0, "reduce_bucket_size": 5e8, "overlap_comm": true},
+    "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}"""
+    holds(
+        job(text, "ds.json"), parallel__sharding="ddp", parallel__reduce_bucket_size=None, parallel__overlap_comm=None
+    )

@@ -30,6 +30,7 @@ IN_WORDS = {
     "_is_learned": "true with learned positions",
     "qkv_bias": "as qkv_bias",
     "every_fourth": "every fourth block",
+    "every_eighth": "every eighth block",
     "_groups": "1",
     "_is_new": "whether there are several key-value heads",
     "_norms": "1",

@@ -41,6 +41,8 @@ TITLES = {
     "vramplan.replay.operators.contrastive": "Contrastive models",
     "vramplan.replay.operators.masked_attention": "Attention with a mask",
     "vramplan.replay.operators.multimodal": "Images among tokens",
+    "vramplan.replay.operators.patches": "Patches that a processor has cut",
+    "vramplan.replay.operators.ragged": "Images of one row, one by one",
     "vramplan.replay.operators.biased": "Attention with a learned bias",
     "vramplan.replay.operators.fused_loss": "Fused loss",
     "vramplan.replay.operators.experts": "Routing and experts",

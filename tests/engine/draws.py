@@ -162,6 +162,7 @@ def models(
         "image_size": [16, 50, 96],
         "patch_size": [8, 14, 16],
         "channels": [1, 3],
+        "vision_frames": [1, 2],
         "vision_layers": [1, 2, 5],
         "projection_size": [16, 100],
         "rope_scaling": [None, None, "dynamic", "longrope"],
@@ -178,6 +179,14 @@ def models(
         width = vision_heads * draw(st.sampled_from([8, 20]))
         fields |= {"vision_attention_heads": vision_heads, "vision_hidden_size": width}
         fields["vision_intermediate_size"] = 3 * width
+    if "vision_merge" in kind.defaults:  # where images keep their size they are brought to a whole number of squares
+        edge = fields["image_size"] // fields["patch_size"]
+        fields["vision_merge"] = draw(
+            st.sampled_from([n for n in (1, 2, 3) if "vision_frames" in fields or edge % n == 0])
+        )
+    if "vision_window" in kind.defaults:
+        fields["vision_window"] = draw(st.sampled_from([48, 112]))
+        fields["vision_full_layers"] = draw(st.sampled_from([(), (0,), (fields["vision_layers"] - 1,)]))
     if "experts.count" in kind.defaults:
         fields |= draw(experts(model_type, layers))
         if equal:

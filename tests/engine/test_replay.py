@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups, without_checkpoints
 from tests.engine.examples import model, setup
 from tests.engine.unrolled import same_requests
+from vramplan.replay.checkpoints import MATMULS
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.models.modules import CORE
 from vramplan.replay.record import Record
-from vramplan.replay.recorder import MATMULS
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 

@@ -18,8 +18,8 @@ from vramplan.replay.models import has_no_biases
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
-from vramplan.replay.sharding.fully_shard import shard_shape
 from vramplan.replay.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
+from vramplan.replay.sharding.units import shard_shape
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import UNITS, adaptable, is_traced_with
 from vramplan.replay.techniques.trained import names_of

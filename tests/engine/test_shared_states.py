@@ -16,6 +16,7 @@ from vramplan.engines.deepspeed.layout import ALIGNMENT, Layout, order_of
 from vramplan.engines.deepspeed.zero import NORM_BYTES, OVERFLOW_BUFFER_BYTES
 from vramplan.job import build_job
 from vramplan.planner.setups import setup_of
+from vramplan.replay.observers import Trained
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import rounded
 from vramplan.replay.setup import Setup
@@ -188,7 +189,7 @@ def layout_of(one: Setup) -> Layout:
     from vramplan.replay.recipe import recipe_of
 
     assert one.sharding is not None
-    order = order_of(recipe_of(one, precision_of(one.precision)), None, ((), None, None, one.precision))
+    order = order_of(recipe_of(one, precision_of(one.precision)), Trained(), ((), None, None, one.precision))
     return Layout(order.sizes, one.sharding.shards)
 
 

@@ -14,8 +14,9 @@ from vramplan.engines import FOLDERS, OWNERS, brought_for, engine_of, imported
 from vramplan.replay import techniques
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import OUTSIDE_LOSSES, Segment
+from vramplan.replay.observers import EVENTS, Observer, Sharding
 from vramplan.replay.precision import precision_of
-from vramplan.replay.recorder import EVENTS, Observer, Tape
+from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques import OBJECTIVES, TECHNIQUES, Technique, techniques_of
@@ -38,7 +39,7 @@ PLAIN = Setup(
 )
 OF_A_BLOCK = 12  # weights and biases of two norms and four layers
 WEIGHTS = LAYERS * OF_A_BLOCK + 4  # two tables, the last norm
-MOST_ATTRIBUTES = 39
+MOST_ATTRIBUTES = 32
 
 
 def names_of(setup: Setup) -> list[str]:
@@ -127,8 +128,8 @@ def test_an_observer_sees_everything_and_changes_nothing(monkeypatch: pytest.Mon
         "after_accumulate": WEIGHTS,
         "after_step": 1,
     }
-    assert tape.observers == ()
-    assert tape.sharding is None
+    assert tape.told.observers == ()
+    assert Sharding not in tape.roles
 
 
 def test_an_observer_is_told_of_what_it_overrides_alone() -> None:
@@ -144,7 +145,24 @@ def test_an_observer_is_told_of_what_it_overrides_alone() -> None:
 
 
 def test_the_recorder_has_no_switch_of_a_guest() -> None:
-    assert len(vars(Tape(2))) <= MOST_ATTRIBUTES, "let an observer know it: vramplan/replay/recorder.py, Observer"
+    assert len(vars(Tape(2))) <= MOST_ATTRIBUTES, "let a guest know it: vramplan/replay/observers.py, Observer"
+
+
+def test_a_role_that_nobody_plays_changes_nothing() -> None:
+    class Doubles(Sharding):
+        rows_among = 2
+
+    tape, guest = Tape(2), Doubles()
+    assert tape.role(Sharding).rows_among == 1
+    tape.enlist(Sharding, guest)
+    assert tape.role(Sharding) is guest
+    tape.dismiss(Sharding)
+    assert tape.role(Sharding).rows_among == 1
+
+
+def test_every_event_has_a_method_of_observers() -> None:
+    methods = {name for name, method in vars(Observer).items() if callable(method) and name[0] != "_"}
+    assert {*EVENTS} == methods
 
 
 @pytest.mark.parametrize("word", OWNERS)

@@ -12,8 +12,8 @@ from tests.engine.examples import model
 from tests.engine.examples import setup as plain
 from tests.engine.trained_draws import frozen_words, trained_setups
 from vramplan.job.trained import feeds_head
+from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.envelope import Envelope
-from vramplan.replay.recorder import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.adapters import ALL_LINEAR

@@ -40,12 +40,14 @@ def small(model_type: str, **fields: Any) -> dict[str, Any]:
     sizes: dict[str, Any] = {"layers": 3, "hidden_size": 64, "attention_heads": 4, "vocabulary_size": 100}
     if MODEL_TYPES[model_type].defaults.get("vision_layers"):
         sizes |= {"image_size": 28, "patch_size": 14}
+    if MODEL_TYPES[model_type].defaults.get("vision_merge"):
+        sizes["vision_merge"] = 2
     sizes = {key: value for key, value in sizes.items() if key not in MODEL_TYPES[model_type].fixed}
     if MODEL_TYPES[model_type].grouped and model_type != "falcon":
         sizes["key_value_heads"] = 2
     if model_type == "deepseek_v2":  # whose configuration class has no working defaults of these
         sizes["experts"] = {"active": 2, "intermediate_size": 64}
-    return {"family": model_type, **sizes, **fields}
+    return {"family": model_type, "transformers_model_type": model_type, **sizes, **fields}
 
 
 def test_these_families_are_particular() -> None:
@@ -53,7 +55,7 @@ def test_these_families_are_particular() -> None:
     assert STORED == ["resnet"]
     assert all(has_equal_blocks(MODEL_TYPES[name].family) for name in SHARING)
     unequal = [name for name, kind in MODEL_TYPES.items() if not has_equal_blocks(kind.family)]
-    assert sorted(unequal) == sorted(["resnet", "clip", "llava", "t5", "bart"])
+    assert sorted(unequal) == sorted(["resnet", "clip", "llava", "t5", "bart", "qwen2_vl", "qwen2_5_vl", "gemma3"])
 
 
 @pytest.mark.parametrize("model_type", UNFUSED)

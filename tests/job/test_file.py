@@ -213,3 +213,34 @@ def test_junk_options_raise_nothing_else(raw: dict[str, object]) -> None:
 
     with contextlib.suppress(InputError):
         build_job({"model": {"family": "gpt2"}, "gpu": {"memory": "80 GiB"}, **raw})
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("sharding", "parallel: {sharding: ...}"),
+        ("gpus", "parallel: {data: ...}"),
+        ("batch_size", "micro_batch_size"),
+        ("seq_len", "sequence_length"),
+        ("adapterr", "adapter"),
+    ],
+)
+def test_a_key_that_the_command_line_has_leads_to_ours(read, key: str, meant: str) -> None:
+    found = refused(read, f"version: 1\njobs:\n- {{name: a, model: gpt2, gpu: v100, {key}: 8}}\n")
+    assert found == [f"jobs.yaml:3:37: jobs.0.{key}: unknown key (did you mean {meant}?)"]
+
+
+def test_an_adapter_may_be_its_kind_alone(read) -> None:
+    entries = read("""version: 1
+defaults: {model: mistral-7b, gpu: rtx-4090, adapter: lora}
+jobs:
+- {name: of the defaults}
+- {name: beside a setting, adapter: {rank: 16}}
+- {name: another, adapter: qlora}
+- {name: none, adapter: none, micro_batch_size: 1}
+- {name: each, matrix: {adapter: [none, lora]}}
+""")
+    jobs = [entry.job for entry in entries]
+    found = [(job.adapter and (job.adapter.kind, job.adapter.rank), job.quantization) for job in jobs if job]
+    lora, none = (("lora", 8), None), (None, None)
+    assert found == [lora, (("lora", 16), None), (("lora", 8), "nf4"), none, none, lora]

@@ -148,6 +148,9 @@ def test_the_walk_through_is_about_tokens() -> None:
 
 
 SMALL = {"image_size": 28, "patch_size": 14, "layers": 2, "hidden_size": 64, "attention_heads": 4, "vision_layers": 3}
+QWEN = {"transformers_model_type": "qwen2_vl", "layers": 2, "hidden_size": 64, "attention_heads": 4}
+QWEN |= {"key_value_heads": 2, "vision_layers": 2, "vision_hidden_size": 32, "vision_attention_heads": 2}
+QWEN |= {"vision_intermediate_size": 64, "vocabulary_size": 100, "intermediate_size": 96}
 LLAVA = {**SMALL, "family": "llava", "vocabulary_size": 100}
 CLIP = {**SMALL, "family": "clip", "vocabulary_size": 100}
 
@@ -190,7 +193,7 @@ def test_accumulation_does_not_enlarge_what_a_contrastive_loss_compares() -> Non
     assert not any("contrastive" in text for text in alone)
 
 
-@pytest.mark.parametrize("model", ["clip-vit-base-patch32", "llava-1.5-7b"])
+@pytest.mark.parametrize("model", ["clip-vit-base-patch32", "llava-1.5-7b", "qwen2.5-vl-3b"])
 @pytest.mark.parametrize("command", ["fit", "explain", "timeline"])
 def test_every_command_tells_of_models_of_images_and_text(model: str, command: str) -> None:
     ran = run(command, "--model", model, "--gpu", "h200", "--micro-batch", "2", "--steps", "2")
@@ -213,3 +216,14 @@ def test_the_largest_micro_batch_counts_the_pairs() -> None:
         return answer(job).peak.device_bytes
 
     assert device(found) <= 2 * 2**30 < device(found + 1)
+
+
+def test_an_image_of_any_size_is_brought_to_whole_squares_of_patches() -> None:
+    """models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize: 28 pixels of an edge become a token."""
+    built = {size: build_job({"model": QWEN, "gpu": CARD, "image_size": size}).model for size in (28, 69, 71, 448)}
+    assert {size: model.image_tokens for size, model in built.items()} == {28: 1, 69: 4, 71: 9, 448: 256}
+    assert build_job({"model": QWEN, "gpu": CARD}).model.image_tokens == 256
+    assert "255 tokens have no room for the 256" in refused(model=QWEN, sequence_length=255)
+    keys = {"model": QWEN, "gpu": CARD, "sequence_length": 256, "micro_batch_size": 2, "gradient_accumulation_steps": 1}
+    small, large = (answer(build_job({**keys, "image_size": size})).peak.device_bytes for size in (224, 448))
+    assert small < large

@@ -236,7 +236,9 @@ def _properties(group: str) -> dict[str, Any]:
 def _schema_of(option: Option) -> dict[str, Any]:
     inside = table.inside(option.name) if not option.group else {}
     if inside:
-        return {"type": ["object", "null"], "additionalProperties": False, "properties": _properties(option.name)}
+        nested = {"type": ["object", "null"], "additionalProperties": False, "properties": _properties(option.name)}
+        kind = table.inside(option.name).get("kind")
+        return nested if kind is None else {"anyOf": [nested, *_of_words(kind)]}
     if option.words and option.kind != TEXTS:
         return {"anyOf": [*_of_words(option), *OTHER_FORMS.get(option.key, [])]}
     if option.kind == TEXTS:

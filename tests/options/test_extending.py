@@ -26,6 +26,7 @@ from vramplan.job.resolver import Resolver
 from vramplan.job.runtime import take_defaults
 from vramplan.options import option, table
 from vramplan.options.flags import arguments_of
+from vramplan.options.table import sections
 from vramplan.values.job import Job
 
 PAGE = made.DOCS / "extending.md"
@@ -37,7 +38,7 @@ JOB = {"model": "gpt2", "gpu": "a100"}
 @pytest.fixture(autouse=True)
 def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[option.Option]:
     """The row of the page at the end of the table, for one test."""
-    found: option.Option = eval(ROW, {**vars(option), **vars(table)})
+    found: option.Option = eval(ROW, {**vars(option), **vars(sections)})
     monkeypatch.setattr(table, "TABLE", (*table.TABLE, found))
     monkeypatch.setattr(commands, "build", getattr(commands.build, "__wrapped__", commands.build))  # not remembered
     looked_up = (table._by_key, table.inside, table.absent, table.parameters, table.profile_fields)

@@ -70,7 +70,7 @@ configurations:
 | `attention.json` | sliding windows, masks, scaled rotary positions; glm, glm4, falcon, chatglm |
 | `seq2seq.json` | t5, bart, roberta |
 | `moe.json` | mixtures of experts |
-| `vision.json`, `resnet.json` | models that take images |
+| `vision.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |
 | `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |
 | `precisions.json` | half weights under autocast, fp32 states of half weights, a scaled loss |

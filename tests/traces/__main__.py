@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tests.traces.drawn import SHARDINGS
 from tests.traces.rigs import RIGS, check, set_up, trace_rows
 
 
@@ -15,9 +16,7 @@ def main(arguments: list[str]) -> int:
     compose = commands.add_parser("compose", help="draw jobs whose techniques meet: answer, trace, compare")
     compose.add_argument("--seed", type=int, default=0)
     compose.add_argument("--jobs", type=int, default=100, help="how many jobs to draw")
-    compose.add_argument(
-        "--sharding", choices=["fsdp", "ddp"], help="under which all of them are (default: one device)"
-    )
+    compose.add_argument("--sharding", choices=SHARDINGS, help="under which all of them are (default: one device)")
     compose.add_argument("--output", help="a file of JSON for what was found")
     for name, help_of in (
         ("setup", "make the environment of a rig"),

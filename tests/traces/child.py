@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from vramplan.job import build_job
+from vramplan.measure.batches import images_in_patches
 from vramplan.measure.fake_cuda import autocast_believes, pretend
 
 CLASSES = {
@@ -41,7 +42,8 @@ def skeleton(job: Any, config: dict[str, Any], *, device: str = "meta", use_cach
     if job.model.task in ("cls", "image"):
         said.num_labels = job.model.classes
     how = {"attn_implementation": "eager" if job.attention == "eager" else "sdpa"}
-    name = "AutoModelForImageTextToText" if config["model_type"] == "llava" else CLASSES[job.model.task]
+    both = job.model.task == "lm" and job.model.takes_images
+    name = "AutoModelForImageTextToText" if both else CLASSES[job.model.task]
     with torch.device(device):
         return _cast(job, getattr(transformers, name).from_config(said, **how))
 
@@ -52,13 +54,17 @@ def batch(job: Any, model: Any, device: str = "cuda") -> dict[str, Any]:
 
     shape, size = job.model, job.micro_batch_size
     given: dict[str, Any] = {}
-    if shape.takes_images:
+    if shape.any_image_size:
+        given |= images_in_patches(job, model, device)
+    elif shape.takes_images:
         images = (size, shape.channels, job.image_size, job.image_size)
         given["pixel_values"] = torch.randn(*images, dtype=next(model.parameters()).dtype, device=device)
     if shape.takes_text:
         tokens = torch.randint(2, 1000, (size, job.sequence_length), device=device)
         if shape.image_tokens:
             tokens[:, : shape.image_tokens] = model.config.image_token_id
+        if shape.vision_merge is not None and not shape.any_image_size:
+            given["token_type_ids"] = (tokens == model.config.image_token_id).long()
         given["input_ids"] = tokens
         given["labels"] = tokens.clone()
     if shape.task in ("cls", "image"):
@@ -85,6 +91,8 @@ def trace(case: dict[str, Any]) -> dict[str, int]:
     from transformers.models.llava.modeling_llava import LlavaModel
 
     from vramplan.measure.kernels import attention_by, scratch_rules
+    from vramplan.measure.known import of_numbers
+    from vramplan.measure.stand_ins import Truth, stand_ins
     from vramplan.measure.steps import Loop, one_step, optimizer_of
     from vramplan.measure.storages import Storages
 
@@ -102,7 +110,9 @@ def trace(case: dict[str, Any]) -> dict[str, int]:
                 func = aten.index_put_.default
             return super().__torch_dispatch__(func, types, args, kwargs)
 
-    counted = Counted("cuda", scratch_rules())
+    numbers = stand_ins(Truth())
+    scalar = aten._local_scalar_dense.default
+    counted = Counted("cuda", scratch_rules(), {scalar: numbers[scalar]} if job.model.any_image_size else {})
     model = skeleton(job, case["config"])
     without_state = checkpoint.checkpoint
 
@@ -114,6 +124,8 @@ def trace(case: dict[str, Any]) -> dict[str, int]:
         stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", lambda *_, **__: None))
         stack.enter_context(patch.object(LlavaModel, "get_placeholder_mask", image_mask))
         stack.enter_context(patch.object(checkpoint, "checkpoint", stateless))
+        if job.model.any_image_size:
+            stack.enter_context(patch.object(torch, "tensor", of_numbers(torch.tensor)))
         if job.attention != "eager":
             kernel = attention_by(job.attention)
             stack.enter_context(patch.object(functional, "scaled_dot_product_attention", kernel))

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tests.traces import ddp, fsdp2
+from tests.traces import ddp, fsdp1, fsdp2, zero
 from tests.traces.drawn import Keys, job, shared
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError
@@ -30,9 +30,9 @@ from vramplan.replay.step import replay
 from vramplan.replay.techniques.vocabulary import techniques_of
 from vramplan.results.measure import TRACE
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP
+from vramplan.values.parallel import DDP, ZERO_STAGES
 
-PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
+PACKAGES = ("torch", "transformers", "deepspeed", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
 NOT_KNOWN = (" not modelled", "never traced", "not traced")  # in a refusal of what somebody could model
 OPEN = (*NOT_KNOWN, " is modelled ", " are modelled ")
 
@@ -120,12 +120,18 @@ def traced(one: Job) -> dict[str, int]:
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 
+def traced_row(one: Job) -> dict[str, int]:
+    """The same of the device that a row is of, where devices differ."""
+    found = None if one.sharding is None else getattr(rig_of(one), "traced_row", None)
+    return traced(one) if found is None else found(one)
+
+
 def check(one: Job) -> None:
     """Raise InputError for what no rig has a loop for."""
     try:
         refusals.check(one, TRACE)
     except InputError as error:
-        known = {"parallel", "precision"} if one.precision.startswith("fsdp-") else {"parallel"}
+        known = () if one.sharding is None else rig_of(one).OWN_KEYS
         left = [problem for problem in error.problems if problem.key not in known]
         if left or one.sharding is None:
             raise InputError(left or error.problems) from None
@@ -136,7 +142,9 @@ def check(one: Job) -> None:
 def rig_of(one: Job) -> Any:
     """The module that runs the sharding of a job."""
     assert one.sharding is not None
-    return ddp if one.sharding.kind == DDP else fsdp2
+    if one.sharding.kind in ZERO_STAGES:
+        return zero
+    return ddp if one.sharding.kind == DDP else fsdp1 if one.sharding.version == 1 else fsdp2
 
 
 def compared(number: int, keys: Keys) -> Result:

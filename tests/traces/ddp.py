@@ -19,6 +19,10 @@ from vramplan.values.parallel import DDP
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of DistributedDataParallel
 
 
+OWN_KEYS = ("parallel",)
+"""What the loop on one device refuses and this rig has."""
+
+
 def check(job: Job) -> None:
     """Raise UsageError for what this rig has no loop for."""
     assert job.sharding is not None

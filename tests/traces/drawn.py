@@ -14,7 +14,7 @@ from typing import Any
 from tests.fuzz.draws import BESIDE, value
 from tests.traces.models import CONFIGS
 from vramplan.options import table
-from vramplan.values.parallel import DDP
+from vramplan.values.parallel import DDP, ZERO3, ZERO_STAGES
 
 Keys = dict[str, Any]
 
@@ -47,8 +47,9 @@ OPTIONS = tuple(one for one in table.TABLE if one.key not in NOT_DRAWN and one.g
 """The options that are drawn, each on its own."""
 
 PROBABILITY = 0.16  # of each, which lets two to five meet
-TYPES = tuple(name for name in CONFIGS if name not in ("clip", "llava"))
+IMAGES_AND_TEXT = ("clip", "llava", "qwen2_vl", "qwen2_5_vl", "gemma3")
 IMAGES = ("vit", "resnet")
+TYPES = tuple(name for name in CONFIGS if name not in IMAGES_AND_TEXT)
 LOSSES = ("standard", "chunked:1", "chunked:3", "fused", "classification")
 OPTIMIZERS = (
     *("adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon", "adamw-8bit", "adamw-paged"),
@@ -91,8 +92,22 @@ def job(random: Random, folder: Path) -> Keys:
     return {key: one for key, one in keys.items() if one is not None or key == "max_gradient_norm"}
 
 
+SHARDINGS = ("fsdp", DDP, "fsdp1", *ZERO_STAGES)
+"""Under which all jobs of a draw may be; `fsdp` is FSDP2."""
+
+NO_KEYS_OF_ZERO = (
+    "optimizer_implementation",
+    "grad_scaler",
+    "ema",
+    "optimizer_in_backward",
+    "weight_dtype",
+    "compute_dtype",
+)
+"""What DeepSpeed does by itself, or does not let a program do."""
+
+
 def shared(random: Random, keys: Keys, sharding: str) -> Keys:
-    """The same job under `fsdp` (FSDP2) or `ddp`: two to five devices, a policy of it.
+    """The same job on two to five devices, with switches of what they share states by.
 
     FSDP's own mixed precision is in half of the jobs that it is for.
     """
@@ -102,13 +117,49 @@ def shared(random: Random, keys: Keys, sharding: str) -> Keys:
             **keys,
             "parallel": {"data": devices, "sharding": DDP, "gradient_as_bucket_view": random.random() < 0.5},
         }
+    if sharding in ZERO_STAGES:
+        return _under_zero(random, keys, {"data": devices, "sharding": sharding})
     parallel: Keys = {"data": devices, "sharding": random.choice(["fsdp", "fsdp", "fsdp-grad-op"])}
+    if sharding == "fsdp1":
+        parallel["fsdp_version"] = 1
     if keys["gradient_accumulation_steps"] > 1:
         parallel["no_sync"] = random.random() < 0.5
     precision = keys["precision"]
     if precision.startswith("amp-") and random.random() < 0.5:
         precision = precision.replace("amp-", "fsdp-")
     return {**keys, "parallel": parallel, "precision": precision}
+
+
+def _under_zero(random: Random, keys: Keys, parallel: Keys) -> Keys:
+    """DeepSpeed under the Trainer or in a loop of its own: weights of 16 bits, and states on the host in a few jobs."""
+    keys = {key: one for key, one in keys.items() if key not in NO_KEYS_OF_ZERO}
+    stage_3 = parallel["sharding"] == ZERO3
+    half = keys["precision"].rpartition("-")[2]
+    keys["precision"] = f"mixed-{half}" if half in ("fp16", "bf16") else "mixed-bf16"
+    if keys["runtime"] == "pytorch":
+        keys["runtime"] = "deepspeed"
+    parallel["reduce_bucket_size"] = random.choice([3_000, 40_000, 1_000_000])
+    if random.random() < PROBABILITY:
+        parallel["overlap_comm"] = random.random() < 0.5
+    if stage_3:
+        del parallel["reduce_bucket_size"]
+        drawn = {
+            "reduce_bucket_size": [3_000, 40_000, 1_000_000],
+            "stage3_prefetch_bucket_size": [0, 20_000, 1_000_000],
+            "stage3_param_persistence_threshold": [0, 500, 20_000],
+            "stage3_max_live_parameters": [10_000, 200_000],
+            "sub_group_size": [5_000, 50_000],
+        }
+        parallel |= {
+            key: random.choice(several)
+            for key, several in drawn.items()
+            # the Trainer makes the others of the hidden size; a bucket of DeepSpeed's own would be all there is
+            if random.random() < PROBABILITY or (keys["runtime"] == "deepspeed" and key == "reduce_bucket_size")
+        }
+    if random.random() < PROBABILITY:
+        states = random.choice([["optimizer", "gradients"], ["parameters", "optimizer", "gradients"]])
+        keys["offload"] = [*(one for one in states if stage_3 or one != "parameters"), *keys.get("offload", [])]
+    return {**keys, "parallel": parallel}
 
 
 def _with(random: Random, option: Any) -> Keys:

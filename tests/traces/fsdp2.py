@@ -35,10 +35,10 @@ class Stream:
     def __exit__(self, *_: Any) -> None:
         """Nothing was pending."""
 
-    def wait_stream(self, _: Any) -> None:
+    def wait_stream(self, _: Any = None) -> None:
         """Nothing is pending."""
 
-    wait_event = wait_stream
+    wait_event = synchronize = wait_stream
 
     def record_event(self, _: Any = None) -> Event:
         """One that has happened."""
@@ -55,6 +55,10 @@ class Event:
         """At once."""
 
     wait = synchronize = record
+
+    def query(self) -> bool:
+        """It has."""
+        return True
 
 
 CURRENT = Stream()
@@ -78,11 +82,17 @@ CUDA = {
 LOSSES = ("standard", "fp32-logits", "half-logits")
 
 
+OWN_KEYS = ("parallel", "precision")
+"""What the loop on one device refuses and this rig has."""
+
+
 def check(job: Job) -> None:
     """Raise UsageError for what this rig has no loop for."""
     assert job.sharding is not None
     if job.sharding.version != 2 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         raise UsageError("the rig is of FSDP2", key="sharding")
+    if job.precision.startswith("mixed-") or job.precision == "fp8":
+        raise UsageError("FSDP2 keeps no master copy", key="precision")
     if job.offload:
         raise UsageError("the rig of FSDP2 keeps all states on the device", key="offload")
     if job.optimizer in BITSANDBYTES_OPTIMIZERS:
@@ -105,7 +115,7 @@ def traced(job: Job) -> dict[str, int]:
     assert job.sharding is not None
     counters: list[Any] = []
 
-    class Local(_local(storages.Storages)):  # type: ignore[misc]
+    class Local(local(storages.Storages)):  # type: ignore[misc]
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             counters.append(self)
@@ -160,7 +170,7 @@ def traced(job: Job) -> dict[str, int]:
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 
-def _local(base: Any) -> Any:
+def local(base: Any) -> Any:
     """A counter of the parts that this device has."""
     import torch
     from torch.distributed.tensor import DTensor
@@ -214,7 +224,7 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
         how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=getattr(torch, DTYPES[job.sharding.reduce_dtype]))
     if job.precision.startswith("fsdp-") and job.quantization is None:  # the same file, where there is mixed precision
         _widen(model)
-    for block in _blocks(model):
+    for block in blocks(model):
         fully_shard(block, **how)
     fully_shard(model, **how)
     if job.sharding.no_sync:
@@ -241,7 +251,7 @@ def _widen(model: Any) -> None:
                 module.register_parameter(name, made[id(one)])
 
 
-def _blocks(model: Any) -> Iterator[Any]:
+def blocks(model: Any) -> Iterator[Any]:
     """The modules of lists that Transformers says are not to be split."""
     import torch
 

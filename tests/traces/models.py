@@ -27,6 +27,16 @@ LATENT = {
 VISION = {"image_size": 64, "patch_size": 16, "num_channels": 3}
 TOWER = {**VISION, "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 144}
 
+AXES = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
+FILM = {
+    "depth": 6,
+    "num_heads": 4,
+    "in_channels": 3,
+    "patch_size": 14,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+
 EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "olmoe", "gpt_oss", "llama4_text")
 """The types with mixtures of experts."""
 
@@ -79,6 +89,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "image_token_index": 1002,
         "text_config": {"model_type": "llama", **GROUPED},
         "vision_config": {"model_type": "clip_vision_model", **TOWER, "projection_dim": 32},
+    },
+    "qwen2_vl": {
+        "image_token_id": 1002,
+        "text_config": {"model_type": "qwen2_vl_text", **GROUPED, "rope_parameters": AXES},
+        "vision_config": {**FILM, "embed_dim": 64, "hidden_size": 96, "mlp_ratio": 2},
+    },
+    "qwen2_5_vl": {
+        "image_token_id": 1002,
+        "text_config": {"model_type": "qwen2_5_vl_text", **GROUPED, "rope_parameters": AXES},
+        "vision_config": {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144}
+        | {"window_size": 56, "fullatt_block_indexes": [1, 4]},
+    },
+    "gemma3": {
+        "image_token_index": 1002,
+        "mm_tokens_per_image": 4,
+        "text_config": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True, "sliding_window": 16},
+        "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False},
     },
 }
 """The keys of `config.json` but for `model_type`, by model type."""

@@ -33,7 +33,7 @@ TRANSFORMERS = Rig(
         *("suite", "random", "families", "attention", "seq2seq", "moe", "vision", "resnet", "halves", "optimizers"),
         *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
-        *("quantized", "returned", "master", "hosted", "masks", "more_families"),
+        *("quantized", "returned", "master", "hosted", "masks", "more_families", "images"),
     ),
     "Transformers, PEFT, plain PyTorch, Liger's loss, weights and optimizers of bitsandbytes, galore-torch, "
     "apollo-torch, adam-mini and lomo-optim",
@@ -44,7 +44,17 @@ FSDP2 = Rig(
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")
-RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2, REPLICATED)}
+FSDP1 = Rig(
+    "fsdp1",
+    ("flat_parameter", "flat_adapters"),
+    "PyTorch's FullyShardedDataParallel with what the first rig has, and PEFT's policy",
+)
+ZERO = Rig(
+    "zero",
+    ("zero", "zero_offload", "zero_adapters", "host_activations"),
+    "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
+)
+RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2, REPLICATED, FSDP1, ZERO)}
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
@@ -53,11 +63,10 @@ WITHOUT = {
     "torchao's Float8Linear": "fp8.json, fp8_more.json",
     "torch.compile": "compile.json, compile_more.json",
     "evaluation and generation": "evaluation.json, generation.json, pairs_beside.json and their second files",
-    "FSDP1": "flat_parameter.json, flat_host.json, flat_adapters.json",
+    "FSDP1 with states on the host": "flat_host.json, parts of flat_adapters.json",
     "FSDP2 with states on the host, quantized weights, and losses on hidden states": "sharded_bits.json, parts of "
     "fully_shard_more.json and sharded_more.json",
-    "activations on the host under DDP and FSDP": "sharded_activations.json",
-    "DeepSpeed's ZeRO": "zero.json, zero_offload.json, zero_adapters.json, host_activations.json",
+    "activations on the host under DDP and FSDP": "sharded_activations.json, parts of host_activations.json",
     "torchtitan": "titan.json, titan_replicas.json",
     "torchtune": "torchtune.json",
     "LitGPT": "litgpt.json",
@@ -122,7 +131,7 @@ def check(rig: Rig, rows: int, seed: int) -> int:
 def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int:
     """The same inside of the environment. What it has no loop for is counted, and is no failure."""
     from tests.oracle.compare import jobs
-    from tests.traces.composed import begin, traced
+    from tests.traces.composed import begin, traced_row
     from tests.traces.composed import check as check_job
     from vramplan.errors import InputError
     from vramplan.options.words import BACKWARD
@@ -135,7 +144,7 @@ def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int
         for job in chosen:
             try:
                 check_job(job)
-                found = traced(job._replace(hold_outputs_until=BACKWARD))  # nothing is left of the iteration before
+                found = traced_row(job._replace(hold_outputs_until=BACKWARD))  # nothing is left of the iteration before
             except InputError:
                 counts["not run"] += 1
                 continue

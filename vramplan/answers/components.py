@@ -156,7 +156,7 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
     precision, devices = precision_of(job.precision, half_weights=job.half_weights), job.sharding.shards
     width = (precision.stored or precision.weights).itemsize
     if job.sharding.no_sync:
-        from vramplan.replay.sharding.fully_shard import REDUCED
+        from vramplan.replay.sharding.units import REDUCED
 
         summed = REDUCED.get(job.sharding.reduce_dtype or "") or precision.stored or precision.weights
         width = (precision.weights if job.sharding.version == 1 else summed).itemsize

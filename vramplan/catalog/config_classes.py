@@ -65,6 +65,9 @@ FAMILY_OF = {
     "starcoder2": "starcoder2",
     "gpt_oss": "gpt_oss",
     "llama4_text": "llama4",
+    "qwen2_vl": "qwen2_vl",
+    "qwen2_5_vl": "qwen2_5_vl",
+    "gemma3": "gemma3_images",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -102,6 +105,10 @@ NEUTRAL: dict[str, Any] = {
     "vision_intermediate_size": None,
     "vision_activation": None,
     "vision_attention_dropout": 0.0,
+    "vision_merge": None,
+    "vision_frames": None,
+    "vision_window": None,
+    "vision_full_layers": (),
     "projection_size": None,
     "decoder_layers": None,
     "activation_dropout": 0.0,

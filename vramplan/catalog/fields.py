@@ -259,12 +259,13 @@ class Fields:
         """Note that what `name` says cannot be computed."""
         self.sink.refusals.append(self._located(name, message, hint, at))
 
-    def reject_unknown(self, known: Collection[str]) -> None:
-        """A problem for each key that is not known, with the nearest known ones."""
+    def reject_unknown(self, known: Collection[str], meant: Callable[[str], str | None] = lambda _: None) -> None:
+        """A problem for each key that is not known, with what is `meant` by it, or the nearest known ones."""
         for name, entry in self.node.entries.items():
             if name not in known:
                 # comparing words is slow, and nobody reads the hint of the hundredth mistake
-                hint = nearest(name, known) if len(self.sink.problems) < document.MAX_PROBLEMS else None
+                few = len(self.sink.problems) < document.MAX_PROBLEMS
+                hint = (meant(name) or nearest(name, known)) if few else None
                 if hint is None and len(known) <= 12:
                     hint = "known: " + ", ".join(known)
                 self.problem(name, "unknown key", hint=hint, at=entry.key)

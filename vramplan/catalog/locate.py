@@ -25,6 +25,9 @@ MACHINE = "this machine"
 LOOSE = "file"  # of a file that lies in no folder of profiles
 VARIABLE = "VRAMPLAN_PROFILES"
 SHOWN = 4  # names in a hint
+FEW = 16  # names that a hint lists in full
+LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
+NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
 
 _LABELS = {
     "gpus": "GPU",
@@ -292,8 +295,10 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     hint = out_of(kind, name)
     if hint is None and len(name) <= 60:
         word, aliases = slug(name), _aliases(by_name.values())
+        plain = [*names, *(alias for alias in aliases if "/" not in alias)]
         hint = _sizes(word, names) or _begun(word, [*names, *aliases])
-        hint = hint or near_matches(word, names) or near_matches(word, aliases)
+        hint = hint or near_matches(word, plain, NEAR) or _begun(_near_beginning(word, plain), plain)
+        hint = hint or near_matches(word, plain) or near_matches(word, aliases)
     if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
         hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):
@@ -301,9 +306,17 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     if hint is None and name.count("/") > 1:
         hint = "no such file; a model of the Hugging Face hub is ORG/NAME"
     if hint is None:
-        few = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        hint = f"known: {few}" if names else "no profiles are installed; name a folder with --profiles"
+        hint = _known(kind, names)
     return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
+
+
+def _known(kind: Kind, names: Sequence[str]) -> str:
+    """All names where they are few, else who lists them."""
+    if not names:
+        return "no profiles are installed; name a folder with --profiles"
+    if kind in LISTED and len(names) > FEW:
+        return f"vramplan {kind} lists all {len(names)}"
+    return "known: " + ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
 
 
 def _sizes(word: str, known: Sequence[str]) -> str | None:
@@ -316,7 +329,21 @@ def _begun(word: str, known: Sequence[str]) -> str | None:
     """The shortest names that a word begins, which somebody cut short; of a card in several sizes the card alone."""
     longer = {name for name in known if len(word) > 1 and name.startswith(word)}
     cards = [name for name in longer if not any(name.startswith(f"{one}-") for one in longer)]
-    return _either(sorted(cards, key=lambda name: (len(name), name))[:SHOWN]) if cards else None
+
+    def rank(name: str) -> tuple[bool, int, str]:
+        goes_on = word[-1].isdigit() and name[len(word) :][:1].isdigit()  # llama-30b is no llama-3
+        return goes_on, len(name), name
+
+    return _either(sorted(cards, key=rank)[:SHOWN]) if cards else None
+
+
+def _near_beginning(word: str, known: Sequence[str]) -> str:
+    """The beginning of a name that is a letter or so from the word, as `llama-3` from `lama-3`; else nothing."""
+    import difflib  # only a mistake pays for it
+
+    lengths = (len(word), len(word) + 1, len(word) - 1)
+    beginnings = dict.fromkeys(name[:length] for length in lengths for name in known if length > 2)
+    return next(iter(difflib.get_close_matches(word, beginnings, n=1, cutoff=NEAR_BEGINNING)), "")
 
 
 def _either(names: Sequence[str]) -> str:

@@ -22,6 +22,11 @@ FINE_TUNES = {
     "zephyr-7b": "mistral-7b",  # HuggingFaceH4/zephyr-7b-beta, README: fine-tune of mistralai/Mistral-7B-v0.1
     "zephyr-7b-gemma": "gemma-7b",  # HuggingFaceH4/zephyr-7b-gemma-v0.1, README: fine-tune of google/gemma-7b
     "mistral-7b-cai": "mistral-7b",  # HuggingFaceH4/mistral-7b-cai, README
+    "mistral-7b-sft-constitutional-ai": "mistral-7b",  # alignment-handbook, README
+    "starchat2-15b": "starcoder2-15b",  # HuggingFaceH4/starchat2-15b-sft-v0.1, README: of bigcode/starcoder2-15b
+    "smollm3-3b-checkpoints": "smollm3-3b",  # HuggingFaceTB/SmolLM3-3B-checkpoints: the steps of its training
+    "cogito-v1-preview-qwen-14b": "qwen2.5-14b",  # deepcogito/cogito-v1-preview-qwen-14B, config.json
+    "phi-3.5-mini": "phi-3-mini-128k",  # microsoft/Phi-3.5-mini-instruct, config.json: the same sizes
     "mistral-7b-openorca": "mistral-7b",
     "openhermes-2.5-mistral-7b": "mistral-7b",
     "hermes-2-pro-mistral-7b": "mistral-7b",

@@ -92,13 +92,14 @@ def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
 
 
 def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[Part]:
-    yield from _parts_of(read_text(file, allow_stdin=True), file, opener([file]), wanted, alone)
+    yield from _parts_of(read_text(reading.named_in(file)[0], allow_stdin=True), file, opener([file]), wanted, alone)
 
 
 def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[Part]:
     written = reading.settings(text, file)
     launched = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
-    launched.pop("num_gpus", None)
+    for name in ("num_gpus", "nnodes"):  # of a script's variables and of the program that hands out machines
+        launched.pop(name, None)
     named = launched.pop("config_file", None)
     if named is not None:
         launched = {**_named_by("--config_file", named, find), **launched}

@@ -100,19 +100,23 @@ def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return result
 
 
+def python_tree(text: str, file: str | None) -> ast.Module:
+    """The statements of a Python file. Raises InputError."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
+        raise InputError([Problem("not Python", file=file, line=line, column=column)]) from None
+
+
 def from_python(text: str, file: str | None) -> dict[str, Written]:
     """The assignments of constants at the top of a Python file, the last of each name. Raises InputError.
 
     Numbers may be expressions of numbers, `5 * 8`; `X if TEST else Y` is X, as the first word is the usual one.
     Anything else is a `NotConstant`.
     """
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
-        raise InputError([Problem("not Python", file=file, line=line, column=column)]) from None
     found: dict[str, Written] = {}
-    for statement in tree.body:
+    for statement in python_tree(text, file).body:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target, value = statement.targets[0], statement.value
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:

@@ -12,12 +12,19 @@ from vramplan.catalog import model_names, models
 from vramplan.catalog.mirrors import mirror_of
 from vramplan.catalog.text import read_text
 from vramplan.configs import forms, registry, shell
+from vramplan.configs.constructed import Beside
 from vramplan.configs.programs import megatron
 from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
 from vramplan.errors import InputError, Problem
+from vramplan.job.adapter_targets import layers_of
+from vramplan.replay.techniques.trained import names_of
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.model import ModelShape
 
+NOTE = "_note"
+"""The key of settings for what a reader of the answer should know of them."""
+
+_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
 SHELL, PYTHON, TOML, JSON, YAML = "shell", "python", "toml", "json", "yaml"
 SUFFIXES = {
     ".sh": SHELL,
@@ -51,7 +58,7 @@ class Wanted:
 
 def read_file(file: str, wanted: Wanted) -> ReadJob:
     """The job that one file means; `-` is standard input. Raises InputError with every problem of the file."""
-    return read(read_text(file, allow_stdin=True), file, wanted)
+    return read(read_text(named_in(file)[0], allow_stdin=True), file, wanted)
 
 
 def read(text: str, file: str, wanted: Wanted) -> ReadJob:
@@ -65,7 +72,7 @@ def read(text: str, file: str, wanted: Wanted) -> ReadJob:
 
 def form_of(text: str, file: str) -> str:
     """Which form a text has: by the ending of its file, else by how it begins."""
-    suffix = os.path.splitext(file)[1].lower()
+    suffix = os.path.splitext(named_in(file)[0])[1].lower()
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
     start = text.lstrip()
@@ -93,10 +100,55 @@ def settings(text: str, file: str) -> dict[str, Written]:
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
         return written
     if form == PYTHON:
-        return forms.from_python(text, file)
+        path, name = named_in(file)
+        found = registry.constructed(text, path, name, _imported(path))
+        if found is None:
+            return forms.from_python(text, file)
+        written, note = found
+        return {**written, NOTE: Written(note, path)}
     if form == TOML:
         return forms.from_toml(text, file)
-    return forms.from_yaml(text, file, json=form == JSON)
+    written = forms.from_yaml(text, file, json=form == JSON)
+    return _started_by(written, text, file) or written
+
+
+def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[str, Written]:
+    """The settings of the command that a specification of Beaker starts, `tasks: [{arguments: [COMMAND]}]`."""
+    tasks = written["tasks"].value if "tasks" in written else None
+    first = tasks[0] if isinstance(tasks, list) and tasks and isinstance(tasks[0], Mapping) else {}
+    words = first.get("arguments") or first.get("command")
+    if not isinstance(words, list) or not any("--" in str(word) for word in words):
+        return {}
+    found = megatron.from_script(shell.read(" ".join(map(str, words)), _sourced(file)), file)
+    lines = text.splitlines()
+    places = {
+        key: next((number for number, line in enumerate(lines, 1) if f"--{key}" in line), written["tasks"].line)
+        for key in found
+    }
+    return {key: item._replace(line=places[key]) for key, item in found.items()}
+
+
+def named_in(file: str) -> tuple[str, str | None]:
+    """`FILE.py:NAME` as the file and the name of a function of it."""
+    found = _NAMED.fullmatch(file)
+    return (file, None) if found is None or os.path.isfile(file) else (found["file"], found["name"])
+
+
+def _imported(file: str) -> Beside:
+    """What finds a module that a Python file imports: beside it, by the part of its dotted name below that folder."""
+    folder = os.path.dirname(os.path.abspath(file))
+
+    def text_of(module: str) -> tuple[str, str] | None:
+        parts = module.split(".")
+        here = os.path.basename(folder)
+        below = parts[parts.index(here) + 1 :] if here in parts else parts[-1:]
+        path = os.path.join(folder, *below) + ".py"
+        try:
+            return (read_text(path), path) if below and os.path.isfile(path) else None
+        except InputError:
+            return None
+
+    return text_of
 
 
 def _sourced(file: str) -> Callable[[str], str | None]:
@@ -129,15 +181,29 @@ def job_of(
 
     `opened`: the settings of a file that they name, None where it is not there.
     """
-    release = registry.release_of(program, wanted.version)
+    written = dict(written)
+    told = written.pop(NOTE, None)
+    release = registry.release_of(program, wanted.version or program.release_of(written))
     known = Catalogue(wanted.profiles)
-    sheet = Sheet(written, release, known.layers_of, source, wanted.devices, known.shape_named, wanted.beside, opened)
+    sheet = Sheet(
+        written,
+        release,
+        known.layers_of,
+        known.linears_of,
+        source,
+        wanted.devices,
+        known.shape_named,
+        wanted.beside,
+        opened,
+    )
     meaning = Meaning()
+    if told is not None:
+        meaning.note(told.value)
     for again in dict.fromkeys(one.again for one in written.values() if one.again is not None):
         meaning.note(f"{again.key} is written twice: line {again.line} replaces line {again.replaced_line}")
     program.read(sheet, meaning)
     quiet, wordless, strange = sorted_out(sheet, program.table)
-    problems = [*sheet.problems, *([] if wanted.ignore_unknown else strange)]
+    problems = [*sheet.problems, *([] if wanted.ignore_unknown or sheet.refused else strange)]
     if problems:
         hint = f"read as {program.name} {release.version}"
         problems = [problem if problem.hint else problem._replace(hint=hint) for problem in problems]
@@ -178,12 +244,19 @@ def _source(sheet: Sheet, key: str) -> Source:
     return Source(key, found.value, found.file, found.line, found.column)
 
 
+_ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$")
+
+
 def _name_model(meaning: Meaning, known: Catalogue) -> None:
     """The catalogue's name in the place of a checkpoint's, and what was taken from the name told."""
     told = meaning.job.get("model")
     if told is None or not isinstance(told.value, str):
         return
     name = known.name_of(told.value)
+    if name is None and _ON_ANOTHER_MACHINE.match(told.value) and not known.cached(told.value):
+        del meaning.job["model"]
+        meaning.ask("model", f"{told.value} is a folder of the machine that trains (--model NAME)")
+        return
     if name is None and "/" in told.value and not known.cached(told.value):
         shape = min(model_names.candidates(told.value.strip().rstrip("/").lower()), key=len)
         meaning.job["model"] = told._replace(value=shape)
@@ -251,6 +324,13 @@ class Catalogue:
         shape = self.shape(name)
         return None if shape is None else shape.layers
 
+    def linears_of(self, name: str) -> list[str] | None:
+        """The linear layers of a model with tensors of experts beside them, without its head; None for any other."""
+        shape = self.shape(name)
+        if shape is None or shape.experts is None:
+            return None
+        return [name for name in layers_of(shape, names_of(shape)) if name != "lm_head"]
+
     def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
         """The name of a model of these sizes: the one with as many positions, then the shortest name."""
         best: tuple[Any, ...] | None = None
@@ -277,7 +357,7 @@ SLACK = 2048  # tokens that a program may pad the vocabulary by
 
 
 def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
-    exact = ("family", "layers", "hidden_size", "attention_heads", "intermediate_size")
+    exact = ("family", "layers", "hidden_size", "attention_heads", "intermediate_size", "key_value_heads", "head_size")
     if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
         return False
     vocabulary = sizes.get("vocabulary_size")

@@ -7,7 +7,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from vramplan.configs.sheet import Program, Release
+from vramplan.configs.constructed import Beside
+from vramplan.configs.sheet import Program, Release, Written
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 
 MODULES = {
@@ -27,6 +28,9 @@ MODULES = {
     "open-instruct": "open_instruct",
 }
 """Names of `--from`, and the files in `programs/`."""
+
+CONSTRUCTED = ("torchtitan_registry", "nemo_recipes")
+"""Files in `programs/` that read what functions of a Python file construct."""
 
 OTHER_NAMES = {
     "transformers": "training-arguments",
@@ -67,6 +71,19 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
         message = f"may be of {best[1]} or of {second[1]}"
         raise InputError([Problem(message, file=file, hint=f"name it: --from {best[1]} or --from {second[1]}")])
     return program_of(best[1])
+
+
+def constructed(text: str, file: str, wanted: str | None, beside: Beside) -> tuple[dict[str, Written], str] | None:
+    """The settings that a function of a Python file constructs, with a note on which; None where it is of no program.
+
+    `wanted`: the name of the function. Raises InputError.
+    """
+    for name in CONSTRUCTED:
+        found = import_module(f"vramplan.configs.programs.{name}").from_python(text, file, wanted, beside)
+        if found is not None:
+            settings: tuple[dict[str, Written], str] = found
+            return settings
+    return None
 
 
 def release_of(program: Program, version: str | None) -> Release:

@@ -131,6 +131,7 @@ class Sheet:
         written: Mapping[str, Written],
         release: Release,
         layers_of: Callable[[str], int | None] = lambda name: None,
+        linears_of: Callable[[str], list[str] | None] = lambda name: None,
         source: str = "",
         devices: int | None = None,
         shape_named: Callable[[Mapping[str, Any]], str | None] = lambda sizes: None,
@@ -139,10 +140,12 @@ class Sheet:
     ) -> None:
         """What a reader may ask beside the file.
 
-        `layers_of`: the blocks of a model by its name. `source`: the text of the file, for its comments. `devices`: how
-        many GPUs were named beside the file, None where nobody said. `shape_named`: the catalogue's name for a model
-        of these sizes. `beside`: what other files and the command line say of the same job, by its keys, as
-        `parallel.sharding`. `opened`: the settings of a file that this one names; None where it is not there.
+        `layers_of`: the blocks of a model by its name. `linears_of`: what its linear layers are called, where
+        PEFT's word for all of them names more, which are no layers: the tensors of experts. `source`: the text
+        of the file, for its comments. `devices`: how many GPUs were named beside the file, None where nobody
+        said. `shape_named`: the catalogue's name for a model of these sizes. `beside`: what other files and the
+        command line say of the same job, by its keys, as `parallel.sharding`. `opened`: the settings of a file
+        that this one names; None where it is not there.
         """
         self.shape_named = shape_named
         self.beside, self.opened = beside, opened
@@ -151,9 +154,10 @@ class Sheet:
         self.written = _interpolated(written)
         self.source = source
         self.release = release
-        self.layers_of = layers_of
+        self.layers_of, self.linears_of = layers_of, linears_of
         self.taken: set[str] = set()
         self.problems: list[Problem] = []
+        self.refused = False
 
     def __contains__(self, key: str) -> bool:
         return key in self.written
@@ -252,6 +256,11 @@ class Sheet:
         """Note what is wrong with a value, with its place."""
         place = self.written.get(key, Written(None))
         self.problems.append(Problem(message, key, hint, place.file, place.line, place.column))
+
+    def refuse(self, key: str, message: str, hint: str) -> None:
+        """Note why the file is none for this reader; what else it does not understand is no news then."""
+        self.refused = True
+        self.problem(key, message, hint)
 
     def word(self, key: str, words: Mapping[str, Any], default: str | None = None) -> Any:
         """What a word of a key stands for among `words`; a word that is none of them is a problem."""
@@ -359,6 +368,9 @@ class Program(NamedTuple):
     read: Callable[[Sheet, Meaning], None]
     recognise: Callable[[Mapping[str, Any]], int]
     """How many keys of a file are this program's alone."""
+
+    release_of: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
+    """The release that a file is of, where its keys tell."""
 
 
 def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], list[Problem]]:

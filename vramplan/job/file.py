@@ -18,6 +18,7 @@ from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import RawJob, read_job
 from vramplan.job.resolve import resolve
+from vramplan.job.spelled import with_kind
 from vramplan.options import words
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
@@ -250,8 +251,9 @@ def _jobs(top: Fields, defaults: Mapping | None) -> list[RawJob]:
     result: list[RawJob] = []
     count = len(top.sink.problems)
     found = made = 0
+    defaults = None if defaults is None else with_kind(defaults)
     for fields in top.mappings("jobs"):
-        node = fields.node
+        fields.node = node = with_kind(fields.node)
         if defaults is not None:
             merged = document.merged(defaults, node)
             assert isinstance(merged, Mapping)

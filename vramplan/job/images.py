@@ -30,14 +30,19 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
         return None
     if given is None:
         size = model.image_size or DEFAULT_IMAGE_SIZE
-        why = "the default" if model.image_size is None else "the model's own"
+        why = "the default" if model.image_size is None or model.any_image_size else "the model's own"
         resolver.assumptions.append(Assumption("image_size", size, why))
         return size
-    if model.patch_size is not None and given != model.image_size:
+    if model.patch_size is not None and given != model.image_size and not model.any_image_size:
         message = f"{model.name} has learned positions for images of {model.image_size} pixels, not {given}"
         hint = "interpolated positions are not modelled"
         resolver.fields.refuse("image_size", message, hint=hint)
     return given
+
+
+def with_images(model: ModelShape, image_size: int) -> ModelShape:
+    """A model that takes images of any size, for images of the job's."""
+    return model._replace(image_size=image_size) if model.any_image_size else model
 
 
 def room_for_images(resolver: Resolver, model: ModelShape, length: int) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vramplan.job.free import check_free as check_free
     from vramplan.job.galore import check_galore as check_galore
     from vramplan.job.images import image_size_of as image_size_of
+    from vramplan.job.images import with_images as with_images
     from vramplan.job.kernels import flash_alone as flash_alone
     from vramplan.job.kernels import only_kernel as only_kernel
     from vramplan.job.kernels import with_windows as with_windows
@@ -84,7 +85,7 @@ MODULES = {
     "vramplan.job.float8": ("check_float8",),
     "vramplan.job.free": ("check_free",),
     "vramplan.job.galore": ("check_galore",),
-    "vramplan.job.images": ("image_size_of",),
+    "vramplan.job.images": ("image_size_of", "with_images"),
     "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_windows"),
     "vramplan.job.length": ("length_of",),
     "vramplan.job.machines": ("in_its_machine",),

@@ -70,7 +70,7 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     `in_file`: the job has a name and may be a validation case.
     """
     known = table.inside()
-    fields.reject_unknown((*known, *words.CASE_KEYS) if in_file else known)
+    fields.reject_unknown((*known, *words.CASE_KEYS) if in_file else known, _meant)
     spelled = spelled_out(fields)
     raw = RawJob(fields)
     raw.spelled = spelled
@@ -86,6 +86,14 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     if in_file:
         raw.case = _case(fields)
     return raw
+
+
+def _meant(name: str) -> str | None:
+    """The hint for a key that is the name of an option of the command line."""
+    option = table.named_by_flag(name)
+    if option is None:
+        return None
+    return f"did you mean {option.group}: {{{option.name}: ...}}?" if option.group else f"did you mean {option.key}?"
 
 
 def _take(raw: RawJob, fields: Fields, group: str) -> dict[str, Any]:

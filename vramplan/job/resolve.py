@@ -177,6 +177,8 @@ class _ReplayResolver(Resolver):
         model, gpu = self.find_model(), self.find_gpu()
         if model is not None and runtime is not None:
             model = self._in_code(model, runtime)
+        if model is not None and raw.image_size is not None:
+            model = on_demand.with_images(model, raw.image_size)
         several = raw.data_parallel_size > 1 or raw.shares_states or raw.split is not None
         if runtime is not None and (runtime.defaults if several else runtime.defaults.keys() - words.OF_SEVERAL):
             on_demand.take_defaults(self, runtime, model, gpu)

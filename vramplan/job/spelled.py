@@ -29,7 +29,7 @@ def spelled_out(fields: Fields) -> list[tuple[str, Any, str]]:
     """
     told: list[tuple[str, Any, str]] = []
     also: list[tuple[str, str, str]] = []
-    root = fields.node
+    fields.node = root = with_kind(fields.node)
     changed = _in(root, "", told, also)
     for group in ("parallel", "adapter"):
         entry = changed.get(group) or root.entries.get(group)
@@ -57,6 +57,16 @@ def counted(text: str | None) -> tuple[int, str] | None:
         return None
     count, gpu, other, behind = found.groups()
     return (int(count), gpu) if count else (int(behind), other)
+
+
+def with_kind(root: Mapping) -> Mapping:
+    """A job in which `adapter: lora`, a text, is the mapping that has it as its kind."""
+    adapter = root.entries.get("adapter")
+    if adapter is None or not isinstance(adapter.value, Scalar) or adapter.value.is_null:
+        return root
+    kind = Mapping(adapter.value.line, adapter.value.column)
+    kind.entries = {"kind": Entry(adapter.key, adapter.value)}
+    return _with(root, {"adapter": Entry(adapter.key, kind)})
 
 
 def _with(node: Mapping, changed: dict[str, Entry]) -> Mapping:

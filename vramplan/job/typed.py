@@ -15,7 +15,7 @@ from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
 from vramplan.job.read import read_job
 from vramplan.job.resolve import resolve
-from vramplan.job.spelled import counted, replica
+from vramplan.job.spelled import counted, replica, with_kind
 from vramplan.values.job import Job
 
 GROUPS = ("parallel", "adapter")
@@ -29,8 +29,8 @@ class Typed:
     """
 
     def __init__(self, root: document.Mapping, catalog: Catalog, *, in_file: bool = False) -> None:
-        self._root, self._catalog, self._in_file = root, catalog, in_file
-        self.given = frozenset(_names(root))
+        self._root, self._catalog, self._in_file = with_kind(root), catalog, in_file
+        self.given = frozenset(_names(self._root))
         gpu = root.entries.get("gpu")
         self._counted = counted(gpu.value.text) if gpu is not None and isinstance(gpu.value, Scalar) else None
 

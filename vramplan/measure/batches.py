@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import isqrt, prod
 from typing import Any
 
+from vramplan.measure.known import known
 from vramplan.measure.objectives import smooths_outside
 from vramplan.values.job import Job
 
@@ -17,7 +19,9 @@ def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
     size, shape = job.micro_batch_size, job.model
     assert size is not None
     given: dict[str, Any] = {}
-    if shape.takes_images:
+    if shape.vision_frames is not None:
+        given |= images_in_patches(job, model, device)
+    elif shape.takes_images:
         assert shape.channels is not None
         assert job.image_size is not None
         images = (size, shape.channels, job.image_size, job.image_size)
@@ -27,14 +31,37 @@ def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
         if shape.image_tokens:
             tokens[:, : shape.image_tokens] = model.config.image_token_id
         given["input_ids"] = tokens
+        if shape.vision_merge is not None and shape.vision_frames is None:
+            kinds = torch.zeros_like(tokens)
+            kinds[:, : shape.image_tokens] = 1
+            given["token_type_ids"] = kinds
     _label(job, given, device)
     if job.padding != "none":
-        mask = torch.ones(size, job.sequence_length, dtype=torch.int64, device=device)
-        mask[:, -1] = 0  # one token that is padding is enough for a mask
+        row = [1] * (job.sequence_length - 1) + [0]  # one token that is padding is enough for a mask
+        mask = known([row] * size, device) if shape.any_image_size else torch.tensor([row] * size, device=device)
         given["attention_mask"] = mask
     if job.packing:
         given["position_ids"] = positions(size, job.sequence_length, device)
     return given
+
+
+def images_in_patches(job: Job, model: Any, device: str) -> dict[str, Any]:
+    """One image for each text, cut as the processor of Qwen2-VL does it, with its grid and the kinds of the tokens.
+
+    Source: transformers 5.23, models/qwen2_vl/image_processing_qwen2_vl.py and processing_qwen2_vl.py.
+    """
+    import torch
+
+    size, shape = job.micro_batch_size, job.model
+    assert size is not None
+    rows = (size * shape.image_patches, prod(shape.patch))
+    edge = isqrt(shape.image_patches)
+    kinds = [1] * shape.image_tokens + [0] * (job.sequence_length - shape.image_tokens)
+    return {
+        "pixel_values": torch.randn(*rows, device=device, dtype=dtype_in(model)),
+        "image_grid_thw": known([[1, edge, edge]] * size, device),
+        "mm_token_type_ids": known([kinds] * size, device),
+    }
 
 
 def _label(job: Job, given: dict[str, Any], device: str) -> None:

@@ -98,6 +98,8 @@ def _check(config: Any, shape: ModelShape, dropout_given: bool) -> None:
     if MODEL_TYPES[shape.transformers_model_type].ties_head:
         back = back._replace(tied_embeddings=shape.tied_embeddings)
     free = {*_UNCOMPARED, *(_DROPOUTS if dropout_given else ())}
+    if shape.any_image_size:
+        free.add("image_size")  # it is the job's, not the configuration's
     if shape.sliding_window is None:
         free.add("sliding_window_start")  # no block has a window
     if shape.sliding_window_pattern is not None and shape.sliding_window_pattern > shape.layers:

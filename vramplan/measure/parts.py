@@ -40,19 +40,23 @@ def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
         agrees, path = _path(name, known, lists)
         if id(weight) not in found or agrees > found[id(weight)][0]:
             found[id(weight)] = agrees, path, weight
+    for name, weight in model.named_parameters():
+        if not found[id(weight)][1]:
+            raise UsageError(f"no part of the model is called {name}", key="frozen", hint="name other parts")
     yield from ((path, weight) for _, path, weight in found.values())
 
 
 def _path(name: str, known: Sequence[Path], lists: Mapping[str, Path]) -> tuple[int, Path]:
-    """The known path that has most in common with a name, among those of the same block; and how much that is."""
+    """The known path that has most in common with a name, among those of the same block; and how much that is.
+
+    There is none for one of the names of a weight that is tied.
+    """
     parts = name.split(".")
     inner = parts[:-1] if parts[-1] in ("weight", "bias") else parts
     block = _block(name, lists)
     same = [one for one in known if (one[: one.index(LAYERS) + 2] if LAYERS in one else None) == block]
     best = max(same, key=lambda one: (_common(one, inner), len({*one} & {*inner}), -len(one)), default=())
-    if not {*best} & {*inner}:
-        raise UsageError(f"no part of the model is called {name}", key="frozen", hint="name other parts")
-    return _common(best, inner), best
+    return (_common(best, inner), best) if {*best} & {*inner} else (-1, ())
 
 
 def _block(name: str, lists: Mapping[str, Path]) -> Path | None:

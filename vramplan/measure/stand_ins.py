@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
+from vramplan.measure import known
 from vramplan.measure.optimizers import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import Job
@@ -64,6 +65,9 @@ def _number(truth: Truth, x: Any) -> bool | int | float:
     """0 of what is on the device; 1 of what is on the host, where optimizers count their steps."""
     import torch
 
+    said: bool | int | float | None = known.number(x)
+    if said is not None:
+        return said
     if x.dtype is torch.bool:
         return truth.value
     counted = 1 if x.device.type == "cpu" else 0
@@ -138,7 +142,9 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
         if not job.packing:  # it looks for packed sequences in the data
             stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))
-        if job.model.takes_images and job.model.task == "lm":
+        if job.model.any_image_size:
+            stack.enter_context(patch.object(torch, "tensor", known.of_numbers(torch.tensor)))
+        elif job.model.takes_images and job.model.task == "lm":
             from transformers.models.llava.modeling_llava import LlavaModel
 
             stack.enter_context(patch.object(LlavaModel, "get_placeholder_mask", _image_mask))

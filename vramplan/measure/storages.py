@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from vramplan.measure import known
 from vramplan.replay.recorder import rounded
 
 
@@ -115,7 +116,7 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
             with self:
                 return func.decompose(*args, **(kwargs or {}))
         stand_in = self._stand_ins.get(func)
-        out = func(*args, **(kwargs or {})) if stand_in is None else stand_in(*args, **(kwargs or {}))
+        out = known.run(func, args, kwargs or {}, stand_in or func)
         if func.namespace != "aten":
             return out
         for leaf in tree_leaves(out):

@@ -23,6 +23,7 @@ MAPPING = "mapping"  # a text or a mapping of keys of its own
 NONE: Mapping[str, Meaning] = MappingProxyType({})
 
 MAX_COUNT = 2**40  # of batches, steps, devices: beyond it something was pasted wrongly
+MAX_RATE = 1e6  # of learning rates and gradient norms: beyond it something was pasted wrongly
 
 
 class Option(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.options.table import ADAPTERS, CHECKPOINTING, DEVICES, MODEL, PRECISION, TUNING
+from vramplan.options.table.sections import ADAPTERS, CHECKPOINTING, DEVICES, MODEL, PRECISION, TUNING
 from vramplan.tuples import NamedTuple
 
 OUTPUT = "Output"

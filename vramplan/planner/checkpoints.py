@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from math import sqrt
 
+from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.models.modules import CORE, GELU, GELU_NORMS, Segment
-from vramplan.replay.recorder import ALTERNATE_MATMULS, MATMULS
 
 STRATEGIES = ("none", "sqrt", "full")  # the ladder, in the order of extra compute
 OPTIMAL = "optimal"  # where its checkpoints are depends on sizes: planner/placements.py

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from vramplan.replay.recorder import ASKED, Observer, Tape
+from vramplan.replay.observers import Observer
+from vramplan.replay.recorder import ASKED, Tape
 from vramplan.replay.tensors import Parameter, Tensor
+
+
+def asked(tensor: Tensor) -> Tensor:
+    """A tensor that was made to need a gradient: a leaf, which lives with its gradient until backward is over.
+
+    Source: torch/csrc/autograd/functions/accumulate_grad.h: the accumulator holds the variable.
+    """
+    accumulator = Parameter(tensor.tape, ASKED, tensor.shape, tensor.dtype, 1, trainable=True)
+    accumulator.storage = tensor.storage
+    tensor.tape.held.append(accumulator)
+    return tensor.alias(tensor.shape, tensor.strides, accumulator)
 
 
 class AsksInputs(Observer):
@@ -25,7 +37,7 @@ class AsksInputs(Observer):
             self.table = self.table or table
             if table is not self.table:
                 return tensor
-        return tensor if tensor.node is not None else self.tape.asked(tensor)
+        return tensor if tensor.node is not None else asked(tensor)
 
     def leaf_reached(self, leaf: Parameter) -> None:
         """Backward has come to the module whose output was asked."""

@@ -13,11 +13,14 @@ Rules of the engine (numbers of torch 2.13; `torch/csrc/autograd/engine.cpp`, `a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
 
-from vramplan.replay.recorder import Frame, Node, StopRecomputation, Tape
+from vramplan.replay.checkpoints import Frame, StopRecomputation
+from vramplan.replay.observers import Accumulation
+from vramplan.replay.recorder import Node, Tape
 from vramplan.replay.tensors import Parameter, Tensor, dense_like
 
 
@@ -46,6 +49,34 @@ def checkpoint(tape: Tape, function: Callable[..., Any], *inputs: Any, keeps: st
         return function(*inputs)
     finally:
         tape.frame = None
+
+
+@contextmanager
+def dropped(tape: Tape) -> Iterator[list[Any]]:
+    """What is recorded inside needs gradients, but no loss will hang on it.
+
+    The list that it gives holds what that graph saved, and lives as long as the caller wants the graph to. Casts of
+    weights that autocast keeps for others are no part of it.
+    """
+    graph: list[Any] = []
+    start, frame = len(tape.nodes), tape.recomputing
+    taken = None if frame is None else frame.taken
+    already = 0 if taken is None else len(taken)
+    try:
+        yield graph
+    finally:
+        if taken is not None:  # nobody will ask for it
+            graph += taken[already:]
+            taken[already:] = [None] * (len(taken) - already)
+        kept = {id(cast.node) for cast in tape.casts.values()}
+        for node in tape.nodes[start:]:
+            if id(node) in kept:
+                continue
+            graph.append(node.saved)
+            node.saved = None
+            for target, *_ in node.edges:
+                if type(target) is Parameter:
+                    target.pending -= 1
 
 
 def _recompute(tape: Tape, frame: Frame) -> None:
@@ -125,7 +156,7 @@ def _run(tape: Tape, node: Node) -> None:
             launched(node.operator, (*grads, *saved))
         results = list(node.fn(grad, saved))
         del saved, taken, frame  # the input of a checkpoint goes with its last node, before weights get their gradients
-    elif told.unpacking and node.saved and not any(one.unpacks for one in tape.observers):
+    elif told.unpacking and node.saved and not any(one.unpacks for one in told.observers):
         unpacked = tape.unpacked(node.saved)
         for launched in told.launched:
             launched(node.operator, (*grads, *unpacked))
@@ -221,12 +252,12 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
     if parameter.storage is not None:  # no weight: a leaf inside the model, or an input that was asked for its gradient
         for reached in tape.told.leaf_reached:
             reached(parameter)
-        copied = parameter in tape.leaves and (total.strides is not None or tape.leaves[parameter])
+        copied = parameter.shared is not None and (total.strides is not None or parameter.shared)
         parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
         return
     for before in tape.told.before_accumulate:
         before(parameter)
-    if tape.gradients_resident:  # rule 4: it is added in place and freed here
+    if tape.role(Accumulation).resident:  # rule 4: it is added in place and freed here
         tape.accumulated(total)
         if total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
             parameter.grad_bytes = tape.size_of(total.storage)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.replay.pieces import Outside, births_of, outer_events, phases_of, slices_of, without_casts
-from vramplan.replay.record import Item, Record, Repeat, climb, events_of, outside_of
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Path
+from vramplan.replay.tree import Item, Repeat, climb, events_of, outside_of
 from vramplan.tuples import NamedTuple
 
 Change = tuple[int, int]  # how the level changes, and its highest, both against the level before
@@ -157,7 +158,7 @@ class _Taken:
         last = blocks[0]
         for inner, pieces in forward:
             last = inner or last
-            fore[last] = _then(fore[last], climb(self.record.nest(pieces, 2), self.signed))
+            fore[last] = _then(fore[last], climb(self.record.nesting.nest(pieces, 2), self.signed))
         same = self._same(blocks, backward)
         done = self._passes(blocks, backward, same, taken)
         flops = dict.fromkeys(blocks, 0)
@@ -190,11 +191,11 @@ class _Taken:
             elif stage == AGAIN and last == close and inner in (0, *blocks):
                 stage = BACKWARD
                 if not inner:  # the end of recomputation: what autocast cast goes, for each block what it made
-                    for _, storage, copies in _flat(self.record.nest(pieces, 1)):
+                    for _, storage, copies in _flat(self.record.nesting.nest(pieces, 1)):
                         leaving[same[self.inner_births[storage]]] -= self.sizes[storage] * (copies < 0)
                     continue
             last = same.get(inner, last)
-            items = taken.of(self.record.nest(pieces, 2))
+            items = taken.of(self.record.nesting.nest(pieces, 2))
             done[last][stage] = _then(done[last][stage], climb(items, self.signed))
         return {block: (one, two, leaving[block], three) for block, (one, two, three) in done.items()}
 
@@ -250,7 +251,7 @@ def _all_pieces(record: Record, start: int, end: int) -> Iterator[tuple[int, int
 def _inner_births(record: Record) -> dict[int, int]:
     """The block of a unit in which each storage was born."""
     births = {}
-    for low, high, path in record.pieces(0, len(record.events)):
+    for low, high, path in record.nesting.pieces(0, len(record.events)):
         inner = path[1][0] if len(path) > 1 else 0
         for index in record.events[low:high]:
             if index >= 0:

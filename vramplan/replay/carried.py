@@ -12,17 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vramplan.replay.recorder import Observer, Tape, rounded
+from vramplan.replay.observers import Observer
+from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.tensors import FP32, Storage, Tensor
 
 NAME = "outputs of the iteration before"
 
 
 class Carried(Observer):
-    """One storage in place of all that is left; its size is known when this iteration has made the like of it.
+    """One storage that stands for all tensors of the iteration before that are still alive.
 
-    `index` is that storage, `left` are the storages whose place it takes: the end of each of them is in the next
-    iteration.
+    Every iteration leaves the same tensors, so the size is known when this iteration is over. `index` is the storage,
+    and `left` are the storages that this iteration leaves to the next.
     """
 
     def __init__(self, tape: Tape) -> None:
@@ -30,7 +31,7 @@ class Carried(Observer):
         self._before: Tensor | None = tape.new(NAME, (), FP32, False)
         assert self._before.storage is not None
         self.index = self._before.storage.index
-        tape.fixed[self.index] = 0
+        tape.resize(self.index, 0)
         self.left: tuple[int, ...] = ()
         self._kept: list[Storage] = []
         tape.observe(self)
@@ -54,16 +55,17 @@ class Carried(Observer):
         self._kept.clear()
         self.left = tuple(one.index for one in kept)
         copies = self._copies()
-        tape.fixed[self.index] = sum(copies[one] * tape.fixed[one] for one in self.left)
-        tape.per_sample[self.index] = sum(copies[one] * tape.per_sample[one] for one in self.left)
         parts = [(copies[one], tape.fixed[one], tape.per_sample[one], tape.sized.get(one)) for one in self.left]
-        if not tape.direct:
-            tape.sized[self.index] = lambda batch: sum(
+        tape.resize(
+            self.index,
+            sum(times * fixed for times, fixed, _, _ in parts),
+            sum(times * each for times, _, each, _ in parts),
+            lambda batch: sum(
                 times * (fixed + rounded(each * batch) if own is None else own(batch))
                 for times, fixed, each, own in parts
-            )
-        if any(one in tape.not_affine for one in self.left):
-            tape.not_affine.add(self.index)
+            ),
+            is_affine=not any(one in tape.not_affine for one in self.left),
+        )
 
     def _take(self, found: Any) -> None:
         if isinstance(found, Tensor):

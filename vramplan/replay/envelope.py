@@ -8,7 +8,8 @@ allocator blocks, sizes per sample are not: against the exact sum that is below 
 
 from __future__ import annotations
 
-from vramplan.replay.record import Item, Record, Repeat, Run, events_of
+from vramplan.replay.record import Record
+from vramplan.replay.tree import Item, Repeat, Run, events_of
 
 Line = tuple[int, int]  # fixed bytes, bytes per sample
 Alive = tuple[int, ...]  # storages that are not affine

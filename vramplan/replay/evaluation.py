@@ -10,6 +10,7 @@ from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, full_blocks
 from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
+from vramplan.replay.observers import train
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, State
@@ -36,7 +37,7 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     tape = Tape(batch, direct=direct)
     if setup.frozen or setup.adapter is not None:
         adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
-        tape.trained = trained_of(setup._replace(adapter=adapter), precision)
+        train(tape, trained_of(setup._replace(adapter=adapter), precision))
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
     arguments, inputs = make_inputs(tape, inputs_of(model, recipe))

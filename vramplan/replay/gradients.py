@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.record import State
 from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques import Technique
@@ -37,7 +38,7 @@ class ResidentGradients(Technique):
 
     def before_model(self) -> None:
         """Accumulators of gradients find one there."""
-        self.tape.gradients_resident = True
+        self.tape.enlist(Accumulation, Resident())
 
     def states(self, buffers: Sequence[int]) -> list[State]:
         """Those of one device; how devices share them is known to the sharding."""

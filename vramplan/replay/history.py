@@ -6,8 +6,9 @@ playing the slice as often as it counts gives every level in between, and the bl
 
 from __future__ import annotations
 
-from vramplan.replay.record import Events, Item, Record, Repeat, events_of
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Path
+from vramplan.replay.tree import Events, Item, Repeat, events_of
 from vramplan.results.timeline import END, START, History, Part, Phase, Sample
 
 # From what lives for the whole run to what lives inside one kernel: the order in which a picture is stacked.

@@ -14,7 +14,8 @@ from math import prod
 from typing import Any
 
 from vramplan.replay.layouts import DType, Shape
-from vramplan.replay.recorder import Observer, Path, Tape
+from vramplan.replay.observers import Observer
+from vramplan.replay.recorder import Path, Tape
 from vramplan.replay.tensors import Tensor
 from vramplan.tuples import NamedTuple
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from vramplan.replay.observers import Observer
 from vramplan.replay.record import Record
-from vramplan.replay.recorder import Observer, Saved, Tape
+from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import DType, Shape, Tensor
 from vramplan.tuples import NamedTuple

@@ -8,8 +8,9 @@ replays to the byte.
 
 from __future__ import annotations
 
-from vramplan.replay.record import Events, Item, Record, climb, outside_of
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Path
+from vramplan.replay.tree import Events, Item, climb, outside_of
 from vramplan.tuples import NamedTuple
 
 AUTOCAST_COPIES = "weight_casts"  # born in a unit, gone at the end of forward unless that unit keeps them
@@ -73,7 +74,7 @@ def without_casts(
 def units_of(record: Record) -> list[int]:
     """The units of a record in the order of the model: their identities."""
     (_, start, end), *_ = phases_of(record)
-    return list(dict.fromkeys(path[0][0] for _, _, path in record.pieces(start, end) if path))
+    return list(dict.fromkeys(path[0][0] for _, _, path in record.nesting.pieces(start, end) if path))
 
 
 def phases_of(record: Record) -> list[tuple[str, int, int]]:
@@ -85,12 +86,12 @@ def phases_of(record: Record) -> list[tuple[str, int, int]]:
 def slices_of(record: Record, start: int, end: int) -> list[tuple[int, list[Item]]]:
     """Runs of events by the outermost unit they are in; 0 is outside of all."""
     groups: list[tuple[int, list[tuple[int, int, Path]]]] = []
-    for low, high, path in record.pieces(start, end):
+    for low, high, path in record.nesting.pieces(start, end):
         unit = path[0][0] if path else 0
         if not groups or groups[-1][0] != unit:
             groups.append((unit, []))
         groups[-1][1].append((low, high, path))
-    return [(unit, record.nest(pieces, 1 if unit else 0)) for unit, pieces in groups]
+    return [(unit, record.nesting.nest(pieces, 1 if unit else 0)) for unit, pieces in groups]
 
 
 def outer_events(slices: list[tuple[int, list[Item]]], *, last: bool) -> Events:
@@ -105,7 +106,7 @@ def outer_events(slices: list[tuple[int, list[Item]]], *, last: bool) -> Events:
 def births_of(record: Record) -> dict[int, int]:
     """The outermost unit in which each storage was born; 0 is outside of all."""
     births = {}
-    for low, high, path in record.pieces(0, len(record.events)):
+    for low, high, path in record.nesting.pieces(0, len(record.events)):
         unit = path[0][0] if path else 0
         for index in record.events[low:high]:
             if index >= 0:

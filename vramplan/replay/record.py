@@ -1,21 +1,19 @@
 """The finished record: levels, peaks and components at any micro-batch, and the envelope over all of them.
 
-The list of events is a tree: a repeated unit is played once and counts for `copies` identical ones. Its levels are
-linear in the copy index, so the first and the last copy bound all in between. A death outside the unit that saw the
-birth counts for as many copies as are alive there.
+The list of events is a tree (vramplan/replay/tree.py), over which every figure here is a sum or a highest level.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any
 
 from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of
-from vramplan.replay.recorder import Path, Tape
+from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
+from vramplan.replay.tree import Moment, Nesting, both_signs, climb, flattened, locate, tally
 from vramplan.tuples import NamedTuple
 
 
@@ -44,32 +42,7 @@ micro-batches of a pipeline.
 """
 
 
-class Moment(NamedTuple):
-    """The worst moment of a phase."""
-
-    bytes: int
-    position: int  # event that reached it
-    last_copies: tuple[bool, ...]  # for each repeated unit around it: the last copy instead of the first
-
-
-class Repeat(NamedTuple):
-    """A unit that counts `copies` times."""
-
-    copies: int
-    items: list[Item]
-
-
-class Run(NamedTuple):
-    """Events that follow each other, each of one copy: a storage that is born, ~storage that is freed."""
-
-    start: int  # the position of the first
-    events: list[int]
-
-
-Key = TypeVar("Key")
-Events = list[tuple[int, int, int]]  # (position, storage, signed copies)
 Requests = list[tuple[str, list[int]]]  # of each phase: a storage that is asked for, ~storage that is freed
-Item = Run | Events | Repeat
 
 
 class Record:
@@ -118,9 +91,8 @@ class Record:
         self.parameters = sum(count for _, count in counts)
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
         self.reached_parameters = self.trainable_parameters - sum(count for p, count in counts if p.idle)
-        self._weights = _copies_of_deaths(self.events, tape.marks)
-        self._weighted = list(self._weights)  # in the order of events
-        self.trees = self._grow()
+        self.nesting = Nesting(self.events, self.marks)
+        self.trees = self.nesting.trees(self.phases)
         self._count_states()
         self._forget()
 
@@ -313,7 +285,7 @@ class Record:
         """What the end of forward holds for backward: all that was born in forward and still lives."""
         sizes = self.sizes(batch)
         total = 0
-        for position, storage, copies in _flat(self.trees[0][1]):
+        for position, storage, copies in flattened(self.trees[0][1]):
             if position >= self.saved_at:
                 break
             if self.categories[storage] not in BEFORE_FORWARD:
@@ -328,7 +300,7 @@ class Record:
             peaks = self.peaks(batch)
             phase = max(peaks, key=lambda name: peaks[name])
             items = next(items for name, items in self.trees if name == phase)
-            _, position, last = _locate(items, self.signed(batch))
+            _, position, last = locate(items, self.signed(batch))
             found = self._worst[batch] = phase, Moment(peaks[phase], position, last)
         return found
 
@@ -340,7 +312,7 @@ class Record:
     def moments(self, batch: int) -> list[tuple[str, Moment]]:
         """The worst moment of each phase."""
         peaks, signed = self.peaks(batch), self.signed(batch)
-        return [(name, Moment(peaks[name], *_locate(items, signed)[1:])) for name, items in self.trees]
+        return [(name, Moment(peaks[name], *locate(items, signed)[1:])) for name, items in self.trees]
 
     def components(self, batch: int, phase: str, moment: Moment) -> dict[str, int]:
         """Bytes by component that are alive at a moment; they sum exactly to its level."""
@@ -350,9 +322,9 @@ class Record:
         sizes = self.sizes(batch)
         for name, items in self.trees:
             if name == phase:
-                _tally(items, sizes, self.categories, totals, moment, 0)
+                tally(items, sizes, self.categories, totals, moment, 0)
                 break
-            for _, storage, copies in _flat(items):
+            for _, storage, copies in flattened(items):
                 category = self.categories[storage]
                 totals[category] = totals.get(category, 0) + sizes[storage] * copies
         return {name: size for name, size in totals.items() if size}
@@ -367,16 +339,16 @@ class Record:
         each, themselves = [1] * len(self.fixed), range(len(self.fixed))
         for name, items in self.trees:
             if name == phase:
-                _tally(items, each, themselves, copies, moment, 0)
+                tally(items, each, themselves, copies, moment, 0)
                 break
-            for _, storage, times in _flat(items):
+            for _, storage, times in flattened(items):
                 copies[storage] = copies.get(storage, 0) + times
         return {storage: times for storage, times in copies.items() if times}
 
     def kept(self) -> dict[int, int]:
         """Copies of each storage that the end of forward holds; their bytes sum to `saved_bytes`."""
         copies: dict[int, int] = {}
-        for position, storage, times in _flat(self.trees[0][1]):
+        for position, storage, times in flattened(self.trees[0][1]):
             if position >= self.saved_at:
                 break
             copies[storage] = copies.get(storage, 0) + times
@@ -393,201 +365,8 @@ class Record:
         """What these phases leave alive of what they made."""
         sizes = self.sizes(batch)
         trees = (items for name, items in self.trees if name in phases)
-        return sum(sizes[storage] * copies for items in trees for _, storage, copies in _flat(items))
+        return sum(sizes[storage] * copies for items in trees for _, storage, copies in flattened(items))
 
     def end_bytes(self, batch: int) -> int:
         """Bytes alive when the iteration is over; equals the states if nothing leaked."""
         return self.static_bytes(batch) + self.net_bytes(batch, [name for name, _ in self.trees])
-
-    # ------------------------------------------------------------------------------------------------- building
-    def pieces(self, start: int, end: int) -> list[tuple[int, int, Path]]:
-        """The events from `start` to `end`, cut where the repeated units around them change."""
-        marks = self.marks
-        found = []
-        for k, (position, path) in enumerate(marks):
-            until = marks[k + 1][0] if k + 1 < len(marks) else len(self.events)
-            low, high = max(position, start), min(until, end)
-            if low < high:
-                found.append((low, high, path))
-        return found
-
-    def _grow(self) -> list[tuple[str, list[Item]]]:
-        ends = [position for position, _ in self.phases[1:]] + [len(self.events)]
-        return [
-            (name, self.nest(self.pieces(start, end), 0)) for (start, name), end in zip(self.phases, ends, strict=True)
-        ]
-
-    def nest(self, pieces: list[tuple[int, int, Path]], depth: int) -> list[Item]:
-        """A tree of such pieces."""
-        items: list[Item] = []
-        k = 0
-        while k < len(pieces):
-            low, high, path = pieces[k]
-            if len(path) <= depth or (path[depth][1] == 1 and len(path) == depth + 1):
-                self._runs(low, high, items)
-                k += 1
-                continue
-            unit = path[depth]
-            j = k
-            while j < len(pieces) and len(pieces[j][2]) > depth and pieces[j][2][depth] == unit:
-                j += 1
-            inner = self.nest(pieces[k:j], depth + 1)
-            if unit[1] == 1:
-                items.extend(inner)
-            else:
-                items.append(Repeat(unit[1], inner))
-            k = j
-        return items
-
-    def _runs(self, low: int, high: int, items: list[Item]) -> None:
-        """Add these events to what comes before them."""
-        events, weights = self.events, self._weights
-        for position in self._weighted[bisect_left(self._weighted, low) : bisect_left(self._weighted, high)]:
-            if low < position:
-                items.append(Run(low, events[low:position]))
-            items.append([(position, ~events[position], -weights[position])])
-            low = position + 1
-        if low == high:
-            return
-        last = items[-1] if items else None
-        if isinstance(last, Run) and last.start + len(last.events) == low:
-            last.events.extend(events[low:high])
-        else:
-            items.append(Run(low, events[low:high]))
-
-
-def both_signs(sizes: list[int]) -> list[int]:
-    """Sizes with their negatives behind them, so that `~storage` is what its death changes."""
-    return sizes + [-size for size in reversed(sizes)]
-
-
-def _copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[int, int]:
-    """For deaths that count more than once: how many copies of the dying storage are alive there."""
-    born: dict[int, Path] = {}
-    weights: dict[int, int] = {}
-    memo: dict[tuple[Path, Path], int] = {}
-    ends = [position for position, _ in marks[1:]] + [len(events)]
-    for (start, path), end in zip(marks, ends, strict=True):
-        inside = events[start:end]
-        born.update(dict.fromkeys([index for index in inside if index >= 0], path))
-        elsewhere = [
-            (position, birth)
-            for position, index in enumerate(inside, start)
-            if index < 0 and (birth := born[~index]) is not path
-        ]
-        for position, birth in elsewhere:
-            key = (birth, path)
-            copies = memo.get(key)
-            if copies is None:
-                copies = memo[key] = _copies_alive(birth, path)
-            if copies != 1:
-                weights[position] = copies
-    return weights
-
-
-def _copies_alive(birth: Path, death: Path) -> int:
-    """Copies of a storage born in the unit `birth` that die by one death in `death`.
-
-    Inside the same unit each copy kills its own. In a neighbour at the same depth it is the tensor handed over from the
-    unit next to it, of which one is alive. Outside, all copies die.
-    """
-    copies = 1
-    same = True
-    for depth, (unit, count) in enumerate(birth):
-        if same and depth < len(death):
-            if death[depth][0] != unit:
-                same = False
-            continue
-        copies *= count
-    return copies
-
-
-def climb(items: Sequence[Item], signed: list[int]) -> tuple[int, int]:
-    """(change of the level, highest level), both against the level before; sizes are those of `both_signs`."""
-    level, top = 0, 0
-    size_of = signed.__getitem__
-    for item in items:
-        if isinstance(item, Run):
-            levels = list(accumulate(map(size_of, item.events), initial=level))
-            top = max(top, max(levels))
-            level = levels[-1]
-        elif isinstance(item, Repeat):
-            net, high = climb(item.items, signed)
-            first, last = level + high, level + (item.copies - 1) * net + high
-            top = max(top, first, last)
-            level += item.copies * net
-        else:
-            for _, storage, copies in item:
-                level += signed[storage] * copies
-                if level > top:
-                    top = level
-    return level, top
-
-
-def _locate(items: list[Item], signed: list[int]) -> tuple[int, int, tuple[bool, ...]]:
-    """(highest level, event that reached it, for each repeated unit around it: last copy?)."""
-    level = 0
-    best: tuple[int, int, tuple[bool, ...]] = (0, -1, ())
-    for item in items:
-        if isinstance(item, Repeat):
-            net, _ = climb(item.items, signed)
-            high, position, inner = _locate(item.items, signed)
-            for last in (False, True):
-                reached = level + high + (item.copies - 1) * net * last
-                if reached > best[0]:
-                    best = (reached, position, (last, *inner))
-            level += item.copies * net
-        else:
-            for position, storage, copies in events_of(item):
-                level += signed[storage] * copies
-                if level > best[0]:
-                    best = (level, position, ())
-    return best
-
-
-def events_of(item: Run | Events) -> Events:
-    """Each event by itself."""
-    if isinstance(item, list):
-        return item
-    return [
-        (position, index, 1) if index >= 0 else (position, ~index, -1)
-        for position, index in enumerate(item.events, item.start)
-    ]
-
-
-def outside_of(items: Sequence[Item]) -> Events:
-    """The events that are in no repeated unit."""
-    return [event for item in items if not isinstance(item, Repeat) for event in events_of(item)]
-
-
-def _flat(items: list[Item], times: int = 1) -> Events:
-    run: Events = []
-    for item in items:
-        if isinstance(item, Repeat):
-            run += [(position, storage, copies * times) for position, storage, copies in _flat(item.items, item.copies)]
-        else:
-            run += [(position, storage, copies * times) for position, storage, copies in events_of(item)]
-    return run
-
-
-def _tally(
-    items: list[Item], sizes: list[int], keys: Sequence[Key], totals: dict[Key, int], moment: Moment, depth: int
-) -> bool:
-    """Add what is alive at the moment, by the key of each storage; true once it is reached."""
-    for item in items:
-        if isinstance(item, Repeat):
-            flat = _flat(item.items)
-            inside = any(position == moment.position for position, _, _ in flat)
-            before = item.copies if not inside else (item.copies - 1 if moment.last_copies[depth] else 0)
-            for _, storage, copies in flat:
-                totals[keys[storage]] = totals.get(keys[storage], 0) + sizes[storage] * copies * before
-            if inside:
-                return _tally(item.items, sizes, keys, totals, moment, depth + 1)
-        else:
-            for position, storage, copies in events_of(item):
-                if moment.position < 0:
-                    return True
-                totals[keys[storage]] = totals.get(keys[storage], 0) + sizes[storage] * copies
-                if position == moment.position:
-                    return True
-    return moment.position < 0

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from vramplan.replay.autograd import walk
-from vramplan.replay.recorder import Leaf, Observer, Saved
+from vramplan.replay.observers import Observer
+from vramplan.replay.recorder import Leaf, Saved
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import Tensor
 

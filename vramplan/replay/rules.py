@@ -30,6 +30,8 @@ OWN = (
     "vramplan.replay.operators.biased",
     "vramplan.replay.operators.masked_attention",
     "vramplan.replay.operators.multimodal",
+    "vramplan.replay.operators.patches",
+    "vramplan.replay.operators.ragged",
     "vramplan.replay.operators.fused_loss",
     "vramplan.replay.operators.experts",
     "vramplan.replay.operators.repeats",

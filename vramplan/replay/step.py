@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, iteration_of
+from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
 from vramplan.replay.precision import precision_of
@@ -73,13 +74,16 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
 
 
 class Iteration:
-    """A model on its tape, and who takes part in its iteration. Locals are lifetimes: what a phase drops, it holds."""
+    """A model on its tape, and who takes part in its iteration.
+
+    Variables are lifetimes: a tensor lives as long as a local variable or an attribute holds it.
+    """
 
     def __init__(self, setup: Setup, tape: Tape) -> None:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        tape.pytorch, tape.composed_norms = setup.pytorch, setup.composed_norms
+        tape.enlist(Release, Release(setup.pytorch, composed_norms=setup.composed_norms))
         # what the allocator plays is asked for no time, but for the replay that tests compare with
         self.ran = Launches(tape) if tape.direct or not tape.unrolled else None
         self.techniques = techniques_of(setup, tape, self.precision)
@@ -90,15 +94,15 @@ class Iteration:
         self.objective = objective_of(setup, tape, recipe)
         self.arguments, self.inputs = self.objective.inputs(self.model)
         self.optimizer = optimizer_of(setup, tape, self.precision)
-        self.outputs: list[object] = []  # what the caller holds of them
+        self.outputs: list[object] = []  # the outputs of the model that the training loop holds
         self.unreached: list[Parameter] = []
-        self.carried: Carried | None = None  # what the iteration before has left
+        self.carried: Carried | None = None  # tensors that the iteration before has left
 
     def forward(self) -> Tensor:
         """The loss that backward begins with."""
         tape, setup = self.tape, self.setup
         tape.phase("forward")
-        if setup.outlives and not setup.compile:  # whose graphs say nothing of what hangs on them
+        if setup.outlives and not setup.compile:  # what hangs on a compiled graph is not modelled
             self.carried = imported("vramplan.replay.carried:Carried")(tape)
         self.shards.before_forward()
         for one in self.techniques:
@@ -127,7 +131,7 @@ class Iteration:
         return loss
 
     def backward(self, held: list[Tensor]) -> None:
-        """Gradients, from the loss in `held`; or from what the next stage sends, if that has the loss."""
+        """Compute the gradients, from the loss in `held` or from what the next stage of a pipeline sends."""
         tape, stage = self.tape, self.setup.stage
         self._find_unreached()
         tape.phase("backward")
@@ -136,9 +140,8 @@ class Iteration:
         del loss
         if not self.shards.ends_in_backward:
             began.clear()
-        if self.carried is None and (
-            stage is None or not stage.last
-        ):  # the last stage keeps its outputs until the next step
+        of_last_stage = stage is not None and stage.last  # which keeps its outputs until the next step
+        if self.carried is None and not of_last_stage:
             self.outputs.clear()
         tape.drop_leaves()
         self.whole, self.buffers = tape.parameters, self.model.buffers()
@@ -168,23 +171,12 @@ class Iteration:
         self.arguments.clear()
 
     def record(self, saved_at: int) -> Record:
-        """The record, with all that is on the device from the beginning to the end; the tape lets go of its weights."""
-        tape, optimizer = self.tape, self.optimizer
+        """The record, with all that is on the device from the beginning to the end; the tape lets go of its guests."""
+        tape = self.tape
         if len(tape.events) != 2 * len(tape.fixed):
             raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
-        states = [State("weights", sum(one.stored_bytes * one.copies for one in tape.parameters), 0)]
-        if self.precision.master:
-            self._wake()  # a master copy is of every trainable weight
-        states += optimizer.states()
-        for one in self.techniques:
-            states += one.states(self.buffers)
-        states += self.shards.states()
-        states += self.inputs
-        states += [State("buffers", rounded(size), 0) for size in self.buffers]
-        if self.setup.model.rope_scaling is not None:
-            states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
-        self._wake()
-        managed, pieces = optimizer.managed_bytes(), self._pieces() if tape.unrolled else ()
+        states, managed = self._states(), self.optimizer.managed_bytes()
+        pieces = self._pieces() if tape.unrolled else ()
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
         record = Record(tape, states, saved_at, managed, ran=self.ran)
@@ -197,12 +189,30 @@ class Iteration:
         for one in self.techniques:
             one.annotate(record)
         self.shards.annotate(record)
-        tape.sharding = None
+        tape.dismiss(Sharding)
         tape.tell(())  # which know the tape
         for parameter in (*self.whole, *owned):
             parameter.node = None  # it was its own accumulator: the only cycle, and no storage hung on it
         tape.parameters.clear()
         return record
+
+    def _states(self) -> list[State]:
+        """What is on the device during the whole iteration."""
+        states = [State("weights", sum(one.stored_bytes * one.copies for one in self.tape.parameters), 0)]
+        if self.precision.master:
+            self._wake()  # a master copy is of every trainable weight
+        states += self.optimizer.states()
+        for one in self.techniques:
+            states += one.states(self.buffers)
+        states += self.shards.states()
+        states += self.inputs
+        states += [State("buffers", rounded(size), 0) for size in self.buffers]
+        if self.setup.model.rope_scaling is not None:
+            states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
+        if hasattr(self.model, "kept_of_samples"):
+            states += [State("buffers", 0, size) for size in self.model.kept_of_samples()]
+        self._wake()
+        return states
 
     def _loaded(self, weight: Parameter) -> int:
         """Bytes of what a weight is quantized from on the device, which goes when that is done; 0: it comes as it is.
@@ -223,7 +233,7 @@ class Iteration:
         return state_pieces(parameters, *how)
 
     def _find_unreached(self) -> None:
-        """Weights that the loss does not hang on: their gradients stay None, and optimizers pass them over."""
+        """Find the weights that do not affect the loss: their gradients stay None, and optimizers skip them."""
         if any(one.records_in_backward for one in self.techniques):
             return
         self.unreached = [one for one in self.tape.parameters if one.node is not None and not one.pending]

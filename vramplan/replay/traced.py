@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from vramplan.replay.checkpoints import RECOMPUTED, Frame
 from vramplan.replay.frames import code_of_the_model, is_model_code, local, names_of, rule_at, running
 from vramplan.replay.notes import BUFFERS, KEPT, Birth, Keep, Ref, Step, Weight
-from vramplan.replay.recorder import RECOMPUTED, Backward, Frame, Path, Saved, Tape
+from vramplan.replay.recorder import Backward, Path, Saved, Tape
 from vramplan.replay.rules import rooms
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.results.explain import Blocks

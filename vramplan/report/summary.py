@@ -22,7 +22,8 @@ from vramplan.report.headline import (
     strategy,
     value_text,
 )
-from vramplan.report.lines import Line, Span, cells, clean, elide, width_of, wrap
+from vramplan.report.labelled import Item, indent_of, item_of, label_columns, labelled, laid_out, paragraph
+from vramplan.report.lines import Line, Span, cells, clean, elide, wrap
 from vramplan.report.memory import Figures, by_textbook, drawing, keys_of
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
@@ -31,7 +32,6 @@ from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, Component, FitResult
 
 MOST_LINES = 16
 PIPE_WIDTH = 80
-LABELLED = 60  # from this width on, labels have a column of their own
 PARTS = 5  # components that are named; the others are summed
 LEAST = 200  # a part of less than one of so many is not named
 ASSUMED, REMEDIES = 4, 3  # that are named
@@ -130,88 +130,6 @@ def notes_without_card(result: FitResult) -> list[str]:
     return [text for text in said if text != of_the_card]
 
 
-class _Item(tuple[Span, ...]):
-    """Words that stay on one line where they can."""
-
-    __slots__ = ()
-
-
-def _item(text: str, style: str = "") -> _Item:
-    return _Item((Span(clean(text), style),))
-
-
-def _laid(
-    label: str, items: Sequence[_Item], width: int, most: int, *, between: str = ",", tail: _Item | None = None
-) -> list[Line]:
-    """A label and items behind it in at most `most` lines; the last items are left out where they do not fit.
-
-    `tail` stands at the end in any case, and is not separated by `between`.
-    """
-    if most < 1 or not items:
-        return []
-    indent = _indent(width)
-    for count in range(len(items), 0, -1):
-        pieces = [_Item((*item, Span(between))) for item in items[: count - 1]] + [items[count - 1]]
-        lines = _labelled(label, _packed([*pieces, *([tail] if tail else [])], width - indent, label, indent), indent)
-        if len(lines) <= most:
-            return lines
-    return lines[:most]
-
-
-def _packed(items: Sequence[_Item], room: int, label: str, indent: int) -> list[list[Span]]:
-    """Items on as few lines of `room` columns as they need; one that no line holds is broken at its spaces."""
-    lines: list[list[Span]] = [[]]
-    used = _first(label, indent)
-    for item in items:
-        size = width_of(item)
-        if size > room:
-            wrapped = wrap(item, room, first=used and min(used + 1, room - 1), rest=0)
-            lines[-1] += [Span(" "), *_stripped(wrapped[0])] if used and lines[-1] else _stripped(wrapped[0])
-            lines += [list(line) for line in wrapped[1:]]
-            used = width_of(tuple(lines[-1])) + (_first(label, indent) if len(lines) == 1 else 0)
-            continue
-        gap = 1 if lines[-1] else 0
-        if used + gap + size > room:
-            lines.append([])
-            used = gap = 0
-        lines[-1] += [Span(" " * gap), *item]
-        used += gap + size
-    return lines
-
-
-def _paragraph(label: str, spans: Sequence[Span], width: int) -> list[Line]:
-    """A sentence behind a label."""
-    indent = _indent(width)
-    lines = wrap(spans, width - indent, first=_first(label, indent), rest=0)
-    return _labelled(label, [_stripped(lines[0]), *lines[1:]], indent)
-
-
-def _indent(width: int) -> int:
-    """Where the words of a section begin: behind the column of the labels, where there is room for one."""
-    return 10 if width >= LABELLED else 4
-
-
-def _first(label: str, indent: int) -> int:
-    """The columns that a label takes of the first line behind the indent."""
-    return max(2 + len(label) + 1 - indent, 0) if label else 0
-
-
-def _labelled(label: str, lines: Sequence[Sequence[Span]], indent: int) -> list[Line]:
-    """The lines with their indent, the first with its label."""
-    head = Span((f"  {label} " if label else "").ljust(indent), "muted")
-    rest = Span(" " * indent)
-    whole = [(head if number == 0 else rest, *line) for number, line in enumerate(lines)]
-    return [tuple(span for span in line if span.text) for line in whole]
-
-
-def _stripped(line: Sequence[Span]) -> list[Span]:
-    """Without the spaces it begins with."""
-    spans = list(line)
-    while spans and not spans[0].text.strip(" "):
-        del spans[0]
-    return [spans[0]._replace(text=spans[0].text.lstrip(" ")), *spans[1:]] if spans else []
-
-
 def _title(result: FitResult, width: int) -> list[Line]:
     """`FITS  gpt2-xl on v100, amp-fp16, fp32 weights, 1024 tokens`."""
     job = result.job
@@ -256,26 +174,26 @@ def _solved(result: FitResult, width: int) -> list[Line]:
     """What was solved for, and what the next value needs."""
     if result.solved is None:
         return []
-    return _paragraph("solved", [Span(solved_words(result.solved, result.job), "strong")], width)[:3]
+    return paragraph("solved", [Span(solved_words(result.solved, result.job), "strong")], width)[:3]
 
 
 def _memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
     """The likely figure of one GPU against what it offers, the range around it, and what a tight verdict means."""
     items = [
-        _Item((Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB per GPU"))),
-        _item(margin_words(result, figures), "muted"),
-        _item(f"{text_of(-figures.headroom)} GiB too much", "over")
+        Item((Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB per GPU"))),
+        item_of(margin_words(result, figures), "muted"),
+        item_of(f"{text_of(-figures.headroom)} GiB too much", "over")
         if figures.headroom < 0
-        else _item(f"{text_of(figures.headroom)} GiB free"),
+        else item_of(f"{text_of(figures.headroom)} GiB free"),
     ]
-    lines = _laid("memory", items, width, 3)
+    lines = laid_out("memory", items, width, 3)
     if result.verdict == TIGHT:
         said = (
             "more likely than not, it runs out of memory"
             if is_unlikely(result)
             else "it may run out of memory: the range reaches above what is usable"
         )
-        lines += _paragraph("", [Span(said, "note")], width)
+        lines += paragraph("", [Span(said, "note")], width)
     return lines
 
 
@@ -284,30 +202,30 @@ def _plan(result: FitResult, width: int) -> list[Line]:
     job = result.job
     settings = [f"{setting.name} {setting.value}".rstrip() for setting in result.settings]
     between = "" if settings and settings[0].startswith("-") else ","  # options of a command line
-    items = [_item(words, "flags") for words in settings]
+    items = [item_of(words, "flags") for words in settings]
     if not settings:  # equations have no program
         keys = (("micro_batch_size", "batch size per GPU"), ("gradient_accumulation_steps", "gradient accumulation"))
-        items = [_item(f"{words} {job[key]}", "flags") for key, words in keys if job.get(key) is not None]
-        items.append(_item(f"activation checkpointing {elide(strategy(result), 26)}", "flags"))
+        items = [item_of(f"{words} {job[key]}", "flags") for key, words in keys if job.get(key) is not None]
+        items.append(item_of(f"activation checkpointing {elide(strategy(result), 26)}", "flags"))
     whole, accumulated = job.get("global_batch_size"), (job.get("gradient_accumulation_steps") or 1) > 1
     several = accumulated or degrees(job)["data"] > 1
     said_already = any(setting.value == str(whole) for setting in result.settings)
-    tail = _item(f"(global batch {whole})", "muted") if whole is not None and several and not said_already else None
+    tail = item_of(f"(global batch {whole})", "muted") if whole is not None and several and not said_already else None
     if result.recommended.micro_batch_size is not None:
-        lines = _laid("plan", items, width, 5, between=between, tail=tail)
+        lines = laid_out("plan", items, width, 5, between=between, tail=tail)
     else:
         lines = []
         if result.verdict != DOES_NOT_FIT:
             said = "nothing to recommend: what was judged is above the usable memory, or may be"
-            lines = _paragraph("plan", [Span(said, "note")], width)
-        lines += _laid("judged", items, width, 5, between=between, tail=tail)
+            lines = paragraph("plan", [Span(said, "note")], width)
+        lines += laid_out("judged", items, width, 5, between=between, tail=tail)
     added = result.recommended.accumulation_adds_bytes
     if added:
         words = f"gradient accumulation would add {text_of(gib_up(added))} GiB"
-        lines += _paragraph("", [Span(words, "muted")], width)[:1]
+        lines += paragraph("", [Span(words, "muted")], width)[:1]
     if result.settings_need_code and result.recommended.micro_batch_size is not None:
         said = f"{elide(strategy(result), 20)} is code, not a switch: "
-        lines += _paragraph("", [Span(said), Span("vramplan checkpoints ... --emit python", "flags")], width)
+        lines += paragraph("", [Span(said), Span("vramplan checkpoints ... --emit python", "flags")], width)
     return lines
 
 
@@ -317,12 +235,12 @@ def _time(result: FitResult, width: int) -> list[Line]:
         return []
     likely, between, rate, utilisation, bound = time_words(result.time)
     items = [
-        _Item((Span(likely, "strong"), Span(f" ({between})", "muted"))),
-        _item(rate),
-        _item(utilisation),
-        _item(bound, "muted"),
+        Item((Span(likely, "strong"), Span(f" ({between})", "muted"))),
+        item_of(rate),
+        item_of(utilisation),
+        item_of(bound, "muted"),
     ]
-    return _laid("time", items, width, 2 if width >= PIPE_WIDTH else 3)
+    return laid_out("time", items, width, 2 if width >= PIPE_WIDTH else 3)
 
 
 def _whole_run(result: FitResult, width: int) -> list[Line]:
@@ -332,27 +250,28 @@ def _whole_run(result: FitResult, width: int) -> list[Line]:
     from vramplan.report.whole_run import limit_words, run_words  # few answers are of a whole run
 
     broken = limit_words(result.run)
-    return _laid("run", [_item(words, "note" if words in broken else "") for words in run_words(result.run)], width, 5)
+    items = [item_of(words, "note" if words in broken else "") for words in run_words(result.run)]
+    return laid_out("run", items, width, 5)
 
 
 def _drawn(result: FitResult, figures: Figures, width: int) -> list[Line]:
     """One GPU as a bar, and what its largest parts are called."""
-    indent = _indent(width)
+    indent = indent_of(width)
     label = "sum" if by_textbook(result) else "peak"
     for named in range(PARTS, 0, -1):
         groups = _groups(result, figures, named)
         keys = keys_of([part for part, _ in groups], ())
         items = [
-            _Item((keys[part.name, False], Span(f" {NAMES.get(part.name, part.name)} {text_of(shown)}")))
+            Item((keys[part.name, False], Span(f" {NAMES.get(part.name, part.name)} {text_of(shown)}")))
             for part, shown in groups
             if shown * LEAST >= figures.device
         ]
-        legend = _laid("", items, width, len(items), between=" ")
+        legend = laid_out("", items, width, len(items), between=" ")
         if len(legend) <= (2 if width >= PIPE_WIDTH else 3):
             break
-    inside = width - indent - _first(label, indent) - 2
+    inside = width - indent - label_columns(label, indent) - 2
     bar = drawing(result, [(part.bytes, keys[part.name, False]) for part, _ in groups], inside)
-    return [*_labelled(label, [bar], indent), *legend]
+    return [*labelled(label, [bar], indent), *legend]
 
 
 def _groups(result: FitResult, figures: Figures, named: int) -> list[tuple[Component, int]]:
@@ -378,12 +297,12 @@ def _why_not(result: FitResult, figures: Figures, width: int, most: int) -> list
         need = f"the memory of the host: a node needs {text_of(gib_up(result.host.node_bytes))} GiB"
         if result.job["host_memory"] is None:  # then nothing is compared with it
             need = "the host: the engine has too few buffers there"
-        return _paragraph("why not", [Span(need)], width)[: max(most, 0)]
+        return paragraph("why not", [Span(need)], width)[: max(most, 0)]
     part, shown = max(zip(result.components, figures.components, strict=True), key=lambda pair: pair[0].bytes)
     name = NAMES.get(part.name, part.name)
     words = f"the largest part is {name}, {text_of(shown)} of {text_of(figures.device)} GiB"
     low = "" if by_textbook(result) else f"; even the low end is {text_of(figures.low - figures.usable)} GiB too much"
-    return _paragraph("why not", [Span(words + low)], width)[: max(most, 0)]
+    return paragraph("why not", [Span(words + low)], width)[: max(most, 0)]
 
 
 def _remedies(result: FitResult, figures: Figures, width: int, most: int) -> list[Line]:
@@ -393,19 +312,19 @@ def _remedies(result: FitResult, figures: Figures, width: int, most: int) -> lis
         looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
         if not looked or result.headroom_bytes >= 0:  # the host is too small, not the device
             return []
-        return _paragraph(label, [Span("no single change makes it fit")], width)[: max(most, 0)]
+        return paragraph(label, [Span("no single change makes it fit")], width)[: max(most, 0)]
     rows: list[tuple[str, str]] = []
     for remedy in result.remedies:
         needed = gib_against(remedy.device_bytes, remedy.usable_bytes)
         verdict = "" if remedy.verdict == result.verdict == FITS else f" {remedy.verdict}"
         rows.append((remedy.option, f"{text_of(needed)} GiB{verdict}"))
-    indent = _indent(width)
+    indent = indent_of(width)
     short = [row for row in rows if indent + cells(row[0]) + 2 + cells(row[1]) <= width] or rows[:1]
     lines: list[Line] = []
     wide = max((cells(flags) for flags, _ in short[:REMEDIES]), default=0)
     for flags, after in short[:REMEDIES]:
         gap = " " * (wide - cells(flags) + 2) if indent + wide + 2 + cells(after) <= width else "  "
-        row = _laid(label if not lines else "", [_Item((Span(flags, "flags"), Span(gap + after)))], width, 3)
+        row = laid_out(label if not lines else "", [Item((Span(flags, "flags"), Span(gap + after)))], width, 3)
         if len(lines) + len(row) > most:
             break
         lines += row
@@ -417,7 +336,7 @@ def _host(result: FitResult, width: int, most: int) -> list[Line]:
     if result.host is None or result.job.get("host_memory") is None:  # without one a note says what it needs
         return []
     need = f"{text_of(gib_up(result.host.node_bytes))} GiB of host memory per node"
-    return _paragraph("host", [Span(need)], width)[: max(most, 0)]
+    return paragraph("host", [Span(need)], width)[: max(most, 0)]
 
 
 def _advice(result: FitResult, width: int, most: int) -> list[Line]:
@@ -427,10 +346,10 @@ def _advice(result: FitResult, width: int, most: int) -> list[Line]:
         return []
     rate = f"{advice.learning_rate:.4g} for batch {advice.effective_batch_size}"
     items = [
-        _item(f"learning rate {rate} ({advice.rule} rule)"),
-        _item(f"warm-up {advice.warm_up_least_steps} to {advice.warm_up_most_steps} optimizer steps"),
+        item_of(f"learning rate {rate} ({advice.rule} rule)"),
+        item_of(f"warm-up {advice.warm_up_least_steps} to {advice.warm_up_most_steps} optimizer steps"),
     ]
-    return _laid("advice", items, width, min(most, 2))
+    return laid_out("advice", items, width, min(most, 2))
 
 
 def _notes(said: Sequence[str], width: int, most: int) -> list[Line]:
@@ -438,15 +357,15 @@ def _notes(said: Sequence[str], width: int, most: int) -> list[Line]:
     lines: list[Line] = []
     missing = 0
     for number, text in enumerate(said):
-        paragraph = _paragraph("note", [Span(text, "note")], width)
+        note = paragraph("note", [Span(text, "note")], width)
         reserved = 1 if number + 1 < len(said) or missing else 0
-        if len(lines) + len(paragraph) + reserved <= most:
-            lines += paragraph
+        if len(lines) + len(note) + reserved <= most:
+            lines += note
         else:
             missing += 1
     if missing and len(lines) < most:
         more = f"{missing} {'more ' if lines else ''}{'note' if missing == 1 else 'notes'} with --details"
-        lines += _paragraph("" if lines else "note", [Span(more, "note")], width)[: most - len(lines)]
+        lines += paragraph("" if lines else "note", [Span(more, "note")], width)[: most - len(lines)]
     return lines
 
 
@@ -457,10 +376,10 @@ def _assumed(result: FitResult, width: int, most: int) -> list[Line]:
     chosen = ("micro_batch_size", "activation_checkpointing")
     open_ones = [one for one in result.assumptions if one.key not in chosen]
     ranked = sorted(open_ones, key=lambda one: -sum(sizes.get(name, 0) for name in AT_STAKE.get(one.key, ())))
-    items = [_item(_said(one.key, one.value)) for one in ranked[:ASSUMED]]
+    items = [item_of(_said(one.key, one.value)) for one in ranked[:ASSUMED]]
     count = len(result.assumptions)
-    tail = _item(f"(--details for all {count})" if count > len(items) else "(--details: why)", "muted")
-    return _laid("assumed", items, width, most, tail=tail)
+    tail = item_of(f"(--details for all {count})" if count > len(items) else "(--details: why)", "muted")
+    return laid_out("assumed", items, width, most, tail=tail)
 
 
 def _said(key: str, value: Any) -> str:
@@ -477,5 +396,5 @@ def _repeated(result: FitResult, width: int) -> list[Line]:
     made = {one.key for one in result.assumptions} & {"micro_batch_size", "activation_checkpointing"}
     if not flags or not made:
         return []
-    options = [_item(f"--{words}", "flags") for words in f" {flags}".split(" --")[1:]]  # each with its value
-    return _laid("repeat", options, width, 2, between="")
+    options = [item_of(f"--{words}", "flags") for words in f" {flags}".split(" --")[1:]]  # each with its value
+    return laid_out("repeat", options, width, 2, between="")

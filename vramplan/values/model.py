@@ -102,6 +102,10 @@ class ModelShape(NamedTuple):
     vision_intermediate_size: int | None = None
     vision_activation: str | None = None
     vision_attention_dropout: float = 0.0
+    vision_merge: int | None = None  # Qwen2-VL, Gemma 3: edge of the squares of patches that make a token
+    vision_frames: int | None = None  # Qwen2-VL: images of a film that a patch takes in; one image is repeated
+    vision_window: int | None = None  # Qwen2.5-VL: pixels of an edge of the windows that most vision blocks look at
+    vision_full_layers: tuple[int, ...] = ()  # Qwen2.5-VL: vision blocks that look at the whole image, from 0
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
     decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
     activation_dropout: float = 0.0  # BART: inside the feed-forward layer
@@ -113,7 +117,8 @@ class ModelShape(NamedTuple):
             return (self.layers, self.decoder_layers)
         if self.vision_layers is None:
             return (self.layers,)
-        if self.image_tokens:  # the block after the one that is used is apart: nobody asks for its result
+        # where no patches are merged, the block after the one that is used is apart: nobody asks for its result
+        if self.image_tokens and self.vision_merge is None:
             return (self.vision_layers - 1, 1, self.layers)
         return (self.vision_layers, self.layers)
 
@@ -127,7 +132,32 @@ class ModelShape(NamedTuple):
         """Tokens of a text that stand for an image, one for each patch; 0 where images are not among the tokens."""
         if self.task != "lm" or self.image_size is None or self.patch_size is None:
             return 0
-        return int((self.image_size // self.patch_size) ** 2)
+        return self.image_patches // (self.vision_merge or 1) ** 2
+
+    @property
+    def image_patches(self) -> int:
+        """Patches of an image; where squares of them make tokens, the image is brought to a whole number of squares.
+
+        Source: transformers 5.23, models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize.
+        """
+        if self.image_size is None or self.patch_size is None:
+            return 0
+        merge = self.vision_merge
+        if merge is None or not self.any_image_size:
+            return int((self.image_size // self.patch_size) ** 2)
+        return (max(1, round(self.image_size / (self.patch_size * merge))) * merge) ** 2
+
+    @property
+    def patch(self) -> tuple[int, ...]:
+        """The sizes of a patch that a processor has cut: channels, frames, height, width."""
+        assert self.channels is not None
+        assert self.patch_size is not None
+        return (self.channels, self.vision_frames or 1, self.patch_size, self.patch_size)
+
+    @property
+    def any_image_size(self) -> bool:
+        """Whether images keep about their size, whatever it is, and with it their number of tokens."""
+        return self.vision_frames is not None
 
     @property
     def code(self) -> str:

@@ -8,9 +8,10 @@ happens, inside the run, to the storage that came in from the block before: thei
 from __future__ import annotations
 
 from vramplan.replay.notes import Birth
-from vramplan.replay.record import Moment, Record
+from vramplan.replay.record import Record
 from vramplan.replay.recorder import Path
 from vramplan.replay.traced import TracedTape
+from vramplan.replay.tree import Moment
 from vramplan.results.explain import Blocks
 from vramplan.tuples import NamedTuple
 
@@ -70,7 +71,7 @@ class Copies:
     def _before(self, position: int, path: Path, of: str, block: int | None, phase: str, moment: Moment) -> bool:
         """Whether an event of the copy in a block has happened when the moment comes."""
         if of == phase and block is not None:
-            there = self.record.pieces(moment.position, moment.position + 1)[0][2]
+            there = self.record.nesting.pieces(moment.position, moment.position + 1)[0][2]
             last = iter(moment.last_copies)
             rest = block - sum(self.record.numbers[unit][0] for unit, _ in path)
             for (unit, times), (other, _) in zip(path, there, strict=False):

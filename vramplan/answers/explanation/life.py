@@ -9,6 +9,7 @@ from vramplan.answers.explanation.sections import BACKWARD, FORWARD, RECOMPUTE, 
 from vramplan.answers.explanation.trace import BLOCK, Trace, full_name, group_name
 from vramplan.errors import UsageError, near_matches
 from vramplan.replay.notes import Birth, Step
+from vramplan.replay.observers import Accumulation
 from vramplan.results.explain import Blocks, Keeper, Life, Point, Rule, State
 
 MOST_CANDIDATES = 12
@@ -189,7 +190,7 @@ def _died(trace: Trace, birth: Birth, last: Birth, block: int) -> str:
     if birth.step.direction == BACKWARD:
         if ended is not last.step:
             return f"the backward of {name}, into which it went, has run"
-        if _is_weight(trace, birth) and trace.tape.gradients_resident:
+        if _is_weight(trace, birth) and trace.tape.role(Accumulation).resident:
             return "it is added to the gradient of the earlier micro-steps, and freed"
         return f"the backward of {name} is done with it: its results and what they are summed and cast to are there"
     owners = [keep.owner for keep in last.keeps]

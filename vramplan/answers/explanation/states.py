@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramplan.answers.explanation.trace import Trace, full_name, group_name
 from vramplan.replay.gradients import gradient_bytes
 from vramplan.replay.models.rope import keeps
+from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recorder import rounded
@@ -34,6 +35,7 @@ def _of_weights(trace: Trace, component: str) -> State:
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
     rounding = 0
     elements: dict[int, int] = {}  # of each width in bytes
+    resident = trace.tape.role(Accumulation).resident
     for weight in trace.weights:
         parameter = weight.parameter
         trainable, dtype = weight.trainable, parameter.dtype
@@ -51,7 +53,7 @@ def _of_weights(trace: Trace, component: str) -> State:
             )
             size = sum(state.at(0) for state in made if state.category == component)
         elif (component == "ema" and not setup.ema) or (
-            component == "gradients" and not (trace.tape.gradients_resident and trainable and not parameter.idle)
+            component == "gradients" and not (resident and trainable and not parameter.idle)
         ):
             continue
         elif component == "gradients":
@@ -79,8 +81,8 @@ def _of_weights(trace: Trace, component: str) -> State:
 def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
     """What an optimizer holds for all parameters together; the buffers that a moving average copies."""
     setup = trace.setup
-    if component == "weights" and trace.tape.trained is not None:
-        size = trace.tape.trained.shared_bytes()
+    if component == "weights":
+        size = trace.tape.role(Trained).shared_bytes()
         return [StateTensor("quantization.code", (), FP32.name, 1, size, size)] if size else []
     if component == "optimizer":
         parameters = []

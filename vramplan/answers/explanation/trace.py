@@ -10,6 +10,7 @@ from vramplan.answers.explanation.copies import Copies, neighbour_of
 from vramplan.replay.models import is_sequence_first
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.notes import Birth, Ref, Step, Weight
+from vramplan.replay.observers import Accumulation
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -219,7 +220,8 @@ class Trace:
                 return f"{owner.label}.grad"
             return "input.grad" if birth.blocks is not None else f"{self.name_of(owner)}.grad"
         if ref is not None and ref.startswith("#"):  # what else has no storage is a view of a weight
-            fresh = ".fresh_grad" if self.tape.gradients_resident else ".grad"  # `.grad` is then the resident one
+            resident = self.tape.role(Accumulation).resident
+            fresh = ".fresh_grad" if resident else ".grad"  # `.grad` is then the resident one
             return self.weight_of(ref).name + fresh
         if step.of is None:
             return "loss.grad"

@@ -34,14 +34,19 @@ VISION_KEYS = {
 
 def read_inside(fields: Fields, key: str, keys: Mapping[str, tuple[str, str]], values: dict[str, Any]) -> Fields | None:
     """Read a configuration that stands inside of another."""
-    from vramplan.catalog.hf_config import read_value  # it imports this package
-
     inside = fields.fields(key)
     if inside is not None:
-        for name, (field, kind) in keys.items():
-            if inside.given(name):
-                values[field] = read_value(inside, name, kind)
+        read_all(inside, keys, values)
     return inside
+
+
+def read_all(fields: Fields, keys: Mapping[str, tuple[str, str]], values: dict[str, Any]) -> None:
+    """Read these keys where they are given."""
+    from vramplan.catalog.hf_config import read_value  # it imports this package
+
+    for name, (field, kind) in keys.items():
+        if fields.given(name):
+            values[field] = read_value(fields, name, kind)
 
 
 def _clip(fields: Fields, values: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs import deepspeed, trainer
+from vramplan.configs.programs import deepspeed, zero
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, Written, names
 
 FSDP, DEEPSPEED, MEGATRON, PARALLEL = "fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config"
@@ -59,6 +59,8 @@ WITHOUT_EFFECT = names(
 )
 
 UNMODELLED = {
+    "fsdp_config.fsdp_ignored_modules": "modules that FSDP leaves out",
+    "deepspeed_config.seq_parallel_communication_data_type": "the element type of sums between devices",
     "fsdp_config.fsdp_forward_prefetch": "the next unit is gathered while one computes",
     "fsdp_config.fsdp_limit_all_gathers": "how many units may be gathered ahead",
     "fsdp_config.fsdp_min_num_params": "units of FSDP by their size in the place of blocks",
@@ -282,12 +284,12 @@ def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
         if "gradient_accumulation_steps" not in said.job and not _left_to_trainer(written):
             meaning.say("gradient_accumulation_steps", 1, key)
         return
-    facts = trainer.shipped(path)
+    facts = zero.shipped(path)
     if facts is None:
         meaning.ask("parallel.sharding", f"{key}: {path} is not here; give that file too")
         return
     meaning.note(f"{key}: {path} is read as Accelerate has it")
-    trainer.deepspeed(meaning, facts, key)
+    zero.deepspeed(meaning, facts, key)
     for name in ("optimizer", "gradient_accumulation_steps"):
         if name in facts:
             meaning.say(name, facts[name], key)

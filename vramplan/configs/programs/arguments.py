@@ -10,10 +10,11 @@ recipes/zephyr-7b-beta/README.md: how the files of the handbook are launched.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs import accelerate, trainer
+from vramplan.configs.programs import accelerate, trainer, zero
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 from vramplan.errors import near_matches
 
@@ -194,6 +195,9 @@ SFT_LOSSES = ("nll", "dft", "chunked_nll")
 SFT, DPO, OTHERS = "sft", "dpo", ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd", "online_dpo")
 
 
+TRAINER = re.compile(r"(?m)^\s*#.*\b(KTO|ORPO|CPO|DPO)(?:Trainer|Config)\b")
+"""A comment that says whose arguments follow, as recipes of the alignment handbook have it."""
+
 PREFERENCES = ("kto", "orpo", "cpo", "reward")  # losses of jobs, beside DPO
 
 
@@ -292,6 +296,9 @@ class _Reader:
         if sheet.given("desirable_weight") or sheet.given("undesirable_weight"):
             return "kto"
         losses = sheet.texts("loss_type") or []
+        told = TRAINER.search(sheet.source)
+        if told is not None and not sheet.given("loss_type"):
+            return told[1].lower()
         if any(sheet.given(key) for key in ("beta", "max_prompt_length", "precompute_ref_log_probs", "rpo_alpha")):
             return DPO
         return DPO if any(word in DPO_LOSSES for word in losses) else SFT
@@ -326,14 +333,14 @@ class _Reader:
         """`deepspeed` and `fsdp` of TrainingArguments, and the GPUs that a launcher starts."""
         sheet, meaning = self.sheet, self.meaning
         path = sheet.get("deepspeed")
-        facts: Mapping[str, Any] | None = trainer.inline_facts(sheet, "deepspeed")
+        facts: Mapping[str, Any] | None = zero.inline_facts(sheet, "deepspeed")
         if facts is None and isinstance(path, str) and path.strip():
             meaning.pointed["deepspeed"] = path
-            facts = trainer.facts_of(sheet, path)
+            facts = zero.facts_of(sheet, path)
             if facts is None and not self.sharding:
                 meaning.ask("parallel.sharding", f"deepspeed: {path} is not here; give that file too")
         if facts is not None:
-            trainer.deepspeed(meaning, facts, "deepspeed")
+            zero.deepspeed(meaning, facts, "deepspeed")
             self.sharding, self.sharding_of = meaning.job["parallel.sharding"].value, ("deepspeed",)
         self.fsdp()
         devices = self.devices()
@@ -600,7 +607,7 @@ class _Reader:
             unknown = [word for word in kinds if word not in (*DPO_LOSSES, *SFT_LOSSES)]
         elif task in PREFERENCES:
             kind = "simpo" if task == "cpo" and {*kinds} & {"simpo", "alphapo"} else task
-            meaning.say("loss", kind, "program")
+            meaning.say("loss", kind, "program" if sheet.given("program") else "beta")
             if task == "kto":
                 how = "precomputed" if precomputed else "adapter-off" if peft else "model"
                 meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")

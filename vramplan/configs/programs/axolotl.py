@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import trainer, zero
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 from vramplan.errors import near_matches
 
@@ -350,7 +350,9 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> bool:
 
 def _targets(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("lora_target_linear"):
-        meaning.say("adapter.targets", "all-linear", "lora_target_linear")
+        # find_all_linear_names takes names of layers; PEFT's word would take the tensors of experts too
+        layers = sheet.linears_of(sheet.text("base_model") or "")
+        meaning.say("adapter.targets", layers or "all-linear", "lora_target_linear")
         return
     targets = sheet.get("lora_target_modules")
     if isinstance(targets, str) and targets != "all-linear":
@@ -366,17 +368,18 @@ def _targets(sheet: Sheet, meaning: Meaning) -> None:
 def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     """The stage of ZeRO, and whether FSDP is used."""
     whole = sheet.get("deepspeed")
-    inline = trainer.inline_facts(sheet, "deepspeed")
+    inline = zero.inline_facts(sheet, "deepspeed")
     if inline is not None:
-        return trainer.deepspeed(meaning, inline, "deepspeed"), False
+        return zero.deepspeed(meaning, inline, "deepspeed"), False
     if isinstance(whole, str) and whole.strip():
-        facts = trainer.facts_of(sheet, whole)
+        facts = zero.facts_of(sheet, whole)
         meaning.pointed["deepspeed"] = whole
         if facts is None:
             meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
             return None, False
-        meaning.note(f"deepspeed: {whole} is read as Axolotl has it")
-        return trainer.deepspeed(meaning, facts, "deepspeed"), False
+        if sheet.opened(whole) is None:
+            meaning.note(f"deepspeed: {whole} is read as Axolotl has it")
+        return zero.deepspeed(meaning, facts, "deepspeed"), False
     below = {key.removeprefix("fsdp_") if key != "fsdp_version" else key: v for key, v in _fsdp(sheet).items()}
     options = sheet.texts("fsdp") or []
     if not below and not options:

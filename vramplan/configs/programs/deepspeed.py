@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import zero
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 from vramplan.errors import near_matches
 
@@ -25,7 +25,7 @@ UNDERSTOOD = names(
     zero_optimization.offload_optimizer zero_optimization.offload_optimizer.device zero_optimization.offload_param
     zero_optimization.offload_param.device
     """
-) | {f"{ZERO}.{name}" for name in trainer.SIZES}
+) | {f"{ZERO}.{name}" for name in zero.SIZES}
 
 WITHOUT_EFFECT = names(
     """
@@ -35,16 +35,15 @@ WITHOUT_EFFECT = names(
     fp16.consecutive_hysteresis fp16.min_loss_scale bf16.immediate_grad_update bf16.check_grad_overflow
     bf16.check_overflow prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients
     disable_allgather managed_gradient_accumulation flops_profiler flops_profiler.* tensorboard tensorboard.* wandb
-    _comment* comms_config comms_config.*
-    wandb.* comet comet.* csv_monitor csv_monitor.* monitor_config.* comms_logger comms_logger.* autotuning autotuning.*
-    elasticity elasticity.* checkpoint checkpoint.* aio aio.* curriculum_learning.* data_efficiency.*
-    progressive_layer_drop.* eigenvalue.* hybrid_engine.* nebula.* dataloader_drop_last timers.* weight_quantization.*
-    use_data_before_expert_parallelism use_node_local_storage vocabulary_size seed data_parallel_group global_rank
-    log_level pipeline.* tensor_parallel tensor_parallel.tp.* zero_optimization.allgather_partitions
-    zero_optimization.reduce_scatter zero_optimization.load_from_fp32_weights zero_optimization.elastic_checkpoint
+    _comment* comms_config comms_config.* wandb.* comet comet.* csv_monitor csv_monitor.* monitor_config.*
+    comms_logger comms_logger.* autotuning autotuning.* elasticity elasticity.* checkpoint checkpoint.* aio aio.*
+    curriculum_learning.* data_efficiency.* progressive_layer_drop.* eigenvalue.* hybrid_engine.* nebula.*
+    dataloader_drop_last timers.* weight_quantization.* use_data_before_expert_parallelism use_node_local_storage
+    vocabulary_size seed data_parallel_group global_rank log_level cuda_visible_devices pipeline.* tensor_parallel
+    tensor_parallel.tp.* zero_optimization.allgather_partitions zero_optimization.reduce_scatter
+    zero_optimization.load_from_fp32_weights zero_optimization.elastic_checkpoint
     zero_optimization.ignore_unused_parameters zero_optimization.legacy_stage1
-    zero_optimization.gather_16bit_weights_on_model_save
-    zero_optimization.stage3_gather_16bit_weights_on_model_save
+    zero_optimization.gather_16bit_weights_on_model_save zero_optimization.stage3_gather_16bit_weights_on_model_save
     zero_optimization.stage3_gather_fp16_weights_on_model_save zero_optimization.log_trace_cache_warnings
     zero_optimization.enable_sanity_checks zero_optimization.cpu_offload_use_pin_memory
     zero_optimization.pipeline_loading_checkpoint zero_optimization.override_module_apply
@@ -58,6 +57,7 @@ WITHOUT_EFFECT = names(
 """Keys that change neither the memory of the device nor the time of a step, by reading where each is used."""
 
 UNMODELLED = {
+    "quantize_training.*": "weights are quantized while training",
     "activation_checkpointing.*": "how checkpoints are kept, where the script uses DeepSpeed's own checkpointing",
     "amp.*": "Apex's mixed precision",
     "torch_autocast.*": "DeepSpeed's own autocast",
@@ -172,11 +172,13 @@ def _zero(sheet: Sheet, meaning: Meaning) -> None:
     sheet.get(ZERO)
     for name in ("overlap_comm", "contiguous_gradients"):
         value = _flag(sheet, f"{ZERO}.{name}")
-        if value is not None:
+        if value is not None and stage:
             meaning.say(f"parallel.{name}", value, f"{ZERO}.{name}")
-    for name, ours in trainer.SIZES.items():
+    for name, ours in zero.SIZES.items():
         size = _count(sheet, f"{ZERO}.{name}")
-        if size:  # 0 means one module at a time, which has no word
+        if (
+            size and stage
+        ):  # without ZeRO gradients have buckets of their own; 0 means one module at a time, which has no word
             meaning.say(f"parallel.{ours}", size, f"{ZERO}.{name}")
     _offload(sheet, meaning)
 

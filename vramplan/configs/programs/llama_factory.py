@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs import trainer
+from vramplan.configs.programs import trainer, zero
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 
 UNDERSTOOD = names(
@@ -305,7 +305,9 @@ def _adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         # find_all_linear_modules takes names of layers, which PEFT's all-linear does not see in such checkpoints
         meaning.say("adapter.targets", list(PROJECTIONS), "lora_target", "model_name_or_path")
     elif targets == ["all"]:
-        meaning.say("adapter.targets", "all-linear", "lora_target")
+        # of experts that are one tensor it finds none; PEFT's word would take them too
+        layers = sheet.linears_of(sheet.text("model_name_or_path") or "")
+        meaning.say("adapter.targets", layers or "all-linear", "lora_target")
     elif any(sign in target for target in targets for sign in "*+()|[\\^"):
         meaning.say("adapter.targets", "all-linear", "lora_target")
         meaning.note("lora_target is a regular expression: every linear layer is counted")
@@ -365,17 +367,17 @@ def resolve_frozen(frozen: list[str], layers: int | None) -> list[str]:
 
 def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     whole = sheet.get("deepspeed")
-    inline = trainer.inline_facts(sheet, "deepspeed")
+    inline = zero.inline_facts(sheet, "deepspeed")
     if inline is not None:
-        return trainer.deepspeed(meaning, inline, "deepspeed"), False
+        return zero.deepspeed(meaning, inline, "deepspeed"), False
     if isinstance(whole, str) and whole.strip():
-        facts = trainer.facts_of(sheet, whole)
+        facts = zero.facts_of(sheet, whole)
         meaning.pointed["deepspeed"] = whole
         if facts is None:
             meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
             return None, False
         meaning.note(f"deepspeed: {whole} is read as LLaMA-Factory has it")
-        return trainer.deepspeed(meaning, facts, "deepspeed"), False
+        return zero.deepspeed(meaning, facts, "deepspeed"), False
     options = sheet.get("fsdp")
     below = sheet.under("fsdp_config")
     sheet.text("fsdp_transformer_layer_cls_to_wrap")
@@ -544,11 +546,11 @@ def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say("parallel.sharding", "fsdp-grad-op", "dist_config.reshard_after_forward")
     elif kind == "deepspeed":
         path = str(dist.get("config_file") or "")
-        facts = trainer.facts_of(sheet, path)
+        facts = zero.facts_of(sheet, path)
         if facts is None:
             meaning.ask("parallel.sharding", f"dist_config.config_file: {path} is not here; give that file too")
         else:
-            trainer.deepspeed(meaning, facts, "dist_config.config_file")
+            zero.deepspeed(meaning, facts, "dist_config.config_file")
     elif kind:
         sheet.problem("dist_config.name", f"{kind!r} is not understood", "fsdp2 or deepspeed")
     peft = _plugin(sheet, "peft_config")

@@ -405,6 +405,10 @@ class _Command:
         if family != "gpt2":
             left_out = ("vocabulary_size",) if family == "t5" else ()  # its own vocabulary is that of another tokenizer
             known = sheet.shape_named({name: value for name, value in sizes.items() if name not in left_out})
+        if family == "mixtral" and not known:
+            latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
+            others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
+            known = sheet.shape_named({**others, "family": "deepseek" if latent else "qwen_moe"})
         if known:
             meaning.say("model", known, key, "hidden_size", "num_attention_heads")
             return

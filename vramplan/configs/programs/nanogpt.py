@@ -58,6 +58,8 @@ def recognise(keys: Mapping[str, Any]) -> int:
     own = (
         "block_size",
         "n_embd",
+        "n_layer",
+        "n_head",
         "eval_iters",
         "wandb_run_name",
         "always_save_checkpoint",

@@ -1,4 +1,6 @@
-"""NeMo: one YAML file for the scripts under `examples/nlp/language_modeling` (Hydra, before NeMo 2's recipes).
+"""NeMo: a recipe in Python, or one YAML file for the scripts under `examples/nlp/language_modeling`.
+
+Those scripts are configured by Hydra, and older than the recipes of NeMo 2.
 
 Source: NVIDIA/NeMo 2.5.0rc0 (8cfedd72), examples/nlp/language_modeling/conf/megatron_gpt_config.yaml and its variants,
 examples/nlp/language_modeling/tuning/conf/megatron_gpt_finetuning_config.yaml,
@@ -11,54 +13,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs import nemo_models as model
+from vramplan.configs.programs import nemo_recipes as recipes
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 
 UNDERSTOOD = names(
     """
     trainer.devices trainer.num_nodes trainer.precision trainer.gradient_clip_val trainer.accumulate_grad_batches
-    model.restore_from_path model.restore_from_ckpt model.micro_batch_size model.global_batch_size
+    model.seq_length model.data.seq_length_dec model.micro_batch_size model.global_batch_size
     model.tensor_model_parallel_size model.pipeline_model_parallel_size model.virtual_pipeline_model_parallel_size
-    model.context_parallel_size model.expert_model_parallel_size model.encoder_seq_length
-    model.max_position_embeddings model.num_layers model.hidden_size model.ffn_hidden_size model.num_attention_heads
-    model.kv_channels model.num_query_groups model.hidden_dropout model.attention_dropout model.ffn_dropout
-    model.normalization model.activation model.bias model.position_embedding_type
-    model.share_embeddings_and_output_weights model.tokenizer.library model.tokenizer.type model.tokenizer.vocab_size
-    model.tokenizer.model model.megatron_amp_O2 model.sequence_parallel model.fp8 model.fp8_hybrid model.fp8_e4m3
-    model.activations_checkpoint_granularity model.activations_checkpoint_method
+    model.context_parallel_size model.expert_model_parallel_size model.encoder_seq_length model.hidden_dropout
+    model.attention_dropout model.ffn_dropout model.megatron_amp_O2 model.sequence_parallel model.fp8
+    model.fp8_hybrid model.fp8_e4m3 model.activations_checkpoint_granularity model.activations_checkpoint_method
     model.activations_checkpoint_num_layers model.use_flash_attention model.optim.name model.fsdp
-    model.fsdp_sharding_strategy model.num_moe_experts model.moe_router_topk model.peft.peft_scheme
-    model.peft.lora_tuning.target_modules model.peft.lora_tuning.adapter_dim model.peft.lora_tuning.alpha
-    model.peft.lora_tuning.adapter_dropout model.data.train_ds.max_seq_length model.data.seq_length
-    model.rampup_batch_size model.data.train_ds.packed_sequence
+    model.fsdp_sharding_strategy model.peft.peft_scheme model.peft.lora_tuning.target_modules
+    model.peft.lora_tuning.adapter_dim model.peft.lora_tuning.alpha model.peft.lora_tuning.adapter_dropout
+    model.data.train_ds.max_seq_length model.data.seq_length model.rampup_batch_size
+    model.data.train_ds.packed_sequence
     """
 )
 WITHOUT_EFFECT = names(
     """
     defaults name run.* hydra.* exp_manager.* s3_checkpointing.* trainer.accelerator trainer.logger
     trainer.enable_checkpointing trainer.use_distributed_sampler trainer.replace_sampler_ddp trainer.max_epochs
-    trainer.max_steps trainer.max_time trainer.log_every_n_steps trainer.val_check_interval trainer.limit_val_batches
-    trainer.limit_test_batches trainer.benchmark trainer.enable_model_summary trainer.num_sanity_val_steps
-    trainer.strategy trainer.resume_from_checkpoint trainer.check_val_every_n_epoch model.mcore_gpt model.skip_train
-    model.init_method_std model.use_scaled_init_method model.apply_query_key_layer_scaling model.layernorm_epsilon
-    model.do_layer_norm_weight_decay model.make_vocab_size_divisible_by model.pre_process model.post_process
-    model.transformer_block_type model.openai_gelu model.normalize_attention_scores model.rotary_percentage
-    model.rotary_base model.rotary_interleaved model.seq_len_interpolation_factor model.scale_positional_embedding
-    model.reset_lr model.reset_lr_steps model.tokenizer.vocab_file model.tokenizer.merge_file
-    model.tokenizer.delimiter model.tokenizer.sentencepiece_legacy model.tokenizer.* model.native_amp_*
-    model.hysteresis model.seed model.resume_from_checkpoint model.use_cpu_initialization model.onnx_safe
-    model.apex_transformer_log_level model.nccl_communicator_config_path model.sync_batch_comm model.dist_ckpt_*
-    model.fsdp_sharded_checkpoint model.data.* model.nsys_profile.* model.memory_profile.* model.optim.lr
-    model.optim.weight_decay model.optim.betas model.optim.sched.* model.optim.eps model.enable_megatron_timers
-    model.megatron_timer_kwargs.* model.sharp model.reduce_amax model.fp8_margin model.fp8_interval
-    model.fp8_amax_history_len model.fp8_amax_compute_algo model.moe_aux_loss_coeff model.moe_z_loss_coeff
-    model.moe_router_load_balancing_type model.answer_only_loss model.save_nemo_on_validation_end
-    model.peft.restore_from_path model.peft.restore_from_ckpt.* model.peft.restore_from_hparams_path
-    model.peft.lora_tuning.column_init_method model.peft.lora_tuning.row_init_method
-    model.peft.lora_tuning.position_embedding_strategy model.peft.lora_tuning.variant
-    model.peft.adapter_tuning.* model.peft.p_tuning.* model.peft.ia3_tuning.* model.peft.selective_tuning.*
-    chat chatbot_config.* server port web_server share username password web_port model.name restore_from_path
-    model.peft.restore_from_ckpt_name inference.* model.test_ds.* model.hparams_file
-    model.head_scale model.attention_type model.pp_* model.gc_interval
+    trainer.max_steps trainer.max_time trainer.log_every_n_steps trainer.val_check_interval
+    trainer.limit_val_batches trainer.limit_test_batches trainer.benchmark trainer.enable_model_summary
+    trainer.num_sanity_val_steps trainer.strategy trainer.resume_from_checkpoint trainer.check_val_every_n_epoch
+    model.mcore_gpt model.skip_train model.init_method_std model.use_scaled_init_method
+    model.apply_query_key_layer_scaling model.layernorm_epsilon model.do_layer_norm_weight_decay
+    model.make_vocab_size_divisible_by model.pre_process model.post_process model.transformer_block_type
+    model.openai_gelu model.normalize_attention_scores model.rotary_percentage model.rotary_base
+    model.rotary_interleaved model.seq_len_interpolation_factor model.scale_positional_embedding model.reset_lr
+    model.reset_lr_steps model.tokenizer.vocab_file model.tokenizer.merge_file model.tokenizer.delimiter
+    model.tokenizer.sentencepiece_legacy model.tokenizer.* model.native_amp_* model.hysteresis model.seed
+    model.resume_from_checkpoint model.use_cpu_initialization model.onnx_safe model.apex_transformer_log_level
+    model.nccl_communicator_config_path model.sync_batch_comm model.dist_ckpt_* model.fsdp_sharded_checkpoint
+    model.data.* model.nsys_profile.* model.memory_profile.* model.optim.lr model.optim.weight_decay
+    model.optim.betas model.optim.sched.* model.optim.eps model.enable_megatron_timers model.megatron_timer_kwargs.*
+    model.sharp model.reduce_amax model.fp8_margin model.fp8_interval model.fp8_amax_history_len
+    model.fp8_amax_compute_algo model.moe_aux_loss_coeff model.moe_z_loss_coeff model.moe_router_load_balancing_type
+    model.answer_only_loss model.save_nemo_on_validation_end model.peft.restore_from_path
+    model.peft.restore_from_ckpt.* model.peft.restore_from_hparams_path model.peft.lora_tuning.column_init_method
+    model.peft.lora_tuning.row_init_method model.peft.lora_tuning.position_embedding_strategy
+    model.peft.lora_tuning.variant model.peft.adapter_tuning.* model.peft.p_tuning.* model.peft.ia3_tuning.*
+    model.peft.selective_tuning.* chat chatbot_config.* server port web_server share username password web_port
+    model.name restore_from_path model.peft.restore_from_ckpt_name inference.* model.test_ds.* model.hparams_file
+    model.precision model.embedding_init_method_std model.tokens_head_bias
+    model.share_decoder_tokens_head_embeddings model.megatron_legacy model.add_pooler model.add_lm_head
+    model.nemo_path model.pretrained_checkpoint.* model.pretrained_model_path model.restore_path model.head_scale
+    model.attention_type model.pp_* model.gc_interval
     """
 )
 UNMODELLED = {
@@ -86,12 +89,21 @@ UNMODELLED = {
     "model.use_emha": "attention of Transformer Engine",
     "model.ub_tp_comm_overlap*": "communication overlaps with products, with buffers of its own",
     "model.cpu_offloading*": "activations or weights on the host",
-    "model.qkv_bias": "queries, keys and values have biases",
-    "model.override_vocab_size": "the vocabulary is another one than the tokenizer's",
-    "model.apply_embedding_scaling": "embeddings are scaled",
     "model.layernorm_zero_centered_gamma": "weights of norms are kept around zero",
     "model.mcore_customization_config.*": "a model that differs from GPT",
     "model.drop_layers": "layers that are left out",
+    "model.embedding_dropout": "dropout of embeddings",
+    "model.hybrid_override_pattern": "which blocks are Mamba's",
+    "model.mamba_*": "blocks of Mamba",
+    "model.retro.*": "blocks that attend to retrieved texts",
+    "model.activations_checkpoint_recurrent": "recurrent blocks are recomputed",
+    "model.window_size": "attention to a window",
+    "model.logits_soft_cap": "logits are capped",
+    "model.gated_linear_unit": "the MLP is gated",
+    "model.add_bias_linear": "linear layers have biases",
+    "model.kd_*": "distillation from a teacher",
+    "quantization.*": "weights are quantized for inference",
+    "model.eval_languages": "an evaluation",
     "model.moe_grouped_gemm": "the experts are one grouped product",
     "model.moe_token_dispatcher_type": "how tokens reach the experts",
     "model.peft.lora_tuning.layer_selection": "adapters on some layers only",
@@ -121,7 +133,7 @@ RELEASES = (
         "2.5.0",
         "2025-09-20",
         "NVIDIA/NeMo 2.5.0rc0 (8cfedd72), examples/nlp/language_modeling/conf/megatron_gpt_config.yaml",
-        DEFAULTS,
+        {**DEFAULTS, **recipes.DEFAULTS},
     ),
 )
 
@@ -149,25 +161,29 @@ TARGETS = {
     "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
     "mlp": ("gate_proj", "up_proj", "down_proj"),
 }
-VOCABULARIES = {"GPT2BPETokenizer": 50257, "BertWordPieceLowerCase": 30522, "BertWordPieceCase": 28996}
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are NeMo's alone."""
+    own: tuple[str, ...]
     own = ("model.megatron_amp_O2", "model.tensor_model_parallel_size", "model.encoder_seq_length", "trainer.num_nodes")
+    own += ("trainer.strategy._class", "trainer.strategy.tensor_model_parallel_size", "data.micro_batch_size")
     return sum(name in keys for name in (*own, "model.restore_from_path", "exp_manager.exp_dir"))
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a NeMo file."""
+    if recipes.is_recipe(sheet.written):
+        recipes.read(sheet, meaning)
+        return
     meaning.say("runtime", "megatron", "model.mcore_gpt")
-    length = sheet.count("model.encoder_seq_length")
+    length = sheet.count("model.encoder_seq_length") or sheet.count("model.seq_length")
     for key in ("model.data.train_ds.max_seq_length", "model.data.seq_length"):
         found = sheet.written.get(key)
         if length is None and found is not None and str(found.value).isdigit():
             length = sheet.count(key)
         sheet.taken.add(key)
-    _model(sheet, meaning, length)
+    model.read(sheet, meaning, length)
     if length:
         meaning.say("sequence_length", length, "model.encoder_seq_length")
     else:
@@ -178,60 +194,6 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("model.use_flash_attention"):
         meaning.say("attention", "flash", "model.use_flash_attention")
     _adapter(sheet, meaning)
-
-
-def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
-    layers, width = sheet.count("model.num_layers"), sheet.count("model.hidden_size")
-    heads, inner = sheet.count("model.num_attention_heads"), sheet.count("model.ffn_hidden_size")
-    groups, size = sheet.count("model.num_query_groups"), sheet.count("model.kv_channels")
-    experts, active = sheet.count("model.num_moe_experts"), sheet.count("model.moe_router_topk", 2)
-    norm, activation = sheet.text("model.normalization") or "", sheet.text("model.activation") or ""
-    shared = sheet.flag("model.share_embeddings_and_output_weights")
-    kind = sheet.text("model.tokenizer.type") or sheet.text("model.tokenizer.model") or ""
-    vocabulary = sheet.count("model.tokenizer.vocab_size") or VOCABULARIES.get(kind)
-    positions = sheet.count("model.max_position_embeddings") or length
-    for key in ("model.bias", "model.position_embedding_type", "model.tokenizer.library", "model.restore_from_ckpt"):
-        sheet.get(key)
-    path = sheet.text("model.restore_from_path")
-    if layers is None or width is None or heads is None:
-        if path and path != "???":
-            meaning.say("model", path.removesuffix(".nemo"), "model.restore_from_path")
-        else:
-            meaning.ask("model", "model.restore_from_path is given when it is run (--model NAME)")
-        return
-    gated = "glu" in activation.lower() and "rms" in norm.lower()
-    family = "mixtral" if experts else "llama" if gated else "gpt2"
-    shape: dict[str, Any] = {
-        "family": family,
-        "layers": layers,
-        "hidden_size": width,
-        "attention_heads": heads,
-        "intermediate_size": inner or 4 * width,
-        "vocabulary_size": vocabulary,
-        "max_positions": positions,
-    }
-    if groups and groups != heads:
-        shape["key_value_heads"] = groups
-    if size and size * heads != width:
-        shape["head_size"] = size
-    if family != "gpt2":
-        shape["tied_embeddings"] = bool(shared)
-    of = ("model.num_layers", "model.hidden_size", "model.num_attention_heads")
-    known = sheet.shape_named(shape) if family != "gpt2" else None
-    if known:
-        meaning.say("model", known, *of)
-        return
-    if vocabulary is None:
-        meaning.ask("model.vocabulary_size", f"the tokenizer {kind or '(none)'} says how many tokens there are")
-        shape["vocabulary_size"] = 50257 if family == "gpt2" else 32000
-    billions = 12 * layers * width * width / 1e9
-    shape = {"name": f"{family}-{billions:.1f}b", **{key: value for key, value in shape.items() if value is not None}}
-    if experts:
-        shape["experts"] = {"count": experts, "active": active}
-    meaning.say("model", shape, *of)
-    dropout = sheet.number("model.hidden_dropout")
-    if dropout is not None and family == "gpt2":
-        meaning.say("dropout", dropout, "model.hidden_dropout")
 
 
 def _batch(sheet: Sheet, meaning: Meaning) -> None:
@@ -264,7 +226,7 @@ def _batch(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("parallel.data", f"the file starts {world or 'all'} GPUs, and groups of {each} (--gpus N)")
         if world:
             meaning.note(f"trainer.devices x trainer.num_nodes is {world}, and {each} GPUs are needed")
-        data = 1
+        data = max(1, degrees["parallel.expert"] // degrees["parallel.context"])  # the fewest that experts need
     micro, total = sheet.count("model.micro_batch_size"), sheet.count("model.global_batch_size")
     sheet.count("trainer.accumulate_grad_batches")
     if micro:
@@ -359,4 +321,9 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
         meaning.note("attention_qkv is one layer in NeMo; its adapter is counted as one each for q, k and v")
 
 
-PROGRAM = Program("nemo", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+TABLE = Table(
+    UNDERSTOOD | model.UNDERSTOOD | recipes.UNDERSTOOD,
+    WITHOUT_EFFECT | recipes.WITHOUT_EFFECT,
+    {**UNMODELLED, **recipes.UNMODELLED},
+)
+PROGRAM = Program("nemo", RELEASES, TABLE, read, recognise)

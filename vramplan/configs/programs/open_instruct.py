@@ -18,28 +18,27 @@ UNDERSTOOD = names(
     max_grad_norm gradient_checkpointing use_liger_kernel use_lora use_qlora lora_rank lora_alpha lora_dropout
     use_8bit_optimizer dpo_use_paged_optimizer fused_optimizer packing loss_type beta dpo_loss_type
     attn_implementation use_flash_attn zero_stage offload_optimizer offload_param sequence_parallel_size
-    tensor_parallel_degree context_parallel_degree optimizer_type activation_memory_budget compile_model
-    program use_slow_tokenizer dpo_beta activation_checkpointing_mode total_batch_size fsdp_shard_degree
-    fsdp_num_replicas launcher.nnodes launcher.nproc_per_node
+    tensor_parallel_degree context_parallel_degree optimizer_type activation_memory_budget compile_model program
+    use_slow_tokenizer dpo_beta activation_checkpointing_mode total_batch_size fsdp_shard_degree fsdp_num_replicas
+    launcher.nnodes launcher.nproc_per_node
     """
 )
 WITHOUT_EFFECT = names(
     """
     exp_name run_name do_not_randomize_output_dir config_name model_revision additional_model_arguments*
-    low_cpu_mem_usage tokenizer_name tokenizer_revision tokenizer_name_or_path get_tokenizer_fn
-    chat_template_name add_bos trust_remote_code dataset_* train_file mixer_* transform_fn target_columns cache_*
-    max_train_samples preprocessing_num_workers overwrite_cache learning_rate logging_steps lr_scheduler_type
-    num_train_epochs num_epochs output_dir warmup_ratio final_lr_ratio weight_decay timeout resume_from_checkpoint
-    report_to
-    save_to_hub max_train_steps seed data_loader_seed checkpointing_steps keep_last_n_checkpoints
-    clean_checkpoints_at_end with_tracking wandb_* push_to_hub hf_* try_launch_beaker_eval_jobs
-    try_auto_save_to_beaker gs_bucket_path oe_eval_* eval_workspace eval_priority sync_each_batch verbose
-    label_smoothing gamma_beta_ratio load_balancing_weight concatenated_forward send_slack_alerts profiling
-    use_fast_tokenizer ground_truths_key sft_messages_key preference_chosen_key preference_rejected_key
-    include_padding_* reduce_loss base_model_name_or_path loss_reduction config_hash skip_cache local_cache_dir
-    ephemeral_save_interval optimizer_kwargs* rope_scaling_* zero_hpz_partition_size no_auto_dataset_cache
-    launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_*
-    evaluation_* dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile
+    low_cpu_mem_usage tokenizer_name tokenizer_revision tokenizer_name_or_path get_tokenizer_fn chat_template
+    chat_template_name dist_timeout_hours add_bos trust_remote_code dataset_* train_file mixer_* transform_fn
+    target_columns cache_* max_train_samples preprocessing_num_workers overwrite_cache learning_rate logging_steps
+    lr_scheduler_type num_train_epochs num_epochs output_dir warmup_ratio final_lr_ratio weight_decay timeout
+    resume_from_checkpoint report_to save_to_hub max_train_steps seed data_loader_seed checkpointing_steps
+    keep_last_n_checkpoints clean_checkpoints_at_end with_tracking wandb_* push_to_hub hf_*
+    try_launch_beaker_eval_jobs try_auto_save_to_beaker gs_bucket_path oe_eval_* eval_workspace eval_priority
+    sync_each_batch verbose label_smoothing gamma_beta_ratio load_balancing_weight concatenated_forward
+    send_slack_alerts profiling use_fast_tokenizer ground_truths_key sft_messages_key preference_chosen_key
+    preference_rejected_key include_padding_* reduce_loss base_model_name_or_path loss_reduction config_hash
+    skip_cache local_cache_dir ephemeral_save_interval optimizer_kwargs* rope_scaling_* zero_hpz_partition_size
+    no_auto_dataset_cache launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_* evaluation_*
+    dpo_gamma_beta_ratio dpo_label_smoothing average_log_prob if_push_to_hub use_compile
     """
 )
 UNMODELLED = {
@@ -110,7 +109,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("runtime", "transformers", "model_name_or_path")
     program = _program_of(sheet)
     if program and program not in (*PREFERENCES, *TUNING):
-        sheet.problem("program", f"{program} is not training on a data set", "a job has no word for it")
+        sheet.refuse("program", f"{program} is not training on a data set", "a job has no word for it")
     name = sheet.text("model_name_or_path")
     if name:
         meaning.say("model", name, "model_name_or_path")
@@ -138,7 +137,12 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     _loss(sheet, meaning, adapter)
     if sheet.flag("packing"):
         meaning.say("packing", True, "packing")
-    meaning.say("precision", "mixed-bf16", "finetune.py loads bf16", "the launcher's DeepSpeed file")
+    if sheet.beside.get("parallel.sharding") == "ddp":
+        meaning.say("precision", "amp-bf16" if adapter else "pure-bf16", "finetune.py loads bf16")
+        if adapter:
+            meaning.say("weight_dtype", "bf16", "finetune.py loads bf16")
+    else:
+        meaning.say("precision", "mixed-bf16", "finetune.py loads bf16", "the launcher's DeepSpeed file")
     _devices(sheet, meaning)
     for key in ("use_slow_tokenizer", "activation_memory_budget", "compile_model", "activation_checkpointing_mode"):
         sheet.get(key)
@@ -222,7 +226,11 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     each, nodes = sheet.count("launcher.nproc_per_node"), sheet.count("launcher.nnodes") or 1
     if each:
         meaning.say("parallel.data", each * nodes, "launcher.nproc_per_node", "launcher.nnodes")
-    meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")
+    sharded = stage or "parallel.sharding" in sheet.beside
+    if not sharded:
+        meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")
+    elif not each and "parallel.data" not in sheet.beside:
+        meaning.ask("parallel.data", "the launcher says how many GPUs there are (--gpus N)")
 
 
 PROGRAM = Program("open-instruct", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

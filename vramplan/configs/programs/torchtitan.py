@@ -1,4 +1,4 @@
-"""torchtitan: one TOML file for `run_train.sh`, of the releases up to 0.2.2.
+"""torchtitan: one TOML file for `run_train.sh`, of the releases up to 0.2.2; later ones have a Python registry.
 
 Source: pytorch/torchtitan 0.2.2 (238fa995), torchtitan/config/job_config.py (keys and defaults),
 torchtitan/models/*/__init__.py (flavors), torchtitan/distributed/activation_checkpoint.py (what `op` saves).
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs import torchtitan_registry as registry
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 
 UNDERSTOOD = names(
@@ -91,7 +92,7 @@ DEFAULTS: dict[str, Any] = {
     "compile.components": ["model", "loss"],
 }
 _SOURCE = "pytorch/torchtitan {}, torchtitan/config/job_config.py"
-RELEASES = (Release("0.2.2", "2026-04-01", _SOURCE.format("0.2.2 (238fa995)"), DEFAULTS),)
+RELEASES = (Release("0.2.2", "2026-04-01", _SOURCE.format("0.2.2 (238fa995)"), DEFAULTS), registry.release(DEFAULTS))
 
 FLAVORS = {
     ("llama3", "8B"): "llama-3.1-8b",
@@ -145,20 +146,37 @@ def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are torchtitan's alone."""
     own: tuple[str, ...]
     own = ("model.flavor", "training.local_batch_size", "training.seq_len", "activation_checkpoint.mode")
-    own += ("parallelism.tensor_parallel_degree", "parallelism.data_parallel_shard_degree", "job.dump_folder")
+    own += (
+        "model_spec.0",
+        "model_spec._class",
+        "training.max_context_length",
+        "parallelism.tensor_parallel_degree",
+        "parallelism.data_parallel_shard_degree",
+        "job.dump_folder",
+    )
     return sum(name in keys for name in own)
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a torchtitan file."""
     meaning.say("runtime", "torchtitan", "model.name")
-    _model(sheet, meaning)
-    meaning.say("sequence_length", sheet.count("training.seq_len"), "training.seq_len")
-    old = sheet.count("training.batch_size")
-    micro = sheet.count("training.local_batch_size") if old is None else old
     stages = _degree(sheet, "pipeline_parallel_degree")
-    piece = sheet.count("parallelism.pipeline_parallel_microbatch_size") or 1
-    _batch(sheet, meaning, micro, stages, piece)
+    _model(sheet, meaning)
+    if registry.release_of(sheet.written):
+        registry.batch(sheet, meaning, stages)
+        registry.optimizer(sheet, meaning)
+        registry.checkpointing(sheet, meaning)
+        registry.loss(sheet, meaning)
+    else:
+        _batch(sheet, meaning, stages)
+        _optimizer(sheet, meaning)
+        _checkpointing(sheet, meaning)
+    meaning.say("max_gradient_norm", sheet.number("training.max_norm") or None, "training.max_norm")
+    _compile(sheet, meaning)
+    _devices(sheet, meaning, stages)
+
+
+def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     word = sheet.word("optimizer.name", OPTIMIZERS)
     if word:
         meaning.say("optimizer", word, "optimizer.name")
@@ -168,14 +186,14 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("optimizer_implementation", how, "optimizer.implementation")
     if sheet.flag("optimizer.early_step_in_backward"):
         meaning.say("optimizer_in_backward", True, "optimizer.early_step_in_backward")
-    meaning.say("max_gradient_norm", sheet.number("training.max_norm") or None, "training.max_norm")
-    _checkpointing(sheet, meaning)
-    _compile(sheet, meaning)
-    _devices(sheet, meaning, stages)
 
 
 def _model(sheet: Sheet, meaning: Meaning) -> None:
-    name, flavor = sheet.text("model.name") or "", sheet.text("model.flavor") or ""
+    key_of_flavor = "model_spec.0" if sheet.given("model_spec.0") else "model.flavor"
+    name, flavor = sheet.text("model.name") or "", sheet.text(key_of_flavor) or ""
+    backend = sheet.text("model_spec.attn_backend")
+    if backend not in (None, "sdpa"):
+        meaning.note(f"model_spec.attn_backend: attention of {backend} is counted as SDPA's")
     bare = flavor
     for tail in ATTENTIONS:
         bare = bare.removesuffix(tail)
@@ -183,11 +201,11 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
         meaning.note(f"model.flavor: attention of {flavor} is counted as SDPA's")
     key = (name, bare)
     if key in SHAPES:
-        meaning.say("model", dict(SHAPES[key]), "model.name", "model.flavor")
+        meaning.say("model", dict(SHAPES[key]), "model.name", key_of_flavor)
     elif key in FLAVORS:
-        meaning.say("model", FLAVORS[key], "model.name", "model.flavor")
+        meaning.say("model", FLAVORS[key], "model.name", key_of_flavor)
     else:
-        meaning.say("model", f"{name.replace('_', '-')}-{bare.lower()}", "model.name", "model.flavor")
+        meaning.say("model", f"{name.replace('_', '-')}-{bare.lower()}", "model.name", key_of_flavor)
 
 
 def _degree(sheet: Sheet, name: str) -> int:
@@ -199,7 +217,11 @@ def _degree(sheet: Sheet, name: str) -> int:
     return sheet.count(f"parallelism.{name}", 1) or 1
 
 
-def _batch(sheet: Sheet, meaning: Meaning, micro: int | None, stages: int, piece: int) -> None:
+def _batch(sheet: Sheet, meaning: Meaning, stages: int) -> None:
+    meaning.say("sequence_length", sheet.count("training.seq_len"), "training.seq_len")
+    old = sheet.count("training.batch_size")
+    micro = sheet.count("training.local_batch_size") if old is None else old
+    piece = sheet.count("parallelism.pipeline_parallel_microbatch_size") or 1
     total = sheet.count("training.global_batch_size")
     key = "gradient_accumulation_steps"
     if micro is None:
@@ -252,8 +274,8 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     parameter = half.get(sheet.text("training.mixed_precision_param") or "", "bf16")
     reduce = half.get(sheet.text("training.mixed_precision_reduce") or "", "fp32")
     dtype = half.get(sheet.text("training.dtype") or "", "fp32")
-    converters = sheet.texts("model.converters") or []
-    fp8 = any("float8" in name for name in converters) or bool(
+    converters = [*(sheet.texts("model.converters") or []), *(sheet.texts("model_spec.converters") or [])]
+    fp8 = any("float8" in name.lower() for name in converters) or bool(
         sheet.flag("float8.enable_float8_linear") or sheet.flag("training.enable_float8_linear")
     )
     sheet.text("quantize.linear.float8.recipe_name")
@@ -262,7 +284,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     if dtype == "bf16":
         meaning.say("precision", "pure-bf16", *of)
     elif fp8:
-        meaning.say("precision", "fsdp-fp8", "model.converters")
+        meaning.say("precision", "fsdp-fp8", "model.converters", "model_spec.converters")
     elif parameter == "fp32":
         meaning.say("precision", "fp32", *of)
     elif sharded or replicas == 1:
@@ -277,7 +299,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
     ):
         if value > 1:
             meaning.say(name, value, key)
-    if tensor > 1:
+    if tensor > 1 and sheet.flag("parallelism.enable_sequence_parallel", True):
         meaning.say("parallel.sequence_parallel", True, "parallelism.tensor_parallel_degree")
     sheet.flag("parallelism.disable_loss_parallel")
     if context > 1:
@@ -330,4 +352,7 @@ def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce
         )
 
 
-PROGRAM = Program("torchtitan", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+TABLE = Table(
+    UNDERSTOOD | registry.UNDERSTOOD, WITHOUT_EFFECT | registry.WITHOUT_EFFECT, {**UNMODELLED, **registry.UNMODELLED}
+)
+PROGRAM = Program("torchtitan", RELEASES, TABLE, read, recognise, registry.release_of)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from vramplan.configs.page import Page
 from vramplan.configs.programs import trainer
+from vramplan.configs.programs.zero import SIZES
 from vramplan.configs.writing import Asked
 
 K = TypeVar("K")
@@ -95,7 +96,7 @@ def put_zero(page: Page, asked: Asked, prefix: str = "", *, filled: bool = False
         value = asked[f"parallel.{name}"]
         if value is not None:
             page.put(f"{zero}.{name}", value, f"parallel.{name}")
-    for name, key in dict.fromkeys(trainer.SIZES.items()):
+    for name, key in dict.fromkeys(SIZES.items()):
         if name == key and asked[f"parallel.{key}"] is not None:
             page.put(f"{zero}.{name}", asked[f"parallel.{key}"], f"parallel.{key}")
     for name, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):

@@ -9,6 +9,7 @@ from vramplan.catalog.fields import Fields
 from vramplan.engines.deepspeed.layout import order_of
 from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES
 from vramplan.options import words
+from vramplan.replay.observers import Trained
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
 from vramplan.values.job import Job
@@ -110,4 +111,4 @@ def drives_to_dict(zero: Zero, offload: tuple[str, ...]) -> dict[str, Any]:
 
 def _sizes_of(shape: ModelShape) -> tuple[int, ...]:
     setup = setup_of(shape)
-    return order_of(recipe_of(setup, precision_of(setup.precision)), None, ()).sizes
+    return order_of(recipe_of(setup, precision_of(setup.precision)), Trained(), ()).sizes

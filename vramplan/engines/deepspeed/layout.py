@@ -12,12 +12,14 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
+from vramplan.engines.deepspeed.modules import LEAVES, Inside, Modules
 from vramplan.replay.asked import AsksInputs
 from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment
-from vramplan.replay.recorder import Node, Sharding, Tape, Trained, rounded
+from vramplan.replay.observers import Sharding, Trained, train
+from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.tensors import Parameter
 from vramplan.tuples import NamedTuple
 
@@ -159,12 +161,14 @@ class Order(NamedTuple):
     uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
     made: tuple[int, ...] = ()  # the number of each parameter, in the order in which the replay makes them
     trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
+    modules: tuple[tuple[int, ...], ...] = ()  # those whose parameters several operators use
+    has_leaves: bool = False  # whether these are DeepSpeed's leaves
     kept_bytes: int = 0  # of quantized weights what is no parameter, so that every device has all of it
 
 
 def order_of(
     recipe: Recipe,
-    trained: Trained | None,
+    trained: Trained,
     key: tuple[object, ...],
     *,
     with_uses: bool = False,
@@ -188,7 +192,7 @@ def order_of(
 class _Key:
     """Carries what is trained beside what tells it apart."""
 
-    def __init__(self, trained: Trained | None, key: tuple[object, ...]) -> None:
+    def __init__(self, trained: Trained, key: tuple[object, ...]) -> None:
         self.trained, self.key = trained, key
 
     def __eq__(self, other: object) -> bool:
@@ -201,12 +205,12 @@ class _Key:
 @lru_cache(maxsize=16)
 def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
-    tape.trained = key.trained
+    train(tape, key.trained)
     asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
     if asks_inputs:
         tape.observe(AsksInputs(tape))
-    noted = _Modules(tape) if with_uses else _Noted(tape)
-    tape.sharding = noted
+    noted = _Modules(tape, recipe.shape.family) if with_uses else _Noted(tape)
+    tape.enlist(Sharding, noted)
     tape.observe(noted)
     network = family(recipe.shape.family)(tape, recipe)
     arguments, _ = make_inputs(tape, inputs_of(network, recipe))
@@ -229,9 +233,11 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(tuple(numbers[id(one)] for one in module) for module in noted.uses),
         tuple(numbers[id(one)] for one in made),
         tuple(one.node is not None for one in found),
-        sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
+        tuple(tuple(numbers[id(one)] for one in module) for module in noted.modules),
+        has_leaves=recipe.shape.family in LEAVES,
+        kept_bytes=sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
     )
-    tape.sharding = None
+    tape.dismiss(Sharding)
     tape.tell(())
     tape.drop_leaves()
     for one in tape.parameters:
@@ -274,22 +280,6 @@ class Used:
         return self.fn(grad, saved)
 
 
-def noting(uses: list[tuple[Parameter, ...]], inputs: Sequence[Any], fn: Any) -> Any:
-    """Note which parameters an operator has, now and when its backward runs."""
-    members = members_of(inputs)
-    if not members:
-        return fn
-    uses.append(members)
-    return Used(members, fn, lambda those, entered: None if entered else uses.append(those))
-
-
-def noted_early(uses: list[tuple[Parameter, ...]], node: Node) -> None:
-    """The module whose backward makes a checkpoint run again is come to before those inside."""
-    if type(node.fn) is Used:
-        uses.append(node.fn.members)
-        node.fn.is_entered = True
-
-
 class _Noted(Sharding):
     """Notes which parameters are in which block."""
 
@@ -300,6 +290,7 @@ class _Noted(Sharding):
         self.created: list[Parameter] = []
         self.came: list[Parameter] = []
         self.uses: list[tuple[Parameter, ...]] = []  # of modules
+        self.modules: list[list[Parameter]] = []  # whose parameters several operators use
 
     def units(self, make: Any) -> Any:
         """Each block as it is."""
@@ -328,13 +319,34 @@ class _Modules(_Noted):
 
     linear_is_function = True
 
+    def __init__(self, tape: Tape, family: str) -> None:
+        super().__init__(tape)
+        self.several, self.inside = Modules(family), Inside()
+        self.modules = self.several.found
+
+    def made(self, parameter: Parameter) -> None:
+        """A parameter was made."""
+        super().made(parameter)
+        self.several.made(parameter)
+
     def recorded(self, inputs: Sequence[Any], fn: Any) -> Any:
         """An operator has parameters, now and when its backward runs."""
-        return noting(self.uses, inputs, fn)
+        members = members_of(inputs)
+        if not members:
+            return fn
+        self._come(members)
+        return Used(members, fn, lambda those, entered: None if entered else self._come(those))
+
+    def _come(self, members: tuple[Parameter, ...]) -> None:
+        module = next((tuple(one) for one in self.modules if members[0] in one), members)
+        if self.inside.come(members, module):
+            self.uses.append(module)
 
     def recomputing(self, node: Node) -> None:
-        """The module whose backward makes a checkpoint run again."""
-        noted_early(self.uses, node)
+        """The module whose backward makes a checkpoint run again is come to before those inside."""
+        if type(node.fn) is Used:
+            self._come(node.fn.members)
+            node.fn.is_entered = True
 
     def table_reached(self, table: Parameter) -> None:
         """The module of the token embeddings."""

@@ -13,6 +13,7 @@ from vramplan.engines.deepspeed.zero3_drive import Swapped3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
@@ -25,9 +26,9 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     assert setup.sharding is not None
     assert setup.sharding.zero is not None
     key = (setup.frozen, setup.adapter, setup.quantization, setup.precision)
-    tape.gradients_resident = False
+    tape.dismiss(Accumulation)
     if setup.sharding.kind == "zero3":
-        order = order_of(recipe, tape.trained, key, with_uses=True, asks_inputs=bool(tape.told.looked_up))
+        order = order_of(recipe, tape.role(Trained), key, with_uses=True, asks_inputs=bool(tape.told.looked_up))
         of_stage_3 = zero3_gathering.Policy(
             setup.sharding.shards,
             precision.weights,
@@ -45,7 +46,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
                 return HostedParameters3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
             return Offloaded3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
         return zero3.Zero3(tape, of_stage_3, order)
-    order = order_of(recipe, tape.trained, key)
+    order = order_of(recipe, tape.role(Trained), key)
     policy = Policy(
         partitions_gradients=setup.sharding.kind == "zero2",
         shards=setup.sharding.shards,

@@ -20,6 +20,7 @@ from typing import Any
 
 from vramplan.engines.deepspeed.layout import Flush, Layout, Order, flushes
 from vramplan.engines.deepspeed.worst_device import Held, Policy, Worst
+from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
@@ -64,7 +65,7 @@ class Zero(Shards):
         self.padding: Tensor | None = None
         self.losses: list[Tensor] = []
         if policy.accumulating and not policy.partitions_gradients:
-            tape.gradients_resident = True
+            tape.enlist(Accumulation, Resident())
 
     def follow(self) -> Worst:
         """The walk over the devices."""
@@ -86,7 +87,7 @@ class Zero(Shards):
 
     def made(self, parameter: Parameter) -> None:
         """Stage 1: earlier micro-steps left a gradient of it."""
-        if self.tape.gradients_resident and parameter.node is not None:
+        if self.tape.role(Accumulation).resident and parameter.node is not None:
             made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 

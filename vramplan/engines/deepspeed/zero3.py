@@ -37,6 +37,7 @@ class Zero3(Gathering, Shards):
         self.bucket: list[int] = []  # numbers of the parameters whose gradients wait to be reduced
         self.filled = 0
         self.large: Parameter | None = None
+        self.of_leaf: dict[int, Parameter] = {}  # whose gradients wait for those of the others
         self.waiting: dict[int, Parameter] = {}  # biases that come after their weights, by these
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
@@ -74,6 +75,9 @@ class Zero3(Gathering, Shards):
         Source: stage3.py, reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
         """
         number = self._number(parameter)
+        if self.order.has_leaves and number in self.module_of:
+            self._of_leaf(number, parameter)
+            return
         if number in self.after:
             self.waiting[self.after[number]] = parameter
             return
@@ -81,6 +85,17 @@ class Zero3(Gathering, Shards):
         bias = self.waiting.pop(number, None)
         if bias is not None:
             self._add(bias)
+
+    def _of_leaf(self, number: int, parameter: Parameter) -> None:
+        """Gradients of a leaf wait until its backward is over.
+
+        Source: stage3.py, create_reduce_and_remove_grad_hooks, reduce_leaf_module_grads.
+        """
+        self.of_leaf[number] = parameter
+        trained = [one for one in self.module_of[number] if one not in self.frozen]
+        if all(one in self.of_leaf for one in trained):
+            for one in sorted(trained):
+                self._add(self.of_leaf.pop(one))
 
     def _add(self, parameter: Parameter) -> None:
         limit = self.policy.zero.reduce_bucket_size
@@ -181,14 +196,16 @@ class Zero3(Gathering, Shards):
         for name in ("isinf", "isnan") if self.policy.dtype is FP16 else ():  # whose loss is scaled
             found = tape.new(name, (sum(self.trained_parts),), BOOL, False)
             del found
-        norms: list[Tensor] = []
-        for part in self.trained_parts:
-            wide = tape.new("_to_copy", (part,), FP64, False)
-            norms.append(tape.new("norm", (), FP64, False))
-            del wide
-        norms.clear()
-        # a norm of each group, that of all, and that of the last step
-        self.norms = [tape.new("where", (), FP64, False) for _ in range(len(self.groups()) + 2)]
+        ends = (0, *accumulate(self.counts()))
+        for low, high in pairwise(ends):  # a norm of each group, ...
+            norms: list[Tensor] = []
+            for part in self.trained_parts[low:high]:
+                wide = tape.new("_to_copy", (part,), FP64, False)
+                norms.append(tape.new("norm", (), FP64, False))
+                del wide
+            norms.clear()
+            self.norms.append(tape.new("where", (), FP64, False))
+        self.norms += [tape.new("where", (), FP64, False) for _ in range(2)]  # that of all, and that of the last step
         for group in self.groups():
             flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
             wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")

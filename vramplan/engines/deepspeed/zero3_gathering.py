@@ -26,8 +26,10 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from vramplan.engines.deepspeed.layout import Order, Used, members_of
+from vramplan.engines.deepspeed.modules import Inside
 from vramplan.engines.deepspeed.zero import COMMUNICATION
-from vramplan.replay.recorder import Node, Observer, Tape, rounded
+from vramplan.replay.observers import Observer
+from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.tensors import DType, Parameter, Tensor
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
@@ -91,6 +93,8 @@ class Gathering(Observer):
         self.whole: dict[int, Tensor | None] = {}  # None: the part is the whole
         self.coming: dict[int, Handle] = {}
         self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
+        self.module_of = {one: module for module in order.modules for one in module}
+        self.inside = Inside()
         self.recomputed: set[int] = set()  # those not trained that a checkpoint has gathered again
         self.is_over = False  # the module whose backward made the checkpoint run again
         self.numbers: dict[int, int] = {}
@@ -102,10 +106,8 @@ class Gathering(Observer):
 
     def recorded(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
         """An operator is about to run: its module's parameters have to be there, now and in its backward."""
-        self._let_go()
         members = tuple(self._number(one) for one in members_of(inputs))
-        if members:
-            self._fetch(members)
+        self._reach(members)
         sums: Tensor | None = None
         if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
             bias, weight = members  # an addmm
@@ -136,11 +138,20 @@ class Gathering(Observer):
         Recomputation stops inside that module, which is therefore not over.
         """
         if entered and members:
-            self.leaving = members
+            self.leaving = self.module_of.get(members[0], members)
             return
-        self._let_go()
-        if members:
-            self._fetch(members)
+        self._reach(members)
+
+    def _reach(self, members: tuple[int, ...]) -> None:
+        """An operator runs: what was before is over, unless it is of the same module."""
+        if not members:
+            if not self.inside.module:
+                self._let_go()
+            return
+        module = self.module_of.get(members[0], members)
+        if self.inside.come(members, module):
+            self._let_go()
+            self._fetch(module)
 
     def table_reached(self, table: Parameter) -> None:
         """Backward comes to the token embeddings whose output was asked for its gradient: nothing tells their end."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from vramplan.engines.torchtitan.model import Titan
 from vramplan.replay.models.modules import Output
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.basic import cross_entropy
 from vramplan.replay.operators.views import view
 from vramplan.replay.tensors import FP32, Tensor
@@ -38,8 +39,7 @@ class Llama(Titan):
         tape = self.tape
         input_ids, labels = given
         output = self.logits(input_ids)
-        if tape.sharding is not None:
-            output = tape.sharding.after_model(output)
+        output = tape.role(Sharding).after_model(output)
         batch, length, width = output.shape
         loss = cross_entropy(view(output, (batch * length, width)), view(labels, (batch * length,)))
         return Output(loss, output)

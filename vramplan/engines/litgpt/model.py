@@ -14,9 +14,11 @@ from typing import Any
 
 from vramplan.engines.litgpt.operators import conv1d, cross_entropy_by_rows, cross_entropy_each, empty_part, zero_padded
 from vramplan.engines.torchtitan.model import CheckpointedBlock
-from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, as_is, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, as_is
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.part_names import NORMS as NORMS_PART
+from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.operators.attention import repeat_interleave, scaled_dot_product
 from vramplan.replay.operators.basic import (
     add,
@@ -108,9 +110,9 @@ class FusedProjection(Linear):
         }
         self.outputs = sum(widths.values())
         super().__init__(tape, "qkv", shape.hidden_size, self.outputs, dtype, bias=shape.qkv_bias)
-        if tape.trained is not None and adapter is None:
+        if adapter is None:
             for name in widths:
-                tape.trained.linear(tape, self, name)  # by these names parts of it are known
+                tape.role(Trained).linear(tape, self, name)  # by these names parts of it are known
         self.parts = [width for name, width in widths.items() if adapter is not None and names(adapter, name)]
         self.is_grouped = shape.attention_heads != shape.key_value_heads
         if self.parts:
@@ -162,7 +164,7 @@ class Attention:
         shape, dtype = recipe.shape, recipe.weight_dtype
         query = shape.attention_heads * shape.head_size
         self.recipe, self.rope = recipe, rope
-        self.qkv = FusedProjection(tape, recipe, getattr(tape.trained, "adapter", None))
+        self.qkv = FusedProjection(tape, recipe, tape.role(Trained).adapter)
         self.proj = LoRALinear(tape, PROJECTION, query, shape.hidden_size, dtype, bias=shape.output_bias)
         self.norm_q = norm(tape, "norm_q", shape.head_size, recipe) if shape.qk_norm else as_is
         self.norm_k = norm(tape, "norm_k", shape.head_size, recipe) if shape.qk_norm else as_is
@@ -298,7 +300,7 @@ class GPT:
 
     def places(self) -> list[int]:
         """Bytes of the indices of LoRAQKVLinear, of each block."""
-        shape, adapter = self.recipe.shape, getattr(self.tape.trained, "adapter", None)
+        shape, adapter = self.recipe.shape, self.tape.role(Trained).adapter
         if adapter is None:
             return []
         keys = shape.head_size * shape.key_value_heads
@@ -313,8 +315,7 @@ class GPT:
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         tape, recipe = self.tape, self.recipe
         logits = [tape.leave_graph(one) for one in self.forward(input_ids)]
-        if tape.sharding is not None:
-            logits[-1] = tape.sharding.after_model(logits[-1])  # the loss is no part of the model
+        logits[-1] = tape.role(Sharding).after_model(logits[-1])  # the loss is no part of the model
         tape.autocast = None
         tape.casts.clear()
         wide = [to(one, FP32) for one in logits]
@@ -344,7 +345,7 @@ class GPT:
         )
         state = [x]
         del x
-        if tape.sharding is None:
+        if Sharding not in tape.roles:
             x = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, rope), state)
         else:
             x = self.sharded_blocks(state, rope)

@@ -145,11 +145,7 @@ def cross_entropy_by_rows(logits: Tensor, target: Tensor, rows: int) -> Tensor:
 def _numbers(tape: Tape, count: Callable[[int], int]) -> Tensor:
     """Numbers of a storage each, of which there are as many as `count` says at a micro-batch."""
     tensor = tape.new("nll_loss", (), FP32, False)
-    if tape.direct:
-        tape.fixed[-1] *= count(tape.batch)
-        return tensor
-    index = len(tape.fixed) - 1
-    tape.fixed[index] = 0
-    tape.sized[index] = lambda batch: NUMBER_BYTES * count(batch)
-    tape.not_affine.add(index)
+    assert tensor.storage is not None
+    here = NUMBER_BYTES * count(tape.batch) if tape.direct else 0
+    tape.resize(tensor.storage.index, here, size=lambda batch: NUMBER_BYTES * count(batch), is_affine=False)
     return tensor

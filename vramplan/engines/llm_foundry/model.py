@@ -16,7 +16,8 @@ from vramplan.engines.llm_foundry.operators import (
     padding_info,
     total,
 )
-from vramplan.replay.models.modules import Linear, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.operators.basic import add, div_by, dropout, embedding, gelu, linear
 from vramplan.replay.operators.indexing import unsqueeze

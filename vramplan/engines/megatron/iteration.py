@@ -16,6 +16,7 @@ from vramplan.replay.autograd import backward, walk
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.stages import Moment, Stage
@@ -125,16 +126,12 @@ def _exchanged_in_backward(stage: Stage | None) -> int:
 def _hold(tape: Tape, one: Waiting) -> Storage:
     """Memory of other micro-batches, while forward and backward run."""
     fixed, each, copies = one
-    index = len(tape.fixed)
     if tape.direct and each:
         fixed, each = fixed + rounded(each * tape.batch), 0
-    tape.fixed.append(fixed * copies)
-    tape.per_sample.append(each * copies)
-    if each:
-        tape.sized[index] = lambda batch: copies * (fixed + rounded(each * batch))
-    tape.operators.append(IN_FLIGHT)
-    tape.categories.append(IN_FLIGHT)
-    return Storage(tape.events, index)
+    storage = tape.allocate(IN_FLIGHT, 0, False, IN_FLIGHT)
+    size = (lambda batch: copies * (fixed + rounded(each * batch))) if each else None
+    tape.resize(storage.index, fixed * copies, each * copies, size)
+    return storage
 
 
 def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Record:
@@ -146,7 +143,7 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     recipe = recipe_of(setup, precision)
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
-    tape.gradients_resident = True
+    tape.enlist(Accumulation, Resident())
     tape.observe(ReentrantCheckpoints(setup, tape, precision))
 
     tape.phase("forward")

@@ -28,7 +28,8 @@ from vramplan.engines.megatron.tensor_parallel import (
     swiglu,
     vocab_parallel_cross_entropy,
 )
-from vramplan.replay.models.modules import LayerNorm, Output, Recipe, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import LayerNorm, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, baddbmm, dropout, embedding, mul, neg, softmax

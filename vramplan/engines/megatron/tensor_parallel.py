@@ -353,7 +353,6 @@ def core_checkpoint(function: Callable[..., Tensor], *inputs: Tensor, mask: Tens
         tape.category = before
         gradients = tuple(leaf.grad for leaf in leaves)
         for leaf in leaves:
-            del tape.leaves[leaf]
             leaf.node = leaf.grad = leaf.storage = None  # it was its own accumulator
         return gradients
 
@@ -375,7 +374,7 @@ def _leaf(x: Tensor) -> Parameter:
     leaf = Parameter(x.tape, "input", x.shape, x.dtype, 1, trainable=True)
     leaf.storage = x.storage
     leaf.batched = x.batched
-    x.tape.leaves[leaf] = False
+    leaf.shared = False
     return leaf
 
 

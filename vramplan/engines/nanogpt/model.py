@@ -6,7 +6,8 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.replay.models.modules import LayerNorm, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import LayerNorm, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, cross_entropy, dropout, embedding, gelu, linear

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.autograd import checkpoint
-from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe, run_blocks
+from vramplan.replay.checkpoints import MATMULS
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, cross_entropy, embedding, mul, silu
 from vramplan.replay.operators.dtensor import (
@@ -24,7 +27,7 @@ from vramplan.replay.operators.fused_norms import compiled_cross_entropy, receiv
 from vramplan.replay.operators.indexing import unsqueeze
 from vramplan.replay.operators.ring_attention import ring_flash
 from vramplan.replay.operators.views import contiguous, expand, to, transpose, view
-from vramplan.replay.recorder import MATMULS, Tape
+from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor
 from vramplan.values.model import ModelShape
 
@@ -244,8 +247,7 @@ class Titan:
         part = recipe.slice
         local = (tape.batch, recipe.sequence_length)
         pred = self.logits(given[0].alias(local, None, None) if part.first else None)
-        if tape.sharding is not None:
-            pred = tape.sharding.after_model(pred)  # the loss is no part of the model
+        pred = tape.role(Sharding).after_model(pred)  # the loss is no part of the model
         if not part.last:
             return Output(sent(pred), pred)
         labels = given[-1].alias(local, None, None)

@@ -16,7 +16,7 @@ from vramplan.replay.models.modules import Segment
 from vramplan.replay.pipeline.stages import Moment, Stage
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.sharding.fully_shard import COMMUNICATION, GATHERED
+from vramplan.replay.sharding.units import COMMUNICATION, GATHERED
 from vramplan.replay.step import replay_one
 from vramplan.replay.tensors import BF16, FP32
 

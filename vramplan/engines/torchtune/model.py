@@ -12,9 +12,12 @@ from typing import Any
 from vramplan.engines.litgpt.operators import cross_entropy_each
 from vramplan.engines.torchtitan.model import CheckpointedBlock, CompiledBlock
 from vramplan.engines.torchtune.operators import difference, materialised, unasked
+from vramplan.replay.checkpoints import MATMULS
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
+from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import (
     add,
@@ -36,7 +39,7 @@ from vramplan.replay.operators.fused_norms import compiled_cross_entropy
 from vramplan.replay.operators.indexing import stack_last
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.views import contiguous, select, split, to, transpose, view
-from vramplan.replay.recorder import MATMULS, Tape
+from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.losses import CHUNKED, FUSED, FUSED_BEFORE_AMPERE, chunked_cross_entropy
 from vramplan.replay.techniques.preference import Scored
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor
@@ -73,7 +76,7 @@ class LoRALinear(Linear):
     def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, dtype: DType, *, bias: bool) -> None:
         super().__init__(tape, name, inputs, outputs, dtype, bias=bias)
         lora = self.adapter
-        adapter = getattr(tape.trained, "adapter", None)  # DoRALinear is as PEFT's (modules/peft/dora.py)
+        adapter = tape.role(Trained).adapter  # DoRALinear is as PEFT's (modules/peft/dora.py)
         self.lora: Any = lora if adapter is not None and adapter.kind == "lora" and hasattr(lora, "lora_A") else None
         if self.lora is not None:
             self.adapter = None
@@ -217,7 +220,7 @@ class TransformerDecoder:
         """
         shape = self.recipe.shape
         half = shape.head_size // 2
-        each = getattr(self.tape.trained, "adapter", None) is not None and shape.max_positions <= UNSCALED_POSITIONS
+        each = self.tape.role(Trained).adapter is not None and shape.max_positions <= UNSCALED_POSITIONS
         return [4 * half, 4 * shape.max_positions * half * 2] * (shape.layers if each else 1) + [INT64.itemsize]
 
     def kept(self) -> list[int]:
@@ -229,8 +232,7 @@ class TransformerDecoder:
         if recipe.loss in (FUSED, FUSED_BEFORE_AMPERE):
             return self.fused(tokens, labels)
         logits = self.decoder(tokens)
-        if tape.sharding is not None:
-            logits[-1] = tape.sharding.after_model(logits[-1])  # the loss is no part of the model
+        logits[-1] = tape.role(Sharding).after_model(logits[-1])  # the loss is no part of the model
         labels = tape.new("cat", labels.shape, INT64, True)
         if recipe.loss.startswith(CHUNKED) and recipe.compiled:
             return Output(compiled_chunks(logits, labels), logits)
@@ -269,7 +271,7 @@ class TransformerDecoder:
         del h
         if recipe.compiled:
             h = self.compiled_blocks(state, cache)
-        elif tape.sharding is not None:
+        elif Sharding in tape.roles:
             h = self.sharded_blocks(state, cache)
         else:
             h = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, cache), state)

@@ -7,19 +7,10 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.gpt2 import causal_mask
-from vramplan.replay.models.modules import (
-    ACTIVATIONS,
-    LOGITS,
-    SELECTIVE,
-    LayerNorm,
-    Linear,
-    Output,
-    Recipe,
-    each_is_a_checkpoint,
-    run_blocks,
-)
+from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair

@@ -7,6 +7,7 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     FP32_LOGITS,
@@ -17,7 +18,6 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
@@ -19,7 +20,6 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     output_embedding,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.basic import add, baddbmm, bloom_gelu, dropout, embedding, matmul, softmax

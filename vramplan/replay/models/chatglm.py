@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, LOGITS, SMOOTHED, Linear, Output, Recipe, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, LOGITS, SMOOTHED, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import (

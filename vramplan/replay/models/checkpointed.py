@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramplan.replay.autograd import checkpoint
-from vramplan.replay.models.modules import with_attributes
+from vramplan.replay.models.blocks import with_attributes
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 

@@ -7,9 +7,10 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.llama import eager_attention
-from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, Segment, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.operators.attention import scaled_dot_product

@@ -8,12 +8,14 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, add_scalar, embedding, linear, masked_fill, mul, mul_scalar, softmax
 from vramplan.replay.operators.experts import div_in_place, gather_last, sigmoid, sum_last, top_k
@@ -171,7 +173,7 @@ class Router:
         self.weight = tape.parameter(
             "gate.weight", (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype
         )
-        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, {"gate.weight": self.weight})
+        self.adapter = tape.role(Trained).tensors(tape, {"gate.weight": self.weight})
 
     def __call__(self, hidden: Tensor) -> Routed:
         if self.adapter is not None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.basic import add_in_place, linear, mul, softmax
 from vramplan.replay.operators.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
 from vramplan.replay.operators.views import split, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.expert_adapters import inactive_parameters
-from vramplan.replay.tensors import FP32, INT32, INT64, Tensor
+from vramplan.replay.tensors import FP32, INT32, INT64, DType, Tensor
 from vramplan.values.job import Adapter
 from vramplan.values.model import Experts, ModelShape
 
@@ -63,11 +64,13 @@ class GroupedExperts:
         self.gate_up_proj = tape.parameter(
             "experts.gate_up_proj", (experts.routed, 2 * width, shape.hidden_size), dtype
         )
+        self.make_bias(tape, "gate_up_proj", (experts.routed, 2 * width), dtype)
         self.down_proj = tape.parameter("experts.down_proj", (experts.routed, shape.hidden_size, width), dtype)
+        self.make_bias(tape, "down_proj", (experts.routed, shape.hidden_size), dtype)
         self.act = ACTIVATIONS[shape.activation]
         self.experts = experts
         weights = {"experts.gate_up_proj": self.gate_up_proj, "experts.down_proj": self.down_proj}
-        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, weights)
+        self.adapter = tape.role(Trained).tensors(tape, weights)
 
     def __call__(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         if self.adapter is not None:
@@ -106,6 +109,9 @@ class GroupedExperts:
         final = sum_middle(view(weighted, (tokens, active, width)))
         return to(final, hidden.dtype)
 
+    def make_bias(self, tape: Tape, of: str, size: tuple[int, int], dtype: DType) -> None:
+        """Of experts with biases that of a weight, which is registered behind it."""
+
     def biases(self, of: str, expert_ids: Tensor) -> Tensor | None:
         """What is added to each row, of experts with biases."""
         return None
@@ -124,7 +130,7 @@ class TopKRouter:
         self.weight = tape.parameter(
             "gate.weight", (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype
         )
-        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, {"gate.weight": self.weight})
+        self.adapter = tape.role(Trained).tensors(tape, {"gate.weight": self.weight})
 
     def __call__(self, hidden: Tensor) -> Routed:
         if self.adapter is not None:

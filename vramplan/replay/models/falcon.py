@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.models import rope
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.bloom import alibi_slopes, dropout_add
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
@@ -28,7 +29,6 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     output_embedding,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions

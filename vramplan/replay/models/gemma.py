@@ -8,12 +8,14 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import rope
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Attention, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
@@ -42,7 +44,7 @@ class RMSNorm:
 def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
     """GemmaTextScaledWordEmbedding.forward: times a buffer without dimensions, in the dtype of the weight."""
     tape = weight.tape
-    stored = None if tape.sharding is None else tape.sharding.buffer_dtype
+    stored = tape.role(Sharding).buffer_dtype
     scale = to(tape.constant((), stored or weight.dtype, False), weight.dtype)
     scaled = mul(embedding(input_ids, weight, returned=False), scale)
     return tape.looked_up(scaled, weight)

@@ -11,10 +11,11 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import rope
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, repeat_kv
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import recomputable

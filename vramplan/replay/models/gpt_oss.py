@@ -7,13 +7,15 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRouter, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary, repeat_kv
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -30,7 +32,7 @@ from vramplan.replay.operators.indexing import every_second
 from vramplan.replay.operators.sinks import clamp, max_last, rows_of_table, sub
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 from vramplan.values.model import ModelShape
 
 
@@ -68,8 +70,9 @@ class Attention(LlamaAttention):
     turn = staticmethod(apply_rotary)
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        super().__init__(tape, recipe)
+        # a parameter of the module itself, which is listed before those of the modules in it
         self.sinks = tape.parameter("sinks", (recipe.shape.attention_heads,), recipe.weight_dtype)
+        super().__init__(tape, recipe)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """eager_attention_forward."""
@@ -100,7 +103,7 @@ class Router(TopKRouter):
         count, hidden = self.experts.routed, recipe.shape.hidden_size
         self.weight = tape.parameter("router.weight", (count, hidden), recipe.weight_dtype)
         self.bias = tape.parameter("router.bias", (count,), recipe.weight_dtype)
-        self.adapter = None if tape.trained is None else tape.trained.tensors(tape, {"router.weight": self.weight})
+        self.adapter = tape.role(Trained).tensors(tape, {"router.weight": self.weight})
 
     def base(self, hidden: Tensor, look: Look | None = None) -> Routed:
         """The router as it is in the model; `look` gives its weight where an adapter changes it."""
@@ -112,16 +115,13 @@ class Router(TopKRouter):
 class Experts(GroupedExperts):
     """GptOssExperts: with biases, and a gate that is clamped."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        super().__init__(tape, recipe)
-        width, hidden, dtype = self.experts.intermediate_size, recipe.shape.hidden_size, recipe.weight_dtype
-        gate_up, down = (self.experts.routed, 2 * width), (self.experts.routed, hidden)
-        self.gate_up_proj_bias = tape.parameter("experts.gate_up_proj_bias", gate_up, dtype)
-        self.down_proj_bias = tape.parameter("experts.down_proj_bias", down, dtype)
+    def make_bias(self, tape: Tape, of: str, size: tuple[int, int], dtype: DType) -> None:
+        """Behind its weight."""
+        setattr(self, f"{of}_bias", tape.parameter(f"experts.{of}_bias", size, dtype))
 
     def biases(self, of: str, expert_ids: Tensor) -> Tensor | None:
         """Of each row the bias of its expert."""
-        return rows_of_table(self.gate_up_proj_bias if of == "gate_up_proj" else self.down_proj_bias, expert_ids)
+        return rows_of_table(getattr(self, f"{of}_bias"), expert_ids)
 
     def gated(self, gate_up: Tensor) -> Tensor:
         """GptOssExperts._apply_gate: gates and what they are multiplied with stand side by side."""

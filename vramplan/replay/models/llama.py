@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models import rope
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
@@ -22,7 +23,6 @@ from vramplan.replay.models.modules import (
     RMSNorm,
     as_is,
     output_embedding,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
@@ -133,7 +133,7 @@ class Attention:
         return RMSNorm(tape, name, shape.head_size, dtype) if shape.qk_norm else as_is
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary | None
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor | None, rotary: Rotary | None
     ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
@@ -216,7 +216,13 @@ class Block:
     """LlamaDecoderLayer."""
 
     def __init__(
-        self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary, block: int = 0
+        self,
+        tape: Tape,
+        recipe: Recipe,
+        mask: Tensor | None,
+        position_ids: Tensor | None,
+        rotary: Rotary,
+        block: int = 0,
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = (FusedAttention if recipe.fused_projection else Attention)(tape, recipe)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GatedMLP, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, fused_attention, repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES_WITHOUT_HALF, Linear, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES_WITHOUT_HALF, Linear, Recipe, RMSNorm
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike
 from vramplan.replay.operators.basic import (
@@ -72,7 +73,7 @@ class Attention(LlamaAttention):
         return l2_norm
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Any
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor | None, rotary: Any
     ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape

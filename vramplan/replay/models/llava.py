@@ -7,6 +7,7 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.clip import VisionModel
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.llama import Block, rotary_embedding
@@ -18,7 +19,6 @@ from vramplan.replay.models.modules import (
     Segment,
     causal_lm_loss,
     output_embedding,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at

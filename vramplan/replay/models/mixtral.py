@@ -7,10 +7,11 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, TopKRouter
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe, RMSNorm, run_blocks
+from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe, RMSNorm
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.operators.basic import add, embedding
 from vramplan.replay.operators.views import view

@@ -7,6 +7,7 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
@@ -19,7 +20,6 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     as_is,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.basic import add, add_scalar, dropout, embedding, mul, mul_scalar

@@ -8,6 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import rope
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
@@ -21,7 +22,6 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     output_embedding,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.positions import Positions

@@ -8,6 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models import rope
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Rotary, rotate_half
@@ -20,7 +21,6 @@ from vramplan.replay.models.modules import (
     Recipe,
     RMSNorm,
     output_embedding,
-    run_blocks,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, Segment, as_is, run_blocks
+from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, Segment, as_is
 from vramplan.replay.models.part_names import NORMS
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.basic import add_in_place, cross_entropy
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.images import average_pool, batch_norm, max_pool
@@ -46,7 +48,7 @@ class ConvLayer:
     ) -> None:
         self.weight = tape.parameter("convolution.weight", (outputs, inputs, kernel, kernel), recipe.weight_dtype)
         self.stride, self.padding = stride, kernel // 2
-        self.adapter = None if tape.trained is None else tape.trained.convolution(tape, self, "convolution")
+        self.adapter = tape.role(Trained).convolution(tape, self, "convolution")
         self.normalization = Normalisation(tape, recipe, outputs)
         self.activation = as_is if activation is None else ACTIVATIONS[activation]
 

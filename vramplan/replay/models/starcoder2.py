@@ -7,9 +7,10 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, run_blocks
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.basic import add, dropout, embedding
 from vramplan.replay.recorder import Tape
@@ -20,7 +21,7 @@ class Attention(LlamaAttention):
     """Starcoder2Attention."""
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor, rotary: Rotary | None
+        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor | None, rotary: Rotary | None
     ) -> tuple[Tensor, Tensor | None]:
         output, weights = super().__call__(hidden, mask, position_ids, rotary)
         output = dropout(output, self.recipe.hidden_dropout)

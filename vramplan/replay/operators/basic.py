@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.views import Grads, autocast_float, autocast_half, reshape_gradient, same, to, view
 from vramplan.replay.recorder import Saved, rounded
 from vramplan.replay.tensors import (
@@ -318,7 +319,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     lead = x.shape[:-1]
     rows = prod(lead)
     b: Tensor | None = bias
-    is_function = tape.sharding is not None and tape.sharding.linear_is_function and not transposed
+    is_function = not transposed and tape.role(Sharding).linear_is_function
     if transposed:
         x = view(x, (rows, in_features))  # Conv1D flattens before it multiplies, and so before autocast casts
         w = autocast_half(weight)
@@ -540,7 +541,8 @@ def _normalised_exponential(operator: str, x: Tensor, target: DType) -> Tensor:
     node = tape.record(operator, (x,), backward)
     out = tape.like(operator, x, target, node)
     tape.save(node, out)
-    if tape.pytorch is not None and tape.pytorch < SOFTMAX_WITHOUT_INPUT:
+    pytorch = tape.role(Release).pytorch
+    if pytorch is not None and pytorch < SOFTMAX_WITHOUT_INPUT:
         tape.save(node, x)
     return out
 

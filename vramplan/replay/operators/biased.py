@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
+from vramplan.replay.checkpoints import RECOMPUTED
 from vramplan.replay.operators.attention import EFFICIENT_LSE, EFFICIENT_ROWS, _again
 from vramplan.replay.operators.views import Grads, autocast_half, expand, narrow, pad_last
-from vramplan.replay.recorder import RECOMPUTED, Saved, Tape, rounded
+from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import (
     BOOL,
     FP32,
@@ -59,7 +60,8 @@ def zeros_with_gradient(tape: Tape, shape: Shape, dtype: DType, *, shared: bool)
         return zeros
     leaf = Parameter(tape, "zeros", shape, dtype, tape.copies, True)
     leaf.storage = zeros.storage
-    tape.leaves[leaf] = shared
+    leaf.shared = shared
+    tape.leaves.append(leaf)
     return leaf
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vramplan.replay.asked import asked
+from vramplan.replay.observers import Release
 from vramplan.replay.operators.basic import mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import Grads, to
 from vramplan.replay.recorder import Saved, Tape
@@ -20,7 +22,7 @@ def rms_norm(x: Tensor, weight: Parameter) -> Tensor:
     _fused_rms_norm_cuda.
     """
     tape = x.tape
-    if tape.composed_norms:
+    if tape.role(Release).composed_norms:
         return composed_rms_norm(x, weight)
     need_x, need_w = x.node is not None, weight.node is not None
     w_shape, w_dtype = weight.shape, weight.dtype
@@ -100,7 +102,7 @@ def received(tape: Tape, shape: Shape, dtype: DType) -> Tensor:
     Nothing new: it is received into a buffer of the stage, one for each micro-batch of the step.
     Source: torch/distributed/pipelining/stage.py, _create_act_recv_info and get_bwd_send_ops.
     """
-    return tape.asked(tape.constant(shape, dtype, True))
+    return asked(tape.constant(shape, dtype, True))
 
 
 def sent(x: Tensor) -> Tensor:

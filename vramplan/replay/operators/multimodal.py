@@ -103,3 +103,36 @@ def tokens_of_images(ids: Tensor) -> Tensor:
     tape.new("eq", (), BOOL, False)
     del elements
     return mask
+
+
+def rejoined_rows(x: Tensor) -> Tensor:
+    """`torch.cat(torch.split(x, sizes))`: the rows of each image apart and together again, new.
+
+    Backward: 1 new, the gradients of the images concatenated.
+    Source: tools/autograd/derivatives.yaml, split_with_sizes and cat; torch/csrc/autograd/FunctionsManual.cpp,
+    split_with_sizes_backward.
+    """
+    whole = x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("cat", whole, grad.dtype, True),)
+
+    node = x.tape.record("cat", (x,), backward)
+    return x.tape.new("cat", whole, x.dtype, True, None, node)
+
+
+def average_pool(x: Tensor, size: int) -> Tensor:
+    """`F.avg_pool2d(x, size)` of squares that do not overlap: new.
+
+    Saves `x`: for the sizes alone, but the whole tensor stays.
+    Backward: 1 new of the full size, to which each square's gradient is spread.
+    Source: tools/autograd/derivatives.yaml, avg_pool2d; aten/src/ATen/native/cuda/AveragePool2d.cu.
+    """
+    tape, whole = x.tape, x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("avg_pool2d_backward", whole, grad.dtype, True),)
+
+    node = tape.record("avg_pool2d", (x,), backward, (x,))
+    shape = (*whole[:2], whole[2] // size, whole[3] // size)
+    return tape.new("avg_pool2d", shape, x.dtype, True, None, node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.replay.observers import Sharding
 from vramplan.replay.recorder import Saved, begins_graph
 from vramplan.replay.tensors import (
     FP32,
@@ -53,7 +54,7 @@ def autocast_half(x: Tensor) -> Tensor:
     dtype = tape.autocast
     if dtype is None or x.dtype is not FP32:
         return x
-    is_leaf = type(x) is Parameter and (tape.sharding is None or not tape.sharding.weights_are_views)
+    is_leaf = type(x) is Parameter and not tape.role(Sharding).weights_are_views
     if x.node is not None and (is_leaf or begins_graph(x.node)):
         cast = tape.casts.get(x.node)
         if cast is None:

@@ -17,9 +17,10 @@ from typing import Protocol, cast
 
 from vramplan.engines import brought_for
 from vramplan.replay.autograd import backward
+from vramplan.replay.observers import Observer, Sharding
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
-from vramplan.replay.recorder import Observer, Tape, rounded
+from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 
@@ -243,8 +244,7 @@ class StepsInBackward(Optimizer, Observer):
 
     def after_accumulate(self, parameter: Parameter) -> None:
         """The gradient is complete; where it is shared, that of no parameter that is stepped."""
-        sharding = self.tape.sharding
-        if sharding is None or not sharding.reduces_in_backward:
+        if not self.tape.role(Sharding).reduces_in_backward:
             step_in_backward(self.name, self.implementation, parameter)
 
     def reduced(self, shard: Parameter) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.autograd import backward
+from vramplan.replay.observers import Observer
 from vramplan.replay.optimizers import Optimizer
-from vramplan.replay.recorder import Observer, Tape
+from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramplan.replay.observers import Sharding
 from vramplan.replay.optimizers import one_by_one, own_states, step_group
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.tensors import BF16, Parameter, Tensor
@@ -49,7 +50,7 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
     in bf16 first: a shard has no singular vectors of the matrix.
     Source: torch/optim/_muon.py, `_single_tensor_muon`; microsoft/dion, dion/muon.py, muon_update_batch_async.
     """
-    among = 1 if tape.sharding is None else tape.sharding.rows_among
+    among = tape.role(Sharding).rows_among
     update: Tensor | None = None
     for parameter in one_by_one(tape, [one for one in parameters if is_hidden_matrix(one)]):
         update = tape.new("lerp", parameter.shape, parameter.dtype, False)

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from vramplan.engines import brought_for
 from vramplan.replay.models import keeps_last_block, prefetches_after, reads_head_outside
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.flat_leaves import FlatLeaves
 from vramplan.replay.sharding.flat_parameter import FlatParameters
-from vramplan.replay.sharding.fully_shard import REDUCED, SHARDS, WHOLE, FullyShard, Policy, root_weights
+from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
+from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, Policy, root_weights
 from vramplan.replay.techniques import Shards
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
@@ -47,7 +49,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     if setup.sharding.way is not None:
         return way_of(setup.sharding.way).walk(setup, tape, recipe, precision)
     if setup.sharding.kind == DDP:
-        return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.gradients_resident)
+        return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.role(Accumulation).resident)
     if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         return way_of(setup.sharding.kind).walk(setup, tape, recipe, precision)
     engine: type[FullyShard] = FullyShard
@@ -81,5 +83,6 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     if setup.split is not None and setup.split.tensor > 1:
         redistribute = Redistribution(tape)
     # where gradients are summed in their own element type, they are those of the parameters
-    tape.gradients_resident = accumulated == WHOLE and policy.reduce is None and engine is FullyShard
-    return engine(tape, policy, root_weights(recipe, tape.trained, policy), redistribute)
+    if accumulated != WHOLE or policy.reduce is not None or engine is not FullyShard:
+        tape.dismiss(Accumulation)
+    return engine(tape, policy, root_weights(recipe, tape.role(Trained), policy), redistribute)

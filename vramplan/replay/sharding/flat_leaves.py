@@ -15,7 +15,8 @@ from typing import Any
 from vramplan.replay.operators.basic import linear
 from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.flat_parameter import FlatParameters
-from vramplan.replay.sharding.fully_shard import Policy, Unit, UnitBlock, Weight, is_packed
+from vramplan.replay.sharding.fully_shard import UnitBlock
+from vramplan.replay.sharding.units import Policy, Unit, Weight, is_packed
 from vramplan.replay.tensors import Parameter, Tensor
 
 

@@ -14,17 +14,9 @@ from typing import Any
 
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.sharding.fully_shard import (
-    COMMUNICATION,
-    GATHERED,
-    SHARDS,
-    WHOLE,
-    FullyShard,
-    Policy,
-    Unit,
-    Weight,
-)
+from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.hosted import Shard
+from vramplan.replay.sharding.units import COMMUNICATION, GATHERED, SHARDS, WHOLE, Policy, Unit, Weight
 from vramplan.replay.techniques.clipping import Clips
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from vramplan.engines import imported
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, Recipe
+from vramplan.replay.observers import Sharding
 from vramplan.replay.precision import PRECISIONS, Precision
 from vramplan.replay.record import Record, State
-from vramplan.replay.recorder import Sharding, Tape
+from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import Parameter, Tensor
 
@@ -184,7 +185,7 @@ def shards_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) ->
         return OneDevice(tape)
     shards: Shards = imported("vramplan.replay.sharding:sharding_of")(setup, tape, recipe, precision)
     shards.buffer_dtype = precision.frozen or precision.stored
-    tape.sharding = shards
+    tape.enlist(Sharding, shards)
     tape.observe(shards)
     return shards
 

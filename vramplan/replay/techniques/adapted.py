@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramplan.replay.models.modules import Linear
+from vramplan.replay.observers import Trained
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,
@@ -34,7 +35,7 @@ from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
 
 
-class Adapted:
+class Adapted(Trained):
     """A frozen model with an adapter: what is trained, and what becomes of its linear layers.
 
     Source: peft 0.21.2, tuners/tuners_utils.py, BaseTuner.inject_adapter and cast_adapter_dtype; utils/other.py,
@@ -53,7 +54,8 @@ class Adapted:
         quantized_from: str | None = None,
         by_index: bool = False,
     ) -> None:
-        self.adapter = adapter
+        self.adapter: Adapter = adapter
+        self.makes_original = False  # of a module to save, which nobody trains
         self.frozen = tuple(frozen)  # of LORA_PARTS
         self.quantization = quantization
         self.bitsandbytes = bitsandbytes
@@ -63,15 +65,17 @@ class Adapted:
         self.former = former or {}  # names of layers that stand for tensors of experts
         self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
 
-    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+    def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
+        if self.makes_original:
+            return trainable
         if tape.part and tape.part[-1] == OWN:
             return not any(word in path_of(tape.part, name) for word in self.frozen)
         if not self.is_saved(tape, name):
             return False
-        tape.trained = None
+        self.makes_original = True
         tape.parameter(name, shape, dtype, trainable=False)  # the original, which stays beside the copy
-        tape.trained = self
+        self.makes_original = False
         return True
 
     def is_saved(self, tape: Tape, name: str) -> bool:
@@ -120,10 +124,6 @@ class Adapted:
         with tape.building(OWN):
             return LoraTensors(tape, weights, self.adapter, targets, DTYPES[self.adapter.dtype])
 
-    def block(self, number: int) -> object:
-        """Every block has the same adapters."""
-        return None
-
     def shared_bytes(self) -> int:
         """What all quantized layers share."""
         if self.quantization is None:
@@ -132,7 +132,7 @@ class Adapted:
         return shared_bytes(self.quantization)
 
 
-class AdapterOff:
+class AdapterOff(Trained):
     """The model with its adapter switched off: the layers themselves, and the originals of modules to save.
 
     Source: peft 0.21.2, peft_model.py, PeftModel.disable_adapter.
@@ -141,24 +141,10 @@ class AdapterOff:
     def __init__(self, adapted: Adapted) -> None:
         self.adapted = adapted
 
-    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+    def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         """Nothing is trained."""
         return False
 
     def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
         """The layer, or what runs in place of a quantized one."""
         return None if self.adapted.is_saved(tape, name) else self.adapted.quantized(tape, module, name)
-
-    def convolution(self, tape: Tape, module: Any, name: str) -> None:
-        """The layer itself."""
-
-    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
-        """The weights themselves."""
-
-    def block(self, number: int) -> object:
-        """Every block is the same."""
-        return None
-
-    def shared_bytes(self) -> int:
-        """Nothing of its own."""
-        return 0

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from vramplan.replay.autograd import dropped
 from vramplan.replay.models.modules import Linear
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.adapters import div, eye, row_norms, sub
 from vramplan.replay.operators.basic import add, add_scalar, dropout, linear, mul, mul_scalar
 from vramplan.replay.operators.views import clone, to, transpose, view
@@ -76,8 +78,7 @@ def widths(module: Linear) -> tuple[int, int]:
 
 def project(x: Tensor, weight: Parameter) -> Tensor:
     """A small linear layer of an adapter; as a module it holds its input until it returns."""
-    sharding = x.tape.sharding
-    run = None if sharding is None else sharding.thin
+    run = x.tape.role(Sharding).thin
     return linear(x, weight) if run is None else run(x, weight)
 
 
@@ -181,7 +182,7 @@ class DoRA(LowRank):
 
     def scaled(self, module: Linear, x: Tensor, base: Tensor | None) -> Tensor:
         """DoraLinearLayer.forward."""
-        with x.tape.dropped() as _graph:
+        with dropped(x.tape) as _graph:
             _lora_weight = self.lora_weight(x)
             _lora_weight = to(_lora_weight, x.dtype)
         _weight = self.weight(module, x.dtype)

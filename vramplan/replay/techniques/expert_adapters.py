@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vramplan.replay.autograd import dropped
 from vramplan.replay.models import adapted_experts
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.operators.basic import add, mul_scalar
@@ -91,7 +92,7 @@ class LoraTensors:
         changes: dict[str, Callable[[], Tensor]] = {}
         for name in outer:
             changes[name] = self.change(name)
-            with arguments[0].tape.dropped() as _graph:
+            with dropped(arguments[0].tape) as _graph:
                 _tried = changes[name]()
             del _graph, _tried
         kept: dict[str, Tensor] = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vramplan.replay.models.modules import Linear
+from vramplan.replay.observers import Observer
 from vramplan.replay.operators.float8 import MULTIPLE
-from vramplan.replay.recorder import Observer
 from vramplan.replay.techniques import Technique
 from vramplan.values.machine import Gpu
 

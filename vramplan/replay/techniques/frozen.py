@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.observers import Trained
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
+from vramplan.replay.tensors import DType, Shape
 
 
-class Frozen:
+class Frozen(Trained):
     """Some parts of a model are not trained: `requires_grad_(False)` on them.
 
     A frozen weight has no gradient and no optimizer state. What its operators save for backward follows from
@@ -20,30 +20,14 @@ class Frozen:
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
 
-    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+    def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         """Whether a weight that is made now is trained."""
         path = path_of(tape.part, name)
         return not any(matches(word, path) for word in self.words)
 
-    def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
-        """Layers stay what they are."""
-        return None
-
-    def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
-        """So do convolutions."""
-        return None
-
-    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
-        """And other weights."""
-        return None
-
     def block(self, number: int) -> object:
         """Which words say something about the block."""
         return tuple(word for word in self.words if matches(_of_layers(word), (LAYERS, str(number))))
-
-    def shared_bytes(self) -> int:
-        """Nothing."""
-        return 0
 
 
 def _of_layers(word: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import Output
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.views import to
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape
@@ -41,7 +42,7 @@ def forward_and_smoothed_loss(setup: Setup, tape: Tape, model: Any, arguments: l
 
 def _left(tape: Tape, logits: Tensor) -> Tensor:
     """The same where devices share the weights: forward of the model that is wrapped is over."""
-    return logits if tape.sharding is None else tape.sharding.after_model(logits)
+    return tape.role(Sharding).after_model(logits)
 
 
 def leave_autocast(tape: Tape, output: Output) -> Output:

@@ -18,9 +18,10 @@ from vramplan.replay.models.modules import (
     Recipe,
     Segment,
 )
+from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.record import State
-from vramplan.replay.recorder import Tape, Trained, rounded
+from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted, AdapterOff
 from vramplan.replay.techniques.preference import Scored, completion_loss, preference_loss
@@ -110,22 +111,23 @@ def forward_and_preferences(
         alone = (Segment(1, recipe.shape.layers, False),)
         frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
         trained = len(tape.parameters)
-        before, observers = (tape.trained, tape.sharding), tape.observers
-        if tape.sharding is not None and not tape.sharding.walks_others:
+        roles, observers = dict(tape.roles), tape.told.observers
+        if not tape.role(Sharding).walks_others:
             # an engine of its own shares the reference, block by block; and where the reference is the model itself,
             # what is gathered for it is what the end of the pass before has had
-            tape.sharding = None
-        if tape.sharding is not None:
-            tape.sharding.begin_other()
+            tape.dismiss(Sharding)
+        tape.role(Sharding).begin_other()
         tape.tell([one for one in observers if one.walks_others])
-        tape.trained = _switched_off(tape) if shares else None
+        off = _switched_off(tape) if shares else None
+        tape.dismiss(Trained)
+        if off is not None:
+            train(tape, off)
         other = family(setup.model.family)(tape, frozen)
         tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
         found = _scores(tape, other(ids, labels))
         tape.no_grad = False
-        if tape.sharding is not None:
-            tape.sharding.end_other()
-        tape.trained, tape.sharding = before
+        tape.role(Sharding).end_other()
+        tape.roles = roles
         tape.tell(observers)
         weights = tape.parameters[trained:]
         del tape.parameters[trained:]
@@ -156,8 +158,9 @@ def reference_shards(setup: Setup) -> int:
 
 
 def _switched_off(tape: Tape) -> Trained:
-    assert isinstance(tape.trained, Adapted)
-    return AdapterOff(tape.trained)
+    adapted = tape.role(Trained)
+    assert isinstance(adapted, Adapted)
+    return AdapterOff(adapted)
 
 
 def _scores(tape: Tape, output: Output) -> Scored:

@@ -6,20 +6,20 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4560 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4622 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
-  litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding, pairs,
+  images, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding, pairs,
   pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
   sharded_activations, sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero,
   zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under
-  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama
+  under torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox
+  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under
+  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
@@ -31,27 +31,28 @@ activation_checkpointing: selective-op | 411 | losses, masks, selective, selecti
   gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
   qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, llama under torchtitan, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-adapter: dora | 138 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
+adapter: dora | 142 | adapted, adapters, adapters_more, fully_shard_more, images, more_families, pairs, pairs_beside,
   quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
-  roberta, t5, vit
-adapter: ia3 | 153 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs, pairs_beside,
+  gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt,
+  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, t5, vit | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, t5, vit
+adapter: ia3 | 157 | adapted, adapters, adapters_more, fully_shard_more, images, more_families, pairs, pairs_beside,
   quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmoe, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1189 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, litgpt,
-  lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more,
+  gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmoe,
+  opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama, llama4,
+  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+adapter: lora | 1196 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+  litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more,
   torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
+  mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
@@ -59,8 +60,9 @@ adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_m
   qwen_moe, resnet, roberta, vit
 adapter: over experts | 26 | adapters_more | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
   qwen_moe
-checkpoint_reentrant: true | 273 | checkpoints, pairs | bert, gemma, gemma2, gemma3_text, gpt2, gpt_neox, llama,
-  mistral, opt, phi, phi3, qwen2, qwen3 | bert, gemma, gemma2, gemma3, gpt2, llama, neox, opt, phi, phi3
+checkpoint_reentrant: true | 278 | checkpoints, images, pairs | bert, gemma, gemma2, gemma3, gemma3_text, gpt2,
+  gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3 | bert, gemma, gemma2, gemma3,
+  gemma3_images, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -69,13 +71,13 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 566 | adapters, frozen, fully_shard_more, hosted, lora_parts, masks, more_families, pairs,
+frozen: parts | 581 | adapters, frozen, fully_shard_more, hosted, images, lora_parts, masks, more_families, pairs,
   pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
-  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+  gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -112,11 +114,12 @@ max_gradient_norm | 228 | flat_adapters, flat_host, flat_parameter, fully_shard_
   precisions, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, gemma, gemma2, gpt2, gpt_neox, llama,
   llama under torchtitan, mistral, phi, qwen2, qwen3, vit | bert, bloom, gemma, gemma2, gpt2, llama, llama under
   torchtitan, neox, phi, vit
-offload: activations | 440 | checkpoints, flat_adapters, flat_host, host_activations, hosted, pairs, selective_more,
-  sharded_activations | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, roberta, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
+offload: activations | 452 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, pairs,
+  selective_more, sharded_activations | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmoe, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, vit, xlm-roberta | bert, bloom, deepseek, falcon,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -131,9 +134,10 @@ offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_
 optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
   quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
   qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 99 | adapted, adapters_more, frozen, halves, hosted, master, more_families, optimizers, precisions,
-  random, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, qwen2, smollm3,
-  starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
+optimizer: adam | 102 | adapted, adapters_more, frozen, halves, hosted, images, master, more_families, optimizers,
+  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe,
+  qwen2, qwen2_5_vl, qwen2_vl, smollm3, starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2,
+  olmoe, qwen2_5_vl, qwen2_vl, starcoder2, vit
 optimizer: adamw-8bit | 25 | flat_parameter, optimizers, precisions | bert, gpt2, llama, mistral, opt, qwen2 | bert,
   gpt2, llama, opt
 optimizer: adamw-8bit-paged | 16 | flat_parameter, optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
@@ -148,38 +152,40 @@ optimizer: lion | 18 | flat_parameter, optimizers, precisions | bert, gpt2, llam
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: muon | 64 | modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt
-optimizer: rmsprop | 252 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, master, moe,
-  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
-  deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral,
-  mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama,
-  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 419 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, master, moe,
-  more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
-  chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
-  llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 467 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
-  litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite,
-  torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
-  gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
-  mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop | 257 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, images, master,
+  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
+  clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
+  llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, gemma,
+  gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 424 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, images,
+  master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart,
+  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2,
+  gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 473 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
+  images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq,
+  suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text,
+  llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
+  bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true | 97 | checkpoints, galore, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   qwen2 | bert, gpt2, llama
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 packing: true | 79 | losses_more, masks | deepseek_v2, deepseek_v3, gpt2, gpt_neox, llama, mistral, olmo2, olmo3,
   olmoe, qwen2, qwen3, starcoder2 | deepseek, gpt2, llama, neox, olmo2, olmoe, starcoder2
-padding: right | 328 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside, preference | bart, bert,
-  bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
-  llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2, t5,
-  xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral,
-  mpt, neox, olmo2, phi3, qwen_moe, roberta, starcoder2, t5
+padding: right | 337 | fully_shard_more, images, losses_more, masks, padding, pairs, pairs_beside, preference | bart,
+  bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
+  llama, llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  roberta, starcoder2, t5, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5
 parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
   bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
   qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
@@ -212,19 +218,20 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2892 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2918 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, litgpt, lora_parts,
-  losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt2 under
-  nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt under
-  llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under
-  litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, litgpt,
+  lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
+  precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm,
+  clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2,
+  gpt2 under nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt
+  under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2,
+  gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox,
+  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -233,29 +240,29 @@ precision: fsdp | 311 | flat_adapters, flat_host, flat_parameter, foundry, fully
   gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt under
   llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2, gemma3, glm,
   gpt2, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-precision: mixed | 1458 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
-  generation, generation_more, heads, host_activations, hosted, losses, losses_more, master, moe, more_families,
-  padding, pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq, smoothing, suite,
-  vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5,
-  vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
-precision: pure | 2378 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: mixed | 1484 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+  generation, generation_more, heads, host_activations, hosted, images, losses, losses_more, master, moe,
+  more_families, padding, pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq,
+  smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2,
+  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
+  llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: pure | 2403 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation_more, half_logits, heads, host_activations, hosted, litgpt, lora_parts, losses, losses_more,
-  masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom, chatglm,
-  clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt
-  under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt,
-  mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+  galore, generation_more, half_logits, heads, host_activations, hosted, images, litgpt, lora_parts, losses,
+  losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
+  precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom,
+  chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
+  gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral,
+  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3,
+  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 81 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3_text,
@@ -278,36 +285,36 @@ weight_dtype: 16 bits | 717 | adapters, adapters_more, flat_adapters, fully_shar
   qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
   olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: dora | 89 | adapted, adapters, adapters_more, fully_shard_more,
+activation_checkpointing: full + adapter: dora | 90 | adapted, adapters, adapters_more, fully_shard_more, images,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
-  vit
-activation_checkpointing: full + adapter: ia3 | 99 | adapted, adapters, adapters_more, fully_shard_more,
+  gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen_moe,
+  roberta, t5, vit
+activation_checkpointing: full + adapter: ia3 | 102 | adapted, adapters, adapters_more, fully_shard_more, images,
   more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen_moe,
-  roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 755 | adapted, adapters, adapters_more, flat_adapters,
-  fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
+  gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 761 | adapted, adapters, adapters_more, flat_adapters,
+  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
   sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe, roberta,
-  starcoder2, t5, vit
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 17 | adapters_more | deepseek, mixtral, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 270 | checkpoints, pairs | bert, gemma, gemma2, gemma3,
-  gpt2, llama, neox, opt, phi, phi3
+activation_checkpointing: full + checkpoint_reentrant: true | 275 | checkpoints, images, pairs | bert, gemma, gemma2,
+  gemma3, gemma3_images, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 27 | galore, master, optimizers, precisions | bert, gpt2, llama
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 350 | adapters, frozen, fully_shard_more, hosted, lora_parts,
-  more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 359 | adapters, frozen, fully_shard_more, hosted, images,
+  lora_parts, more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
@@ -332,9 +339,10 @@ activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replica
 activation_checkpointing: full + max_gradient_norm | 129 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas | bert,
   bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi, vit
-activation_checkpointing: full + offload: activations | 231 | checkpoints, flat_adapters, flat_host,
-  host_activations, hosted, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, vit
+activation_checkpointing: full + offload: activations | 238 | checkpoints, flat_adapters, flat_host,
+  host_activations, hosted, images, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -344,9 +352,9 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 93 | adapted, adapters_more, checkpoints, frozen, halves,
   moe, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral,
   qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 60 | adapted, adapters_more, halves, master, more_families,
-  optimizers, precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2,
-  vit
+activation_checkpointing: full + optimizer: adam | 63 | adapted, adapters_more, halves, images, master,
+  more_families, optimizers, precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2,
+  olmoe, qwen2_5_vl, qwen2_vl, starcoder2, vit
 activation_checkpointing: full + optimizer: adamw-8bit | 17 | flat_parameter, optimizers, precisions | gpt2, llama
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 7 | flat_parameter, optimizers | bert, gpt2, llama
@@ -357,25 +365,28 @@ activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 128 | adapted, adapters_more, checkpoints, families, frozen,
-  halves, hosted, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision | bart, bert,
-  bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 279 | adapted, adapters_more, attention, checkpoints, families,
-  frozen, halves, hosted, master, moe, more_families, optimizers, pairs, precisions, quantized, random, seq2seq,
-  suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 284 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, halves, hosted, litgpt, master, moe, more_families, optimizers, precisions, quantized, random,
-  seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: rmsprop | 130 | adapted, adapters_more, checkpoints, families, frozen,
+  halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision |
+  bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 282 | adapted, adapters_more, attention, checkpoints, families,
+  frozen, halves, hosted, images, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
+  seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
+  glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
+  qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 289 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, halves, hosted, images, litgpt, master, moe, more_families, optimizers, precisions, quantized,
+  random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 37 | losses_more | gpt2, llama
-activation_checkpointing: full + padding: right | 202 | fully_shard_more, losses_more, masks, padding, pairs,
-  pairs_beside, preference | bart, bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta, t5
+activation_checkpointing: full + padding: right | 208 | fully_shard_more, images, losses_more, masks, padding, pairs,
+  pairs_beside, preference | bart, bert, deepseek, falcon, gemma3_images, glm, glm4, gpt2, llama, mixtral, qwen2_vl,
+  qwen_moe, roberta, t5
 activation_checkpointing: full + parallel.fsdp_version: 1 | 118 | flat_adapters, flat_host, flat_parameter, foundry,
   sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi, phi3,
   roberta, vit
@@ -398,34 +409,36 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1593 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1608 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, litgpt,
+  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, litgpt,
   lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
   preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
   sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under
-  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2,
-  t5, vit
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral,
+  mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
   titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under
   llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 756 | adapters, attention, checkpoints, compile, evaluation,
-  evaluation_more, families, frozen, heads, host_activations, hosted, losses, losses_more, master, moe, more_families,
-  padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero, zero_adapters,
-  zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1307 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: mixed | 777 | adapters, attention, checkpoints, compile, evaluation,
+  evaluation_more, families, frozen, heads, host_activations, hosted, images, losses, losses_more, master, moe,
+  more_families, padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero,
+  zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1323 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, litgpt, lora_parts, losses, losses_more,
-  masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
-  replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox,
-  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, starcoder2, t5, vit
+  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, litgpt, lora_parts, losses,
+  losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
+  random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune,
+  vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
+  mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
@@ -505,10 +518,11 @@ adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + label_smoothing | 3 | pairs | bert, llama
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
+adapter: dora + offload: activations | 2 | images | gemma3_images, qwen2_5_vl
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
 adapter: dora + optimizer: adam | 2 | adapted, more_families | llava, olmoe
-adapter: dora + optimizer: rmsprop | 8 | adapted, adapters_more, more_families | clip, gpt_oss, mixtral, olmo2,
-  qwen_moe, t5, vit
+adapter: dora + optimizer: rmsprop | 11 | adapted, adapters_more, images, more_families | clip, gemma3_images,
+  gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
 adapter: dora + optimizer: sgd | 14 | adapted, adapters_more, more_families | bart, chatglm, clip, deepseek, falcon,
   llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 14 | adapters, adapters_more, more_families, quantized | clip, deepseek,
@@ -516,14 +530,14 @@ adapter: dora + optimizer: sgd-momentum | 14 | adapters, adapters_more, more_fam
 adapter: dora + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: dora + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 62 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
-  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm, gpt2, gpt_oss, llama,
-  llava, mixtral, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+adapter: dora + precision: amp | 63 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
+  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm, gpt2, gpt_oss,
+  llama, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 53 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
-  pairs_beside, quantized | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, gpt2, llama, mixtral, mpt, neox,
-  olmo2, olmoe, phi3, qwen_moe, t5, vit
+adapter: dora + precision: pure | 55 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
+  pairs, pairs_beside, quantized | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3_images, gpt2, llama,
+  mixtral, mpt, neox, olmo2, olmoe, phi3, qwen2_vl, qwen_moe, t5, vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 5 | quantized | bloom, gemma2, gpt2, llama
 adapter: dora + quantization: nf4-double | 7 | quantized | gemma, llama, mpt
@@ -536,7 +550,7 @@ adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
 adapter: ia3 + generation_batch_size | 2 | pairs_beside | gpt2, llama
 adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
-adapter: ia3 + offload: activations | 9 | pairs | bert, gpt2, llama, opt
+adapter: ia3 + offload: activations | 10 | images, pairs | bert, gemma3_images, gpt2, llama, opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
 adapter: ia3 + optimizer: adam | 4 | adapters_more, more_families | llama4, olmo2, starcoder2, vit
 adapter: ia3 + optimizer: rmsprop | 8 | adapted, adapters_more, more_families | deepseek, gpt_oss, llama4, mixtral,
@@ -549,14 +563,15 @@ adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: ia3 + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 86 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
-  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gpt2, gpt_oss,
-  llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen_moe, starcoder2, t5, vit
+adapter: ia3 + precision: amp | 89 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
+  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe,
+  starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 1 | fully_shard_more | llama
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
-adapter: ia3 + precision: pure | 39 | adapted, adapters, adapters_more, fully_shard_more, more_families, pairs,
-  pairs_beside | bert, chatglm, clip, deepseek, gemma, gpt2, gpt_oss, llama, llama4, mixtral, olmo2, qwen_moe,
-  roberta, starcoder2, t5, vit
+adapter: ia3 + precision: pure | 40 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
+  pairs, pairs_beside | bert, chatglm, clip, deepseek, gemma, gemma3_images, gpt2, gpt_oss, llama, llama4, mixtral,
+  olmo2, qwen_moe, roberta, starcoder2, t5, vit
 adapter: ia3 + quantization: int8 | 2 | quantized | opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
@@ -566,7 +581,8 @@ adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_mor
   zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
   phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 26 | adapters_more | deepseek, mixtral, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 67 | pairs | bert, gemma, gemma3, gpt2, llama, neox, opt, phi, phi3
+adapter: lora + checkpoint_reentrant: true | 69 | images, pairs | bert, gemma, gemma3, gpt2, llama, neox, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -579,23 +595,23 @@ adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neo
 adapter: lora + loss: fused | 20 | quantized | gpt2, llama
 adapter: lora + max_gradient_norm | 56 | flat_adapters, fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama,
   phi
-adapter: lora + offload: activations | 34 | flat_adapters, pairs, sharded_activations | bert, bloom, gemma2, gpt2,
-  llama, mpt, neox, phi, phi3
+adapter: lora + offload: activations | 37 | flat_adapters, images, pairs, sharded_activations | bert, bloom, gemma2,
+  gemma3_images, gpt2, llama, mpt, neox, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 12 | adapters_more, quantized | clip, deepseek, llava, mixtral, qwen_moe
-adapter: lora + optimizer: adam | 6 | adapted, adapters_more, more_families | clip, gpt_oss, llava
+adapter: lora + optimizer: adam | 7 | adapted, adapters_more, images, more_families | clip, gpt_oss, llava, qwen2_5_vl
 adapter: lora + optimizer: rmsprop | 36 | adapted, adapters_more, more_families, quantized | bart, clip, deepseek,
   llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 48 | adapted, adapters_more, quantized | bart, chatglm, clip, deepseek, falcon, glm,
   glm4, llava, mixtral, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 140 | adapted, adapters, adapters_more, litgpt, more_families, quantized,
-  torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama
-  under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen_moe, resnet, roberta, t5
+adapter: lora + optimizer: sgd-momentum | 141 | adapted, adapters, adapters_more, images, litgpt, more_families,
+  quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  glm, gpt2, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, t5
 adapter: lora + padding: right | 29 | pairs | bert, gpt2, llama
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
@@ -609,19 +625,20 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shar
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
 adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 531 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
+adapter: lora + precision: amp | 533 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
   sharded_bits | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
   glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
 adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: pure | 437 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
+adapter: lora + precision: pure | 440 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
   sharded_bits, sharded_more, torchtune | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
   gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral,
-  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 74 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
@@ -667,23 +684,26 @@ adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
 adapter: over experts + precision: amp | 15 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + precision: pure | 6 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + weight_dtype: 16 bits | 6 | adapters_more | deepseek, mixtral, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 50 | pairs | bert, gemma2, gemma3, gpt2, llama, neox, opt, phi, phi3
+checkpoint_reentrant: true + frozen: parts | 51 | images, pairs | bert, gemma2, gemma3, gpt2, llama, neox, opt, phi,
+  phi3, qwen2_vl
 checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + offload: activations | 20 | checkpoints, pairs | gemma, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
 checkpoint_reentrant: true + optimizer: adafactor | 18 | checkpoints | bert, gpt2, llama
+checkpoint_reentrant: true + optimizer: adam | 1 | images | qwen2_5_vl
 checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
 checkpoint_reentrant: true + optimizer: sgd | 20 | checkpoints | bert, gemma3, gpt2, llama, neox, phi
-checkpoint_reentrant: true + optimizer: sgd-momentum | 4 | checkpoints | gemma3, llama, neox, phi3
+checkpoint_reentrant: true + optimizer: sgd-momentum | 5 | checkpoints, images | gemma3, gemma3_images, llama, neox,
+  phi3
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
-checkpoint_reentrant: true + padding: right | 31 | pairs | bert, gpt2, llama
-checkpoint_reentrant: true + precision: amp | 110 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
+checkpoint_reentrant: true + padding: right | 32 | images, pairs | bert, gemma3_images, gpt2, llama
+checkpoint_reentrant: true + precision: amp | 112 | checkpoints, images, pairs | bert, gemma, gemma2, gemma3, gpt2,
+  llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
 checkpoint_reentrant: true + precision: mixed | 29 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-checkpoint_reentrant: true + precision: pure | 92 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
+checkpoint_reentrant: true + precision: pure | 94 | checkpoints, images, pairs | bert, gemma, gemma2, gemma3, gpt2,
+  llama, neox, opt, phi, phi3, qwen2_vl
 checkpoint_reentrant: true + quantization: int8 | 12 | pairs | bert, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 13 | pairs | gpt2, llama, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 2 | pairs | llama
@@ -738,24 +758,26 @@ frozen: parts + optimizer: adam | 6 | frozen, more_families | clip, llama4, llav
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
 frozen: parts + optimizer: sgd | 34 | frozen, more_families | bart, chatglm, deepseek, glm, glm4, gpt_oss, llava,
   mixtral, resnet, roberta, starcoder2, t5, vit
-frozen: parts + optimizer: sgd-momentum | 39 | adapters, frozen, more_families, quantized | bart, bert, clip,
-  deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen_moe, resnet, roberta, starcoder2
+frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
+  deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
 frozen: parts + parallel.sharding: fsdp | 24 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 136 | adapters, frozen, fully_shard_more, lora_parts, masks, more_families, pairs,
-  quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: amp | 142 | adapters, frozen, fully_shard_more, images, lora_parts, masks, more_families,
+  pairs, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
   | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 178 | adapters, frozen, fully_shard_more, lora_parts, masks, more_families, pairs,
-  pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: pure | 184 | adapters, frozen, fully_shard_more, images, lora_parts, masks, more_families,
+  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen2_5_vl, qwen2_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + weight_dtype: 16 bits | 11 | more_families, pairs | gpt2, gpt_oss, llama, llama4, olmo2, starcoder2
 generation_batch_size + precision: amp | 30 | generation, generation_more, pairs_beside | deepseek, falcon, gemma,
   glm, glm4, gpt2, llama, mixtral, neox, qwen_moe
@@ -913,11 +935,13 @@ offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_
 offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + optimizer: adam | 1 | hosted | olmoe
-offload: activations + optimizer: rmsprop | 7 | checkpoints, hosted | bloom, llama, mixtral, mpt, neox, olmoe
-offload: activations + optimizer: sgd | 27 | checkpoints, hosted | bert, deepseek, gemma2, gemma3, gpt2, llama, opt,
-  phi
-offload: activations + optimizer: sgd-momentum | 6 | checkpoints, hosted | mixtral, mpt, opt, qwen_moe
-offload: activations + padding: right | 25 | pairs | bert, gpt2, llama
+offload: activations + optimizer: rmsprop | 10 | checkpoints, hosted, images | bloom, gemma3_images, llama, mixtral,
+  mpt, neox, olmoe, qwen2_5_vl, qwen2_vl
+offload: activations + optimizer: sgd | 28 | checkpoints, hosted, images | bert, deepseek, gemma2, gemma3, gpt2,
+  llama, opt, phi, qwen2_5_vl
+offload: activations + optimizer: sgd-momentum | 9 | checkpoints, hosted, images | gemma3_images, mixtral, mpt, opt,
+  qwen2_vl, qwen_moe
+offload: activations + padding: right | 26 | images, pairs | bert, gpt2, llama, qwen2_vl
 offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host, sharded_activations | bert, bloom,
   gpt2, llama, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
@@ -932,17 +956,17 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 97 | checkpoints, flat_host, host_activations, hosted, pairs,
+offload: activations + precision: amp | 100 | checkpoints, flat_host, host_activations, hosted, images, pairs,
   sharded_activations | bert, bloom, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, olmoe,
-  opt, phi, phi3, qwen_moe, vit
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 135 | checkpoints, host_activations, hosted, pairs, selective_more | bert,
   bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe,
   opt, phi, phi3, roberta, vit
-offload: activations + precision: pure | 125 | checkpoints, flat_host, host_activations, hosted, pairs,
-  selective_more, sharded_activations | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, llama, mixtral, mpt,
-  neox, olmoe, opt, phi, phi3, qwen_moe, vit
+offload: activations + precision: pure | 131 | checkpoints, flat_host, host_activations, hosted, images, pairs,
+  selective_more, sharded_activations | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt2,
+  llama, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, vit
 offload: activations + quantization: int8 | 6 | pairs | gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + weight_dtype: 16 bits | 5 | flat_adapters, hosted | llama, olmoe
@@ -1033,11 +1057,13 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
   llama, mixtral, qwen_moe, vit
 optimizer: adam + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
-optimizer: adam + precision: amp | 39 | adapted, adapters_more, frozen, halves, more_families, optimizers,
-  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, starcoder2, vit
+optimizer: adam + padding: right | 1 | images | qwen2_vl
+optimizer: adam + precision: amp | 40 | adapted, adapters_more, frozen, halves, images, more_families, optimizers,
+  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, qwen2_5_vl, starcoder2,
+  vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 35 | adapted, adapters_more, frozen, hosted, more_families, optimizers,
-  precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, starcoder2
+optimizer: adam + precision: pure | 36 | adapted, adapters_more, frozen, hosted, images, more_families, optimizers,
+  precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, qwen2_vl, starcoder2
 optimizer: adam + weight_dtype: 16 bits | 12 | halves, more_families | clip, llama, llama4, llava, olmo2, olmoe,
   starcoder2, vit
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
@@ -1086,15 +1112,15 @@ optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | b
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 130 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
-  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
-  clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop + precision: amp | 131 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
+  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert,
+  bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
-optimizer: rmsprop + precision: pure | 80 | adapted, adapters_more, checkpoints, families, frozen, moe,
+optimizer: rmsprop + precision: pure | 83 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
-  deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+  deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3,
+  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + quantization: int8 | 5 | quantized | bart, llava, t5
 optimizer: rmsprop + quantization: nf4 | 4 | quantized | roberta, t5
 optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t5
@@ -1102,15 +1128,16 @@ optimizer: rmsprop + weight_dtype: 16 bits | 45 | adapters_more, halves, hosted,
   quantized | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi,
   qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
-optimizer: sgd + precision: amp | 201 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
-  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd + padding: right | 2 | images | gemma3_images
+optimizer: sgd + precision: amp | 203 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
+  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama,
+  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 130 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
-  moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi,
-  phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd + precision: pure | 132 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+  images, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, llama, llama4, llava,
+  mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
@@ -1119,19 +1146,20 @@ optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_famili
   opt, phi, phi3, qwen_moe, resnet, roberta, t5
 optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
+optimizer: sgd-momentum + padding: right | 1 | images | gemma3_images
 optimizer: sgd-momentum + parallel.sharding: fsdp | 29 | litgpt, torchtune | falcon under litgpt, llama under litgpt,
   llama under torchtune, neox under litgpt, phi under litgpt
-optimizer: sgd-momentum + precision: amp | 187 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  halves, hosted, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq,
-  suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2, gpt_oss, llama,
-  llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum + precision: amp | 188 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  halves, hosted, images, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
+  seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2,
+  gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 210 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  hosted, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune, vision |
-  bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_oss, llama, llama
-  under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd-momentum + precision: pure | 213 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune,
+  vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
@@ -1153,14 +1181,15 @@ packing: true + precision: pure | 22 | losses_more, masks | deepseek, gpt2, llam
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: fsdp | 5 | fully_shard_more | bert, gpt2, llama
 padding: right + parallel.sharding: fsdp-grad-op | 3 | fully_shard_more | gpt2, llama
-padding: right + precision: amp | 97 | fully_shard_more, losses_more, masks, padding, pairs, preference | bert,
-  deepseek, falcon, gemma2, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, qwen_moe, roberta
+padding: right + precision: amp | 101 | fully_shard_more, images, losses_more, masks, padding, pairs, preference |
+  bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2,
+  qwen2_vl, qwen_moe, roberta
 padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
 padding: right + precision: mixed | 78 | losses_more, padding, pairs, pairs_beside, preference | bert, deepseek,
   falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 103 | fully_shard_more, losses_more, masks, padding, pairs, pairs_beside,
-  preference | bart, bert, bloom, deepseek, falcon, gemma3, glm, glm4, gpt2, llama, llama4, mixtral, olmo2, phi3,
-  qwen_moe, roberta, starcoder2, t5
+padding: right + precision: pure | 106 | fully_shard_more, images, losses_more, masks, padding, pairs, pairs_beside,
+  preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, glm, glm4, gpt2, llama, llama4, mixtral,
+  olmo2, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5
 padding: right + quantization: int8 | 3 | pairs | gpt2
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama

@@ -7,13 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 from vramplan.replay.asked import AsksInputs
+from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import asks_no_inputs, family, looks_up_4bit, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
 from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.observers import Trained, train
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State
-from vramplan.replay.recorder import ALTERNATE_MATMULS, MATMULS, Tape, Trained
+from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.adapted import Adapted
@@ -34,7 +36,8 @@ class TrainsLess(Technique):
 
     def before_model(self) -> None:
         """The model is built with this policy."""
-        self.tape.trained = self.trained = trained_of(self.setup, self.precision)
+        self.trained = trained_of(self.setup, self.precision)
+        train(self.tape, self.trained)
         if asks_inputs(self.setup):
             self.tape.observe(AsksInputs(self.tape))
 
@@ -102,7 +105,7 @@ class Names(NamedTuple):
         return tuple(dict.fromkeys((*outer, *blocks, *inner)))
 
 
-class _Collector:
+class _Collector(Trained):
     """Trains nothing, and notes what the model makes."""
 
     def __init__(self) -> None:
@@ -111,7 +114,7 @@ class _Collector:
         self.widths: set[int] = set()
         self.stacked: dict[str, None] = {}
 
-    def parameter(self, tape: Tape, name: str, shape: Shape, dtype: DType) -> bool:
+    def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         self.paths[path_of(tape.part, name)] = None
         return False
 
@@ -125,12 +128,6 @@ class _Collector:
 
     def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
         self.stacked.update(dict.fromkeys(weights))
-
-    def block(self, number: int) -> object:
-        return None
-
-    def shared_bytes(self) -> int:
-        return 0
 
 
 @lru_cache(maxsize=8)  # remedies ask again and again for one model
@@ -155,7 +152,7 @@ def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: Sequence[str
 
 def _forward(model: ModelShape, tape: Tape, trained: Trained) -> Tensor:
     """The loss of one small sample."""
-    tape.trained = trained
+    train(tape, trained)
     recipe = Recipe(
         shape=model,
         weight_dtype=FP32,

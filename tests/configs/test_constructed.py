@@ -1,0 +1,215 @@
+"""Python files that construct configurations: NeMo's recipes and torchtitan's registry, followed and never run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.cli.running import run
+from tests.configs.meant import holds, job, meant
+from vramplan.errors import InputError
+
+pytestmark = pytest.mark.contract
+
+REGISTRY = """
+    from torchtitan.trainer import Trainer
+    from . import model_registry
+    from .model import Llama3Model
+
+    raise SystemExit("a reader must not run this")
+
+    def llama3_debugmodel() -> Trainer.Config:
+        return Trainer.Config(model_spec=model_registry("debugmodel"), activation_checkpoint=None)
+
+    def llama3_8b() -> Trainer.Config:
+        spec = model_registry("8B", attn_backend="flex")
+        return Trainer.Config(
+            loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(), num_chunks=4),
+            model_spec=spec,
+            optimizer=default_adamw(lr=3e-4),
+            training=TrainingConfig(
+                num_tokens_per_microbatch_per_dp_rank=2 * 8192,
+                max_context_length=8192,
+                steps=1000,
+            ),
+            activation_checkpoint=SelectiveAC.Config(),
+            validator=Validator.Config(freq=500),
+        )
+
+    def llama3_8b_split(shards: int = 4) -> Trainer.Config:
+        config = llama3_8b()
+        config.parallelism.tensor_parallel_degree = 8 if shards > 2 else 1
+        config.parallelism.data_parallel_shard_degree = shards
+        config.activation_checkpoint = FullAC.Config()
+        if unknown_of_the_machine():
+            config.training.max_context_length = 1
+        config.compile = CompileConfig(enable=True)
+        return config
+"""
+
+
+def test_a_registry_of_torchtitan_is_followed() -> None:
+    found = meant(REGISTRY, "config_registry.py")
+    assert (found.program, found.release) == ("torchtitan", "main")
+    holds(
+        job(REGISTRY, "config_registry.py"),
+        model="llama-3.1-8b",
+        sequence_length=8192,
+        micro_batch_size=2,
+        gradient_accumulation_steps=1,
+        loss="chunked:4",
+        optimizer="adamw",
+        activation_checkpointing="selective-op",
+        every_second_matmul=True,
+        parallel__sharding="fsdp",
+        compile=None,
+    )
+    micro = next(value for value in found.values if value.key == "micro_batch_size")
+    assert micro.sources[0].line == 17
+    assert any("config_registry.py:NAME" in note and "llama3_8b_split" in note for note in found.notes)
+
+
+def test_a_function_is_named_behind_its_file() -> None:
+    holds(
+        job(REGISTRY, "config_registry.py:llama3_8b_split"),
+        sequence_length=8192,
+        activation_checkpointing="full",
+        every_second_matmul=None,
+        parallel__tensor=8,
+        parallel__sequence_parallel=True,
+        parallel__data=4,
+        compile=True,
+    )
+    assert job(REGISTRY, "config_registry.py:llama3_debugmodel")["activation_checkpointing"] == "none"
+    with pytest.raises(InputError, match="has no function llama3_9b"):
+        meant(REGISTRY, "config_registry.py:llama3_9b")
+
+
+def test_a_setting_of_a_registry_that_is_not_understood_has_its_line() -> None:
+    text = REGISTRY.replace("steps=1000", "stepz=1000")
+    with pytest.raises(InputError) as caught:
+        meant(text, "config_registry.py")
+    problem = caught.value.problems[0]
+    assert (problem.key, problem.line) == ("training.stepz", 19)
+
+
+RECIPE = """
+    import nemo_run as run
+    from nemo.collections.llm.recipes.series import series_trainer
+
+    NAME = "qwen25_7b"
+
+    def model():
+        return run.Config(Qwen2Model, config=run.Config(Qwen25Config7B))
+
+    @run.cli.factory(target=pretrain, name=NAME)
+    def pretrain_recipe(num_nodes: int = 2, num_gpus_per_node: int = 8, performance_mode: bool = False):
+        recipe = run.Partial(
+            pretrain,
+            model=model(),
+            trainer=series_trainer(
+                tensor_parallelism=2,
+                pipeline_parallelism=2,
+                virtual_pipeline_parallelism=7,
+                context_parallelism=1,
+                sequence_parallelism=True,
+                num_nodes=num_nodes,
+                num_gpus_per_node=num_gpus_per_node,
+            ),
+            data=run.Config(MockDataModule, seq_length=4096, global_batch_size=32, micro_batch_size=1),
+            optim=distributed_fused_adam_with_cosine_annealing(max_lr=3e-4),
+        )
+        if performance_mode:
+            recipe.data.micro_batch_size = 8
+        return recipe
+
+    @run.cli.factory(target=finetune, name=NAME)
+    def finetune_recipe(num_nodes: int = 1, num_gpus_per_node: int = 8, peft_scheme: str = "lora"):
+        recipe = default_finetune_recipe(model(), "Qwen/Qwen2.5-7B", None, "run", num_nodes, num_gpus_per_node)
+        if peft_scheme is None or peft_scheme.lower() == "none":
+            recipe.trainer.strategy.tensor_model_parallel_size = 4
+        elif peft_scheme.lower() in ["lora", "dora"]:
+            recipe.peft = run.Config(PEFT_STR2CLS[peft_scheme.lower()])
+            recipe.peft.dim = 8
+            recipe.peft.target_modules = ["linear_qkv"]
+            recipe.optim.config.use_distributed_optimizer = False
+        return recipe
+"""
+SERIES = """
+    def series_trainer(tensor_parallelism=1, pipeline_parallelism=1, virtual_pipeline_parallelism=None,
+                       context_parallelism=1, sequence_parallelism=False, num_nodes=1, num_gpus_per_node=8):
+        strategy = run.Config(
+            nl.MegatronStrategy,
+            tensor_model_parallel_size=tensor_parallelism,
+            pipeline_model_parallel_size=pipeline_parallelism,
+            virtual_pipeline_model_parallel_size=virtual_pipeline_parallelism,
+            context_parallel_size=context_parallelism,
+            sequence_parallel=sequence_parallelism,
+        )
+        plugins = run.Config(nl.MegatronMixedPrecision, precision="bf16-mixed")
+        return run.Config(
+            nl.Trainer, devices=num_gpus_per_node, num_nodes=num_nodes, plugins=plugins, strategy=strategy
+        )
+"""
+
+
+def test_a_recipe_of_nemo_is_followed(tmp_path: Path) -> None:
+    expected = {
+        "runtime": "megatron",
+        "model": "qwen2.5-7b",
+        "sequence_length": 4096,
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": 8,
+        "parallel__data": 4,
+        "parallel__tensor": 2,
+        "parallel__pipeline": 2,
+        "parallel__schedule": "interleaved:7",
+        "parallel__sequence_parallel": True,
+        "parallel__sharding": "distributed-optimizer",
+        "precision": "mixed-bf16",
+        "optimizer": "adam",
+        "max_gradient_norm": 1.0,
+        "activation_checkpointing": "none",
+    }
+    holds(job(RECIPE, "alone.py"), **expected)  # without the file of the trainer: by the names of its arguments
+    (tmp_path / "series.py").write_text(dedent(SERIES))
+    holds(job(RECIPE, str(tmp_path / "beside.py")), **expected)
+    more = job(RECIPE, str(tmp_path / "beside.py"), devices=32)
+    assert (more["parallel.data"], more["gradient_accumulation_steps"]) == (8, 4)
+
+
+def test_the_other_recipe_of_a_file_is_fine_tuning() -> None:
+    holds(
+        job(RECIPE, "qwen.py:finetune_recipe"),
+        sequence_length=2048,
+        gradient_accumulation_steps=16,
+        adapter__kind="lora",
+        adapter__rank=8,
+        adapter__alpha=32,
+        adapter__targets=["q_proj", "k_proj", "v_proj"],
+        parallel__tensor=None,
+        parallel__data=8,
+        parallel__sharding=None,
+        precision="mixed-bf16",
+    )
+
+
+def test_a_file_that_calls_itself_ends() -> None:
+    text = """
+        import nemo_run as run
+        def pretrain_recipe():
+            return pretrain_recipe()
+        run.Config()
+    """
+    with pytest.raises(InputError, match="is of no training program"):
+        meant(text, "circle.py")
+
+
+def test_the_command_reads_a_function_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "config_registry.py"
+    path.write_text(dedent(REGISTRY))
+    ran = run("read", f"{path}:llama3_8b_split", "--format", "json")
+    assert ran.code == 0, ran.err
+    assert '"llama-3.1-8b"' in ran.out

@@ -1,0 +1,121 @@
+"""PyTorch's FSDP1 on tensors without data: `FullyShardedDataParallel`, over a process group that sends nothing.
+
+Streams and events are stand-ins, so that all work is done at once. A storage that FSDP makes smaller and larger again
+is told to the counter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from tests.traces.fsdp2 import CUDA, DTYPES, LOSSES, blocks, local
+from vramplan.errors import UsageError
+from vramplan.values.job import Job
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
+
+OWN_KEYS = ("parallel", "precision")
+"""What the loop on one device refuses and this rig has."""
+
+
+def check(job: Job) -> None:
+    """Raise UsageError for what this rig has no loop for."""
+    assert job.sharding is not None
+    if job.sharding.version != 1 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
+        raise UsageError("the rig is of FSDP1", key="sharding")
+    if job.offload:
+        raise UsageError("the rig of FSDP1 keeps all states on the device", key="offload")
+    if job.loss not in LOSSES:
+        raise UsageError("it is computed on the model inside, which FSDP's hooks do not see", key="loss")
+
+
+def traced(job: Job) -> dict[str, int]:
+    """Peaks of the phases of one step of the first device, in bytes."""
+    import torch
+    from torch import distributed
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed.fsdp import _flat_param
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from vramplan.measure import steps, storages
+
+    assert job.sharding is not None
+    counters: list[Any] = []
+
+    class Local(local(storages.Storages)):  # type: ignore[misc]
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            counters.append(self)
+
+    def free(tensor: Any) -> None:
+        counters[-1].resized(tensor, 0)
+
+    def alloc(tensor: Any, size: Any) -> None:
+        counters[-1].resized(tensor, size.numel() * tensor.itemsize)
+
+    whole, freeze = steps._on_device, steps.freeze
+    stack = contextlib.ExitStack()
+
+    def shared(one: Job, skeleton: Any) -> Any:
+        freeze(one, skeleton)  # by names that the whole model has
+        model = whole(one, skeleton)
+        stack.enter_context(patch.multiple(torch.cuda, **CUDA))
+        return _sharded(one, model, stack)
+
+    with stack:
+        distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=job.sharding.shards)
+        stack.callback(distributed.destroy_process_group)
+        for module, name, own in (
+            (torch.Tensor, "record_stream", lambda *_: None),
+            (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
+            (_flat_param, "_free_storage", free),
+            (_flat_param, "_alloc_storage", alloc),
+            (storages, "Storages", Local),
+            (steps, "_on_device", shared),
+            (steps, "freeze", lambda *_: None),
+        ):
+            stack.enter_context(patch.object(module, name, own))
+        phases = steps.without_data(job)["phases"]
+    return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def _sharded(job: Job, model: Any, stack: contextlib.ExitStack) -> Any:
+    """The model with a unit for each block and for the whole; with `no_sync` the last micro-step reduces."""
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+    from vramplan.measure.steps import TRACED_MICRO_STEPS, dtype_of
+
+    sharding = job.sharding
+    assert sharding is not None
+    strategy = ShardingStrategy.FULL_SHARD if sharding.kind == FSDP else ShardingStrategy.SHARD_GRAD_OP
+    how: dict[str, Any] = {"sharding_strategy": strategy, "use_orig_params": False}
+    reduced = None if sharding.reduce_dtype is None else getattr(torch, DTYPES[sharding.reduce_dtype])
+    if job.precision.startswith("fsdp-"):
+        how["mixed_precision"] = MixedPrecision(param_dtype=dtype_of(job), reduce_dtype=reduced or torch.float32)
+    elif reduced is not None:
+        how["mixed_precision"] = MixedPrecision(reduce_dtype=reduced)
+    if job.adapter is not None:
+        from peft.utils.other import fsdp_auto_wrap_policy
+
+        how["auto_wrap_policy"] = fsdp_auto_wrap_policy(model)
+    else:
+        units = {id(one) for one in blocks(model)}
+        how["auto_wrap_policy"] = partial(lambda_auto_wrap_policy, lambda_fn=lambda one: id(one) in units)
+    whole = FullyShardedDataParallel(model, **how)
+    stack.enter_context(
+        patch.object(torch.nn.utils, "clip_grad_norm_", lambda _, most: whole.clip_grad_norm_(most)),
+    )
+    if sharding.no_sync:
+        steps, seen = min(job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS), [0]
+
+        def last_syncs(module: Any, _: Any) -> None:
+            seen[0] += 1
+            for one in FullyShardedDataParallel.fsdp_modules(module):
+                one._sync_gradients = seen[0] % steps == 0
+
+        whole.register_forward_pre_hook(last_syncs)
+    return whole

@@ -1,0 +1,147 @@
+"""Which model a YAML file of NeMo describes: its sizes, and the family that its switches make of them.
+
+Source: NVIDIA/NeMo 2.5.0rc0 (8cfedd72), examples/nlp/language_modeling/conf/megatron_*_config.yaml and
+megatron_model_base_config.yaml (what an encoder and a decoder of T5 have, 512 tokens of the decoder's 128 counted).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.configs.sheet import Meaning, Sheet, names
+
+UNDERSTOOD = names(
+    """
+    model.num_layers model.hidden_size model.ffn_hidden_size model.num_attention_heads model.num_query_groups
+    model.kv_channels model.num_moe_experts model.moe_router_topk model.normalization model.activation model.bias
+    model.position_embedding_type model.share_embeddings_and_output_weights model.tokenizer.library
+    model.tokenizer.type model.tokenizer.vocab_size model.tokenizer.model model.restore_from_path
+    model.restore_from_ckpt model.qkv_bias model.override_vocab_size model.apply_embedding_scaling model.mcore_bert
+    model.bert_binary_head model.mcore_t5 model.mcore_customization_config.attn_logit_softcapping
+    model.mcore_customization_config.final_logit_softcapping model.mcore_customization_config.query_pre_attn_scalar
+    model.mcore_customization_config.new_decoder_architecture model.mcore_customization_config.parallel_attention
+    model.encoder.num_layers model.encoder.hidden_size model.encoder.ffn_hidden_size
+    model.encoder.num_attention_heads model.decoder.num_layers model.vocab_size model.share_token_embeddings
+    model.pipeline_model_parallel_split_rank model.max_position_embeddings
+    """
+)
+VOCABULARIES = {"GPT2BPETokenizer": 50257, "BertWordPieceLowerCase": 30522, "BertWordPieceCase": 28996}
+RECURRENT = ("model.hybrid_override_pattern", "model.mamba_ssm_ngroups", "model.activations_checkpoint_recurrent")
+SIZES = ("layers", "hidden_size", "intermediate_size", "attention_heads")
+ENCODER = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")
+BASE = (12, 768, 3072, 12)
+"""Sizes of an encoder by megatron_model_base_config.yaml, which `defaults` of T5's files name."""
+
+DECODER_TOKENS = 128
+"""By megatron_t5_config.yaml, model.data.seq_length_dec."""
+
+
+def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
+    """Say which model is trained."""
+    path = sheet.text("model.restore_from_path") or sheet.text("model.restore_from_ckpt")
+    for key in ("model.bias", "model.tokenizer.library", "model.pipeline_model_parallel_split_rank"):
+        sheet.get(key)
+    if _is_t5(sheet):
+        _t5(sheet, meaning)
+        return
+    layers, width = sheet.count("model.num_layers"), sheet.count("model.hidden_size")
+    heads, inner = sheet.count("model.num_attention_heads"), sheet.count("model.ffn_hidden_size")
+    kind = sheet.text("model.tokenizer.type") or sheet.text("model.tokenizer.model") or ""
+    if layers is None or width is None or heads is None:
+        if path and path != "???":
+            meaning.say("model", path.removesuffix(".nemo"), "model.restore_from_path")
+        else:
+            meaning.ask("model", "model.restore_from_path is given when it is run (--model NAME)")
+        return
+    other = next((key for key in RECURRENT if key in sheet), None)
+    if other is not None:
+        meaning.ask("model", f"{other}: a job has no word for blocks that are recurrent (--model NAME)")
+        return
+    families = _families(sheet)
+    vocabulary = sheet.count("model.override_vocab_size") or sheet.count("model.vocab_size")
+    vocabulary = vocabulary or sheet.count("model.tokenizer.vocab_size") or VOCABULARIES.get(kind)
+    shape: dict[str, Any] = {
+        "layers": layers,
+        "hidden_size": width,
+        "attention_heads": heads,
+        "intermediate_size": inner or 4 * width,
+        "vocabulary_size": vocabulary,
+        "max_positions": sheet.count("model.max_position_embeddings") or length,
+    }
+    groups, size = sheet.count("model.num_query_groups"), sheet.count("model.kv_channels")
+    of = ("model.num_layers", "model.hidden_size", "model.num_attention_heads")
+    if families[0] != "gpt2":
+        exact = {**shape, "key_value_heads": groups or heads, "head_size": size or width // heads}
+        for family in families:
+            known = sheet.shape_named({"family": family, **exact})
+            if known:
+                meaning.say("model", known, *of)
+                return
+    if vocabulary is None:
+        meaning.ask("model.vocabulary_size", f"the tokenizer {kind or '(none)'} says how many tokens there are")
+        shape["vocabulary_size"] = 50257 if families[-1] == "gpt2" else 32000
+    _own(sheet, meaning, families[-1], shape, groups, size)
+
+
+def _families(sheet: Sheet) -> tuple[str, ...]:
+    """The families that a file may describe, the likeliest first."""
+    norm, activation = sheet.text("model.normalization") or "", sheet.text("model.activation") or ""
+    capped = [sheet.get(f"model.mcore_customization_config.{key}_logit_softcapping") for key in ("attn", "final")]
+    sheet.under("model.mcore_customization_config")
+    scaled, biased = sheet.flag("model.apply_embedding_scaling"), sheet.flag("model.qkv_bias")
+    if "model.bert_binary_head" in sheet or sheet.flag("model.mcore_bert"):
+        return ("bert",)
+    if (sheet.count("model.num_moe_experts") or 1) > 1:
+        return ("mixtral",)
+    if "glu" in activation.lower() and "rms" in norm.lower():
+        if scaled:
+            return ("gemma2",) if any(capped) else ("gemma",)
+        return ("chatglm", "llama") if biased else ("llama",)
+    if sheet.text("model.position_embedding_type") == "rope":
+        groups = sheet.count("model.num_query_groups") is not None
+        parallel = bool(sheet.flag("model.mcore_customization_config.parallel_attention"))
+        return ("falcon", "gpt2") if parallel else ("starcoder2", "gpt2") if groups else ("gpt2",)
+    return ("gpt2",)
+
+
+def _own(
+    sheet: Sheet, meaning: Meaning, family: str, sizes: dict[str, Any], groups: int | None, size: int | None
+) -> None:
+    """A model that the catalogue does not have."""
+    heads, width, experts = sizes["attention_heads"], sizes["hidden_size"], sheet.count("model.num_moe_experts")
+    billions = 12 * sizes["layers"] * width * width / 1e9
+    shape: dict[str, Any] = {"name": f"{family}-{billions:.1f}b", "family": family}
+    shape |= {key: value for key, value in sizes.items() if value is not None}
+    if groups and groups != heads:
+        shape["key_value_heads"] = groups
+    if size and size * heads != width:
+        shape["head_size"] = size
+    shared = sheet.flag("model.share_embeddings_and_output_weights")
+    if family not in ("gpt2", "bert"):
+        shape["tied_embeddings"] = bool(shared)
+    if sheet.flag("model.qkv_bias") and family == "llama":
+        shape["qkv_bias"] = True
+    if family == "mixtral":
+        shape["experts"] = {"count": experts, "active": sheet.count("model.moe_router_topk", 2)}
+    meaning.say("model", shape, "model.num_layers", "model.hidden_size", "model.num_attention_heads")
+    dropout = sheet.number("model.hidden_dropout")
+    if dropout is not None and family == "gpt2":
+        meaning.say("dropout", dropout, "model.hidden_dropout")
+
+
+def _is_t5(sheet: Sheet) -> bool:
+    own = ("model.mcore_t5", "model.share_token_embeddings", "model.encoder.num_layers")
+    return any(key in sheet for key in own)
+
+
+def _t5(sheet: Sheet, meaning: Meaning) -> None:
+    sheet.under("model.encoder")
+    sheet.under("model.decoder")
+    sizes = [sheet.count(f"model.encoder.{key}") or usual for key, usual in zip(ENCODER, BASE, strict=True)]
+    known = sheet.shape_named({"family": "t5", **dict(zip(SIZES, sizes, strict=True))})
+    of = tuple(f"model.encoder.{key}" for key in ENCODER)
+    if known:
+        meaning.say("model", known, *of)
+    else:
+        meaning.ask("model", f"no T5 of the catalogue has the sizes {' x '.join(map(str, sizes))} (--model NAME)")
+    meaning.say("target_length", sheet.count("model.data.seq_length_dec", DECODER_TOKENS), "model.data.seq_length_dec")

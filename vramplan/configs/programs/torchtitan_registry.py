@@ -1,0 +1,153 @@
+"""torchtitan after 0.2.2: a Python file `config_registry.py`, with a function for each configuration.
+
+Source: pytorch/torchtitan main (b5bcd76c, 2026-08-21), torchtitan/trainer.py (`Trainer.Config`), torchtitan/config/
+configs.py (`TrainingConfig`, `ParallelismConfig`, `CompileConfig`), torchtitan/components/loss.py (eight chunks),
+torchtitan/distributed/activation_checkpoint.py, torchtitan/models/*/config_registry.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs import constructed
+from vramplan.configs.sheet import Meaning, Release, Sheet, Written, names
+
+UNDERSTOOD = names(
+    """
+    model_spec.0 model_spec.attn_backend model_spec.converters model.name activation_checkpoint._class
+    training.num_tokens_per_microbatch_per_dp_rank training.num_tokens_per_train_step training.max_context_length
+    loss._class loss.num_chunks optimizer._class parallelism.num_pp_microbatches
+    parallelism.enable_sequence_parallel
+    """
+)
+WITHOUT_EFFECT = names(
+    """
+    _class hf_assets_path dataloader.* dataloader profiler.* validator.* loss.loss_fn.* loss.* optimizer.*
+    training._class parallelism._class compile._class compile.* checkpoint._class parallelism.spmd_backend debug.*
+    parallelism.context_parallel_ptrr_mask_key override.* parallelism.pipeline_parallel_schedule_csv
+    activation_checkpoint.* tokenizer.* model_spec._class model_spec.* metrics.* comm.* lr_scheduler.* checkpoint.*
+    """
+)
+UNMODELLED = {
+    "training.disable_cuda_graphs": "CUDA graphs keep buffers of their own",
+    "parallelism.enable_fsdp_symm_mem": "buffers of FSDP in symmetric memory",
+    "compile.enable_async_tensor_parallel": "tensor-parallel communication overlaps with products",
+    "model_spec.moe_comm_backend": "how tokens reach the experts",
+    "model_spec.tp_gemm_backend": "tensor-parallel communication is part of the products",
+}
+DEFAULTS: dict[str, Any] = {
+    "model_spec.attn_backend": "sdpa",
+    "model_spec.converters": [],
+    "training.num_tokens_per_microbatch_per_dp_rank": 16384,
+    "training.num_tokens_per_train_step": -1,
+    "training.max_context_length": 2048,
+    "activation_checkpoint._class": "SelectiveAC.Config",
+    "loss._class": "BaseLoss.Config",
+    "loss.num_chunks": 8,
+    "optimizer._class": "default_adamw",
+    "parallelism.num_pp_microbatches": 1,
+    "parallelism.enable_sequence_parallel": True,
+}
+"""What is another default than that of the TOML files, by torchtitan/config/configs.py and trainer.py."""
+
+GONE = (
+    "training.local_batch_size",
+    "training.global_batch_size",
+    "training.seq_len",
+    "activation_checkpoint.mode",
+    "activation_checkpoint.selective_ac_option",
+    "model.name",
+    "model.flavor",
+)
+VERSION = "main"
+MODELS = ("deepseek_v3", "gpt_oss", "kimi_k2", "llama3", "llama4", "qwen3_5", "qwen3", "flux", "muse_glimmer")
+CHECKPOINTS = {"SelectiveAC.Config": "selective-op", "FullAC.Config": "full", "MemoryBudgetAC.Config": None}
+
+
+def release(defaults: Mapping[str, Any]) -> Release:
+    """That of the registry, from the defaults of the TOML files."""
+    kept = {key: value for key, value in defaults.items() if key not in GONE}
+    source = "pytorch/torchtitan main (b5bcd76c), torchtitan/config/configs.py and trainer.py"
+    return Release(VERSION, "2026-08-21", source, {**kept, **DEFAULTS})
+
+
+def release_of(keys: Mapping[str, Any]) -> str | None:
+    """The release that a file is of, by its keys."""
+    return VERSION if "model_spec.0" in keys else None
+
+
+def from_python(
+    text: str, file: str, wanted: str | None, beside: constructed.Beside
+) -> tuple[dict[str, Written], str] | None:
+    """The settings of one configuration of a registry, and a note on the others; None where it is none.
+
+    Without a name the first configuration counts that is of no model for debugging.
+    """
+    if "Trainer.Config" not in text and "TrainerConfig" not in text:
+        return None
+    module = constructed.Module(text, file, beside, kept=("model_registry", "default_adamw", "_dist_muon_optimizer"))
+    name, made, others = constructed.chosen(module, wanted, lambda name: "debug" not in name)
+    found = constructed.settings(made, file)
+    model = next((model for model in MODELS if model in name or model.replace("_", "") in name), None)
+    source = re.search(r"from \.model import (\w+?)Model\b", text)
+    if model is None and source is not None:
+        model = next((known for known in MODELS if known.replace("_", "") == source[1].lower()), source[1].lower())
+    found["model.name"] = Written(model or name, file, made.line)
+    return found, constructed.note_on(file, name, others)
+
+
+def batch(sheet: Sheet, meaning: Meaning, stages: int) -> None:
+    """The length and the batch: tokens of a micro-batch by the length of a row."""
+    length = sheet.count("training.max_context_length") or 1
+    tokens = sheet.count("training.num_tokens_per_microbatch_per_dp_rank") or length
+    total = sheet.count("training.num_tokens_per_train_step") or -1
+    of = ("training.num_tokens_per_microbatch_per_dp_rank", "training.max_context_length")
+    meaning.say("sequence_length", length, of[1])
+    pieces = sheet.count("parallelism.num_pp_microbatches") or 1
+    micro = max(1, tokens // length)
+    if stages > 1:
+        meaning.say("micro_batch_size", max(1, micro // pieces), *of, "parallelism.num_pp_microbatches")
+        meaning.say("gradient_accumulation_steps", pieces, "parallelism.num_pp_microbatches")
+        return
+    meaning.say("micro_batch_size", micro, *of)
+    if total > 0:
+        meaning.say("global_batch_size", max(1, total // length), "training.num_tokens_per_train_step")
+    else:
+        meaning.say("gradient_accumulation_steps", 1, "training.num_tokens_per_train_step")
+
+
+def checkpointing(sheet: Sheet, meaning: Meaning) -> None:
+    """What is recomputed, by the class of `activation_checkpoint`."""
+    key = "activation_checkpoint._class"
+    if "activation_checkpoint" in sheet and not sheet.given("activation_checkpoint"):
+        meaning.say("activation_checkpointing", "none", "activation_checkpoint")
+        return
+    word = sheet.word(key, CHECKPOINTS)
+    if word is None:
+        meaning.say("activation_checkpointing", "none", key)
+        meaning.note("a memory budget: the compiler chooses; nothing is counted as recomputed")
+        return
+    meaning.say("activation_checkpointing", word, key)
+    if word == "selective-op":
+        meaning.say("every_second_matmul", True, key)
+
+
+def loss(sheet: Sheet, meaning: Meaning) -> None:
+    """The head and the loss in chunks, where the loss is wrapped."""
+    chunks = sheet.count("loss.num_chunks")
+    if (sheet.text("loss._class") or "").startswith("Chunked"):
+        meaning.say("loss", f"chunked:{chunks}", "loss._class", "loss.num_chunks")
+
+
+def optimizer(sheet: Sheet, meaning: Meaning) -> None:
+    """AdamW, fused; or Muon, by the name of the function that makes it."""
+    name = (sheet.text("optimizer._class") or "").lower()
+    word = next((word for word in ("muon", "adamw") if word in name), None)
+    if word is None:
+        meaning.ask("optimizer", f"optimizer={sheet.text('optimizer._class')} is not followed (--optimizer NAME)")
+        return
+    meaning.say("optimizer", word, "optimizer._class")
+    if word == "adamw":
+        meaning.say("optimizer_implementation", "fused", "optimizer._class")

@@ -1,0 +1,93 @@
+"""Every key of a job, once. The order is that of the echoed job; the sections are those of the help and of the docs."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from vramplan.options.option import Option
+from vramplan.options.table.parallel import MAX_DEVICES, PARALLEL_ROWS, ZERO
+from vramplan.options.table.run import ADVICE_ROWS, RUN_ROWS, TEXTBOOK_ROWS
+from vramplan.options.table.sections import PANELS, RUN, SECTIONS
+from vramplan.options.table.step import FORWARD_ROWS, NUMBER_ROWS
+from vramplan.options.table.subject import BATCH_ROWS, MACHINE_ROWS, SUBJECT_ROWS
+from vramplan.options.table.trained import TRAINED_ROWS
+
+__all__ = (
+    "MAX_DEVICES",
+    "PANELS",
+    "RUN",
+    "SECTIONS",
+    "TABLE",
+    "ZERO",
+    "absent",
+    "find",
+    "inside",
+    "named_by_flag",
+    "panel_of",
+    "parameters",
+    "profile_fields",
+)
+
+TABLE = (
+    *SUBJECT_ROWS,
+    *BATCH_ROWS,
+    *NUMBER_ROWS,
+    *FORWARD_ROWS,
+    *TRAINED_ROWS,
+    *TEXTBOOK_ROWS,
+    *PARALLEL_ROWS,
+    *MACHINE_ROWS,
+    *RUN_ROWS,
+    *ADVICE_ROWS,
+)
+
+
+@cache
+def _by_key() -> dict[str, Option]:
+    return {option.key: option for option in TABLE}
+
+
+def find(key: str) -> Option:
+    """The row of a key such as `parallel.data`. Raises KeyError."""
+    return _by_key()[key]
+
+
+def named_by_flag(name: str) -> Option | None:
+    """The row whose option on the command line has this name, ours or another program's, with underscores or dashes."""
+    flag = "--" + name.replace("_", "-")
+    return next((option for option in TABLE if flag in option.options or flag in option.also), None)
+
+
+@cache
+def inside(group: str = "") -> dict[str, Option]:
+    """The rows of a mapping by their names in it: of `parallel`, of `adapter`, or of the job itself."""
+    return {option.name: option for option in TABLE if option.group == group}
+
+
+def panel_of(option: Option) -> str:
+    """The heading of the help under which an option stands."""
+    return option.panel or next(panel for panel, sections in PANELS.items() if option.section in sections)
+
+
+@cache
+def absent() -> dict[str, Any]:
+    """What the draft of a job has where every key is left out, by attribute. Not to be changed."""
+    return {option.attribute: option.absent for option in TABLE if option.attribute}
+
+
+@cache
+def parameters() -> dict[str, Option]:
+    """The rows that have options on the command line, section by section, by the name of the parameter."""
+    return {
+        option.parameter: option
+        for section in SECTIONS
+        for option in TABLE
+        if option.section == section and option.options
+    }
+
+
+@cache
+def profile_fields() -> dict[str, Option]:
+    """The fields of runtime profiles that hold defaults for keys, and the rows of the keys."""
+    return {field: option for option in TABLE for field in option.profile}

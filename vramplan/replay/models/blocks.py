@@ -1,0 +1,270 @@
+"""The walk over the blocks of a model: which are checkpoints, and which are played on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+from vramplan.replay.autograd import checkpoint
+from vramplan.replay.models.modules import Segment, as_is
+from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.observers import Sharding, Trained
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import Tensor
+
+Block = Callable[[Any], Any]
+NOTHING: Mapping[str, Any] = {}
+Carried = TypeVar("Carried", bound="Tensor | tuple[Any, ...]")  # the hidden state, or a tuple that begins with it
+
+
+@overload
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: list[Tensor],
+    *,
+    kind: Callable[[int], object] | None = None,
+    alike: bool = True,
+    make_up: Callable[[int], object] | None = None,
+    outputs: list[Any] | None = None,
+    start: int = 0,
+    numbered_from: int = 0,
+    carries: bool = False,
+    handed: Mapping[str, Tensor | None] = NOTHING,
+    hands_to_all: bool = False,
+) -> Tensor: ...
+
+
+@overload
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: Carried,
+    *,
+    kind: Callable[[int], object] | None = None,
+    alike: bool = True,
+    make_up: Callable[[int], object] | None = None,
+    outputs: list[Any] | None = None,
+    start: int = 0,
+    numbered_from: int = 0,
+    carries: bool = False,
+    handed: Mapping[str, Tensor | None] = NOTHING,
+    hands_to_all: bool = False,
+) -> Carried: ...
+
+
+def run_blocks(
+    tape: Tape,
+    segments: Sequence[Segment],
+    make: Callable[[int], Block],
+    hidden: Any,
+    *,
+    kind: Callable[[int], object] | None = None,
+    make_up: Callable[[int], object] | None = None,
+    alike: bool = True,
+    outputs: list[Any] | None = None,
+    start: int = 0,
+    numbered_from: int = 0,
+    carries: bool = False,
+    handed: Mapping[str, Tensor | None] = NOTHING,
+    hands_to_all: bool = False,
+) -> Any:
+    """Send the hidden state through all blocks, checkpointing the segments that ask for it.
+
+    `make(i)` builds block i; a block that stands for several identical ones is built once, inside its repeated unit, so
+    that its parameters are counted for all of them. Blocks may be of several kinds, `kind(i)`, which differ only in the
+    tensors that they share with all of their kind, or, if they are not `alike`, in what they compute too; or of several
+    make-ups, `make_up(i)`, which differ in their modules and share nothing that the others do not. Blocks may return a
+    tuple that begins with the hidden state; where the original keeps it in a variable until the next block has
+    returned, `outputs` is that variable. `handed` are tensors that the original hands to a block as positional
+    arguments, by the attributes that blocks have them in. Where each block is a checkpoint, as a switch of Transformers
+    makes it, that keeps them like its input, and with `hands_to_all` so does one of several blocks.
+
+    `start` is the number of the first block in the answer, where other blocks ran before, and `numbered_from` that in
+    its own stack, where a stack runs in several parts. With `carries` a block is
+    given all that the block before it returned, and so is the caller: the hidden state is a tuple then.
+
+    A hidden state in a list is taken out of it: the caller then keeps none, as an original whose variable is bound to
+    what the blocks return.
+    """
+    if type(hidden) is list:
+        hidden = hidden.pop()
+    hand: Callable[[Any], Any] = all_of if carries else hidden_of
+    firsts = [] if kind is None else first_of_each(segments, kind)
+    breaks = [] if kind is None or alike else changes(segments, kind)
+    if make_up is not None:
+        made_up = changes(segments, make_up)
+        firsts += made_up
+        if Sharding in tape.roles:  # a block's gradients are reduced in buffers that the one below it frees
+            firsts += [one - 1 for one in made_up if one]
+    if Trained in tape.roles:
+        make = in_its_part(tape, make, numbered_from)
+        block = tape.role(Trained).block
+        modules: Callable[[int], object] = make_up or (lambda i: None)  # what is trained may be in some of them alone
+        firsts += blocks_apart(segments, lambda i: (block(numbered_from + i), modules(i)), kind)
+    hands = hands_to_all or each_is_a_checkpoint(segments)
+    sharding = tape.role(Sharding)
+    # whether a checkpoint is inside of the hooks of what shares the states
+    inside = sharding.hooks_stay_outside and bool(tape.told.checkpointed) and each_is_a_checkpoint(segments)
+    if inside:
+        make = sharding.around_checkpoints(make, tuple(name for name, one in handed.items() if one is not None))
+    make = sharding.units(make)
+    firsts += sharding.apart()
+    apart = firsts + breaks
+    at = 0
+    for i, (times, size, checkpointed, selects) in enumerate(segments):
+        if not checkpointed or inside:
+            for first, _ in tape.repeat(times * size, start=start + at, apart=[one - at for one in apart]):
+                result = make(at + first)(hidden)
+                hidden = hand(result)
+                if outputs is not None:
+                    outputs[:] = (result,)
+        else:
+            # runs of checkpoints of different sizes hand over nothing but the hidden state, as neighbours in a run do,
+            # unless the loop keeps what a single block returned
+            opens = outputs is not None or i == 0 or not segments[i - 1].checkpointed
+            closes = outputs is not None or i + 1 == len(segments) or not segments[i + 1].checkpointed
+            holders = [(one - at) // size for one in firsts]
+            if kind is not None and not alike:
+                holders += unlike_the_one_before(times, size, at, kind)
+            run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
+            for first, _ in run:
+                given = {name: one for name, one in handed.items() if one is not None and hands}
+                names = tuple(given)
+                segment = segment_of(tape, size, make, at + first * size, apart, carries=carries, names=names)
+                result = checkpoint(tape, segment, hidden, *given.values(), keeps=selects)
+                del segment, given
+                hidden = hand(result)
+                if outputs is not None:
+                    outputs[:] = (result,)
+        at += times * size
+    return hidden
+
+
+def with_attributes(block: Any, names: Sequence[str], values: Sequence[Tensor], hidden: Any) -> Any:
+    """What a block gives that has these attributes while it runs, and holds none of them afterwards."""
+    inner = getattr(block, "block", block)  # that a unit of what is shared has
+    for name, one in zip(names, values, strict=True):
+        setattr(inner, name, one)
+        del one
+    try:
+        return block(hidden)
+    finally:
+        for name in names:
+            setattr(inner, name, None)
+
+
+def each_is_a_checkpoint(segments: Sequence[Segment]) -> bool:
+    """Whether every block is a checkpoint of its own."""
+    return all(checkpointed and size == 1 for _, size, checkpointed, _ in segments)
+
+
+def all_of(result: Any) -> Any:
+    """What a block returns, as it is."""
+    return result
+
+
+def hidden_of(result: Any) -> Tensor:
+    """The hidden state in what a block returns."""
+    hidden: Tensor = result[0] if type(result) is tuple else result
+    return hidden
+
+
+def first_of_each(segments: Sequence[Segment], kind: Callable[[int], object]) -> list[int]:
+    """The first stored and the first checkpointed block of each kind: with them goes what their kind shares."""
+    found: dict[tuple[object, bool], int] = {}
+    at = 0
+    for times, size, checkpointed, _ in segments:
+        for i in range(at, at + times * size):
+            found.setdefault((kind(i), checkpointed), i)
+        at += times * size
+    return list(found.values())
+
+
+def changes(segments: Sequence[Segment], kind: Callable[[int], object]) -> list[int]:
+    """The blocks whose kind is not that of the block before."""
+    count = sum(times * size for times, size, _, _ in segments)
+    return [i for i in range(1, count) if kind(i) != kind(i - 1)]
+
+
+def unlike_the_one_before(times: int, size: int, at: int, kind: Callable[[int], object]) -> list[int]:
+    """The checkpoints of a run whose blocks are of other kinds than those of the checkpoint before."""
+    kinds = [[kind(at + i * size + k) for k in range(size)] for i in range(times)]
+    return [i for i in range(1, times) if kinds[i] != kinds[i - 1]]
+
+
+def segment_of(
+    tape: Tape,
+    size: int,
+    make: Callable[[int], Block],
+    at: int,
+    apart: Sequence[int] = (),
+    *,
+    carries: bool = False,
+    names: Sequence[str] = (),
+) -> Callable[..., Any]:
+    """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
+
+    A checkpoint of a single block returns the values of the block. One of several blocks returns the hidden state
+    alone, or with `carries` the values of its last block. It does not hold what is handed to it, which blocks have in
+    attributes of these names.
+    """
+    blocks: dict[int, Any] = {}
+    makes = [make]
+    every = tape.role(Sharding).every_block_of_a_checkpoint
+    alone = list(range(size)) if every else [one - at for one in apart]
+    hand: Callable[[Any], Any] = as_is if carries else hidden_of
+
+    def run(hidden: Any, *handed: Tensor) -> Any:
+        result = None
+        for first, _ in tape.repeat(size, apart=alone):
+            block: Any = blocks.get(first)
+            if block is None:
+                block = blocks[first] = makes[0](at + first)
+            result = with_attributes(block, names, handed, hidden)
+            hidden = hand(result)
+        makes.clear()
+        return result if size == 1 else hidden
+
+    return run
+
+
+def in_its_part(tape: Tape, make: Callable[[int], Any], first: int = 0) -> Callable[[int], Any]:
+    """A block is made as a part of the model that has its number; `first` is that of the first one."""
+
+    def made(number: int) -> Any:
+        with tape.building(f"{LAYERS}.{first + number}"):
+            return make(number)
+
+    return made
+
+
+def blocks_apart(
+    segments: Sequence[Segment],
+    trained: Callable[[int], object],
+    kind: Callable[[int], object] | None,
+) -> list[int]:
+    """Blocks that are played on their own, because they are not like their neighbours.
+
+    Blocks in a row that are trained alike form a run; blocks of other modules are trained otherwise. The first block of
+    a run may get an input that needs no gradient, and the second be the first that keeps what all of a kind share; the
+    last hands its output to another run.
+    """
+    found: dict[tuple[int, object, bool], int] = {}
+    apart: list[int] = []
+    run, before, at = 0, None, 0
+    for times, size, checkpointed, _ in segments:
+        for i in range(at, at + times * size):
+            now = trained(i)
+            if i and now != before:
+                run += 1
+                apart.append(i - 1)
+            before = now
+            key = (run, None if kind is None else kind(i), checkpointed)
+            found[key] = found.get(key, 0) + 1
+            if found[key] <= 2:
+                apart.append(i)
+        at += times * size
+    return apart

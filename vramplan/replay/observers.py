@@ -1,0 +1,195 @@
+"""What a guest of an iteration can be: an observer of a tape, and the roles that others ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vramplan.replay.guests import Told
+from vramplan.replay.layouts import DType, Shape
+from vramplan.replay.recorder import Backward, Node, Parameter, Saved, Tape, Tensor
+from vramplan.values.job import Adapter
+
+EVENTS = tuple(Told.__annotations__)
+
+
+class Observer:
+    """Is told of the events of a tape, and may act on them. The class as it stands does nothing.
+
+    A subclass overrides the methods of the events that concern it. The tape calls no other method.
+    """
+
+    follows: tuple[str, ...] = ()  # the events whose methods the class overrides
+
+    unpacks = False  # the functions that `recorded` returns unpack saved tensors themselves
+    walks_others = True  # the observer is also told of models that do not train, such as a reference model
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.follows = tuple(event for event in EVENTS if getattr(cls, event) is not getattr(Observer, event))
+
+    def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
+        """A parameter is about to be made. Returns whether it is trained; `trainable` is the answer until now."""
+        return trainable
+
+    def made(self, parameter: Parameter) -> None:
+        """A parameter was made."""
+
+    def made_linear(self, layer: Any) -> None:
+        """A linear layer was made."""
+
+    def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
+        """An operator is about to run. Returns its backward function, or a function around it."""
+        return fn
+
+    def launched(self, operator: str, operands: Sequence[Any]) -> None:
+        """An operator is about to run on these operands, in forward or in backward."""
+
+    def packing(self, tensors: Saved) -> Saved:
+        """Tensors are about to be saved for backward. Returns what is saved in their place."""
+        return tensors
+
+    def unpacking(self, saved: Saved) -> Saved:
+        """Backward asks for saved tensors. Returns the tensors, from what `packing` has returned."""
+        return saved
+
+    def model_left(self) -> None:
+        """The forward pass of the model is over, and so are the contexts around it; the loss comes next."""
+
+    def worked(self, flops: int, again: int, head_size: int) -> None:
+        """The running operator has counted its floating-point operations at the representative batch.
+
+        A fused attention also gives the size of its heads and, as `again`, the operations that compute scores a second
+        time.
+        """
+
+    def checkpointed(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+        """A segment is checkpointed. The observer runs it in place of the usual checkpoint, and returns its result."""
+
+    def passed_by_name(self, tensor: Tensor) -> None:
+        """Blocks get a tensor as an argument by name. A checkpoint does not count such a tensor among its inputs."""
+
+    def recomputing(self, node: Node) -> None:
+        """A checkpoint is about to be computed again, because the backward of this node needs it."""
+
+    def looked_up(self, tensor: Tensor, table: Parameter | None) -> Tensor:
+        """A table was looked up, or, without a table, the first module of a model has run.
+
+        Returns the tensor that the model goes on with.
+        """
+        return tensor
+
+    def leaf_reached(self, leaf: Parameter) -> None:
+        """Backward has reached a leaf of the graph that is not a weight."""
+
+    def table_reached(self, table: Parameter) -> None:
+        """Backward has reached the output of a table, which was asked for its gradient (`requires_grad_`)."""
+
+    def outputs_bound(self) -> None:
+        """The training loop has assigned new outputs to its variables, which frees the outputs before."""
+
+    def graph_walked(self, held: Sequence[Any]) -> None:
+        """Backward is over. The tensors in `held` live until now, and are about to be freed."""
+
+    def before_accumulate(self, parameter: Parameter) -> None:
+        """The gradient of a parameter is complete, and its accumulator is about to take it."""
+
+    def after_accumulate(self, parameter: Parameter) -> None:
+        """The accumulator of a parameter has taken its gradient."""
+
+    def reduced(self, shard: Parameter) -> None:
+        """A shard has its part of a gradient, summed over the devices, while backward still runs."""
+
+
+class Release:
+    """The role of the PyTorch release whose operators run. Without a number it is the release that was traced.
+
+    With `composed_norms`, `nn.RMSNorm` consists of several operators, as it did before it had a kernel of its own.
+    """
+
+    def __init__(self, pytorch: tuple[int, int] | None = None, *, composed_norms: bool = False) -> None:
+        self.pytorch, self.composed_norms = pytorch, composed_norms
+
+
+class Accumulation:
+    """The role of gradients that exist before backward. The class as it stands says that there are none."""
+
+    resident = False  # each weight has a gradient or a buffer already: the new gradient is added to it, and freed
+
+
+class Resident(Accumulation):
+    """Every weight has a gradient of earlier micro-steps, or a buffer that stays."""
+
+    resident = True
+
+
+class Trained(Observer):
+    """The role of who decides what is trained, and what replaces layers. The class as it stands trains every weight."""
+
+    walks_others = False
+    adapter: Adapter | None = None
+
+    def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """The function that runs in place of a new linear layer, of the layer and its input; None: the layer runs."""
+        return None
+
+    def convolution(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
+        """The same for a convolution."""
+        return None
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
+        """The function that runs in place of a new module of bare weights, given by name; None: the module runs."""
+        return None
+
+    def block(self, number: int) -> object:
+        """A value that stands for what is trained of a block. Blocks with equal values are alike."""
+        return None
+
+    def shared_bytes(self) -> int:
+        """Bytes that quantized weights share on the device, in allocator blocks."""
+        return 0
+
+
+def train(tape: Tape, trained: Trained) -> None:
+    """Let `trained` decide about the model that is built next. The plain role, which trains everything, is left out."""
+    if type(trained) is not Trained:
+        tape.enlist(Trained, trained)
+        tape.observe(trained)
+
+
+class Sharding(Observer):
+    """The role of who shares the states of a model among devices. The class as it stands shares nothing."""
+
+    every_block_of_a_checkpoint = False  # the blocks of one checkpoint differ, so that each is played
+    linear_is_function = False  # `F.linear` is an autograd.Function, which saves all operands
+    weights_are_views = False  # several weights are views of one tensor, and so no leaves of the graph
+    buffer_dtype: DType | None = None  # element type of the model's buffers, if weights are gathered in another type
+    thin: Callable[[Tensor, Parameter], Tensor] | None = None  # runs the two small layers of an adapter
+    rows_among = 1  # number of devices that share the rows of each matrix in the optimizer's step
+    hooks_stay_outside = False  # hooks run outside of the checkpoints that Transformers makes
+    reduces_in_backward = False  # gradients of shards are complete in backward, which `Observer.reduced` tells
+
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """The function that builds a block, given the one that builds it on a single device."""
+        return make
+
+    def around_checkpoints(self, make: Callable[[int], Any], names: Sequence[str]) -> Callable[[int], Any]:
+        """The function that builds a block whose forward pass is a checkpoint, if `hooks_stay_outside`.
+
+        `names` are attributes of the block that are inputs of the checkpoint as well.
+        """
+        return make
+
+    def apart(self) -> list[int]:
+        """Numbers of the blocks, of those that `units` built last, that have to be played on their own."""
+        return []
+
+    def begin_other(self) -> None:
+        """A second model is about to run, which shares its blocks for itself and has no backward."""
+
+    def end_other(self) -> None:
+        """The second model has run."""
+
+    def after_model(self, loss: Tensor) -> Tensor:
+        """The model has returned its loss, or its logits. Returns the tensor that the step goes on with."""
+        return loss

@@ -1,0 +1,132 @@
+"""What FSDP gathers at once: its policy, the units of a model, and which parameters are in no block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vramplan.replay.inputs import inputs_of, make_inputs
+from vramplan.replay.models import family
+from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Sharding, Trained, train
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import BF16, FP16, FP32, DType, Parameter, Shape, Tensor
+from vramplan.tuples import NamedTuple
+
+GATHERED, COMMUNICATION = "gathered", "communication"  # components of the answer
+REDUCED = {"fp32": FP32, "bf16": BF16, "fp16": FP16}  # words of parallel.reduce_dtype
+SHARDS, WHOLE = "shards", "whole"  # what earlier micro-steps left: sums over all devices, or this device's own
+
+
+class Policy(NamedTuple):
+    """What a job says of its shards."""
+
+    shards: int  # devices that share the states
+    stored: DType | None = None  # of the shards; None: of each its own, that of the gathered parameter
+    frozen: DType | None = None  # of the shards of what is not trained; None: as the others
+    storage: DType | None = None  # what weights of 4 bits are packed in: its size is that of one row of a shard
+    reduce: DType | None = None  # of the gradients while they are summed; None: their own
+    reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
+    accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
+    reduces: bool = True  # else it is a micro-step before the last one
+    reduces_after: bool = False  # unit after unit when backward is over, as the last micro-batch of a pipeline does
+    table_parts: int = 1  # of a table, whose gradients are kept whole until they are reduced
+    clips: bool = False  # the gradients by their norm
+    hosted: str | None = None  # the optimizer that steps on the host, where shards and gradients are too
+    replicated: bool = False  # several groups share the states, and sum over each other what they have summed
+    prefetches_after: bool = False  # the next unit of backward is gathered when one is over, and not before it
+    keeps_root: bool = False  # what is in no block stays whole from forward to backward
+    kept_block: int | None = None  # the block whose parameters stay whole from forward to backward all the same
+
+
+def shard_shape(shape: Shape, shards: int) -> Shape:
+    """The largest shard of a tensor: split along its first dimension, in equal parts but for the last.
+
+    Source: _fsdp_param.py, FSDPParam._init_sharded_param; torch.chunk.
+    """
+    return (-(-shape[0] // shards), *shape[1:])
+
+
+class Weight(NamedTuple):
+    """What is to be known of a parameter to gather it."""
+
+    shape: Shape
+    dtype: DType  # of the gathered parameter
+    trained: bool
+    packed: bool = False  # several weights in each element
+
+
+def is_packed(parameter: Parameter) -> bool:
+    """Whether a parameter is several tensors, of which FSDP knows the first: weights of 4 bits.
+
+    The others (maxima of the blocks, codes) are no parameters: every device has them whole.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit and fix_4bit_weight_quant_state_from_module.
+    """
+    return len(parameter.quantized) > 1
+
+
+def packed_shape(parameter: Parameter, storage: DType) -> Shape:
+    """The column that weights of 4 bits are packed in (functional.py, quantize_4bit, quant_storage)."""
+    return (-(-parameter.quantized[0] // storage.itemsize), 1)
+
+
+class Unit:
+    """Parameters that one collective gathers, and which of their tensors exist at the moment."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = tuple(parameters)
+        self.arriving: Tensor | None = None  # what the collective writes
+        self.gathered: list[Tensor] | None = None  # the parameters whole
+        self.is_kept = False  # they stay so until backward is done with them
+        self.used_by_backward = False  # its gradients are being made
+        self.is_reduced = False  # its backward is over
+        self.gradient: Tensor | None = None  # its shards, one after the other
+        self.others: list[Tensor] = []  # those of units that it stands for, where each is reduced for itself
+        self.accumulated: list[Tensor] = []  # whole gradients of earlier micro-steps
+        self.summed: Tensor | None = None  # over the groups of replicas, before it was cast
+        self.moves = 0  # of its shard from the host to the device
+
+
+def weight_of(parameter: Parameter, policy: Policy) -> Weight:
+    """What is to be known of a parameter to gather it."""
+    if policy.storage is not None and is_packed(parameter):
+        return Weight(packed_shape(parameter, policy.storage), policy.storage, False, packed=True)
+    return Weight(parameter.shape, parameter.dtype, parameter.node is not None)
+
+
+def root_weights(recipe: Recipe, trained: Trained, policy: Policy) -> list[Weight]:
+    """The parameters that are in no block, some of which a forward pass makes when it uses them."""
+    tape = Tape(1)
+    train(tape, trained)
+    noted = _Noted(tape)
+    tape.enlist(Sharding, noted)
+    shape = recipe.shape
+    parts = 1 if recipe.split is None else recipe.split.devices
+    small = recipe._replace(sequence_length=(shape.image_tokens + 3) * parts, target_length=None)
+    network = family(shape.family)(tape, small)
+    arguments, _ = make_inputs(tape, inputs_of(network, small))
+    network(*arguments)
+    inside = {id(one) for one in noted.inside}
+    found = [weight_of(one, policy) for one in tape.parameters if id(one) not in inside]
+    for one in tape.parameters:
+        one.node = None
+    return found
+
+
+class _Noted(Sharding):
+    """Notes which parameters are in blocks."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.inside: list[Parameter] = []
+
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Each block as it is."""
+
+        def build(number: int) -> Any:
+            start = len(self.tape.parameters)
+            block = make(number)
+            self.inside += self.tape.parameters[start:]
+            return block
+
+        return build
