@@ -17,10 +17,13 @@ import pytest
 
 from tests.cli.running import refused, run
 from vramplan import fit
-from vramplan.answers import plans
-from vramplan.answers.plans import CHECKPOINTS, COMPILED, LOSSES, OFFLOADS, complexity
+from vramplan.answers import asked
+from vramplan.answers.candidates import CHECKPOINTS, COMPILED, LOSSES, OFFLOADS, complexity
 from vramplan.errors import InputError
+from vramplan.planner.least import least_bytes, most_samples, plain_setup
 from vramplan.report.json import schema
+from vramplan.results.compared import Cell
+from vramplan.values.job import Job
 
 pytestmark = pytest.mark.contract
 
@@ -36,10 +39,11 @@ def planned(*words: str) -> dict[str, Any]:
 
 
 def test_the_winner_is_that_of_trying_everything() -> None:
-    document = planned(*WORDS)
+    document = planned(*WORDS, "--attention", "sdpa")
     best, count = 0.0, 0
-    for checkpoints, loss, compiled, offload in product(CHECKPOINTS, LOSSES, COMPILED, OFFLOADS):
-        keys: dict[str, Any] = {"model": "gpt2", "gpu": "v100", "sequence_length": 512}
+    axes = (CHECKPOINTS, LOSSES, COMPILED, OFFLOADS)
+    for checkpoints, loss, compiled, offload in product(*axes):
+        keys: dict[str, Any] = {"model": "gpt2", "gpu": "v100", "sequence_length": 512, "attention": "sdpa"}
         keys |= {"gradient_accumulation_steps": 4, "activation_checkpointing": checkpoints}
         keys |= {} if loss == "-" else {"loss": loss}
         keys |= {} if compiled == "-" else {"compile": True}
@@ -51,14 +55,16 @@ def test_the_winner_is_that_of_trying_everything() -> None:
             continue
         if result.verdict == "fits" and result.time is not None:
             best = max(best, result.time.samples_per_second)
-    assert document["candidates"] == count
+    assert document["combinations"] == document["candidates"] == count
     assert document["plans"][document["fastest"]]["samples_per_second"] == best
 
 
 def test_a_plan_typed_is_the_run_that_it_promises() -> None:
     document = planned(*WORDS, "--exclude", "compile=true")
+    assert {plan["micro_batch_size"] for plan in document["plans"]} > {document["plans"][0]["micro_batch_size"]}
     for place in {document["fastest"], document["simplest"], *document["front"]}:
         found = document["plans"][place]
+        assert document["plans"][0]["samples_per_second"] * 0.9 <= found["samples_per_second"]
         alone = run("fit", *WORDS, *shlex.split(found["flags"]), "--format", "json").document
         assert alone["verdict"] == "fits"
         assert alone["peak"]["device_bytes"] == found["device_bytes"]
@@ -84,35 +90,91 @@ def test_the_order_the_simple_plan_and_the_front() -> None:
             for other in plans
         )
     assert plans[0] in front
-    assert document["ladder"][0]["option"] == "plain"
+    assert [step["option"] for step in document["ladder"]][:3] == ["plain", "--precision fsdp-bf16", "accumulation"]
     assert document["ladder"][-1]["samples_per_second"] == rates[0]
+
+
+SMALL = (
+    ("-m", "gpt2", "-g", "rtx-2080-ti", "--gpus", "2", "--sharding", "ddp,fsdp,zero2", "--loss", "standard"),
+    ("-m", "gpt2", "-g", "t4", "--gpus", "2", "--runtime", "megatron", "--attention", "sdpa", "--loss", "standard"),
+)
+
+
+@pytest.mark.parametrize("words", SMALL)
+def test_what_is_passed_over_would_have_changed_nothing(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds, learned refusals and states that are too large: as if every combination were answered."""
+    document = planned(*words)
+    seen = ("refused", "too_large", "slower", "fits")
+    assert sum(document[name] for name in seen) == document["combinations"]
+    bounds = ("least", "least_in_all", "least_without_sharing", "least_of_all_kernels")
+    for bound in bounds:
+        monkeypatch.setattr(asked.Asked, bound, lambda self, job: 0.0)
+    monkeypatch.setattr(asked.Asked, "is_too_large", lambda self, one, job: False)
+    monkeypatch.setattr(asked.Asked, "has_room", lambda self, job: True)
+    monkeypatch.setattr(asked.Asked, "_learn", lambda self, one, why: None)
+    monkeypatch.setattr(asked, "floor_of", lambda job, replays: None)
+    every = planned(*words)
+    assert every["refused"] >= document["refused"]
+    for name in ("fits", "plans", "fastest", "simplest", "front", "ladder"):
+        assert document[name] == every[name]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("-m", "gpt2-medium", "-g", "6GiB", "--gpus", "2", "--seq", "256", "--compile", "--loss", "standard"),
-        ("-m", "gpt2-medium", "-g", "8GiB", "--gpus", "4", "--seq", "512", "--runtime", "megatron"),
+        *SMALL[1:],
+        ("-m", "llama-3.2-1b", "-g", "l4", "--gpus", "2", "--lora", "--sharding", "ddp,fsdp", "--loss", "standard"),
     ],
 )
-def test_what_is_passed_over_would_have_changed_nothing(
+def test_no_run_is_faster_than_its_bounds_or_needs_less(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Learned refusals and states that are too large: the same plans as where every combination is answered."""
-    document = planned(*words)
-    assert document["refused"] + document["too_large"] + document["fits"] == document["candidates"]
-    monkeypatch.setattr(plans.Asked, "_learn", lambda self, one, why: None)
-    monkeypatch.setattr(plans, "floor_of", lambda job, replays: None)
-    every = planned(*words)
-    assert every["too_large"] <= document["too_large"]
-    for name in ("fits", "plans", "fastest", "simplest", "front", "ladder"):
-        assert document[name] == every[name]
+    """Each bound of each run that is answered when nothing is too slow to be looked for."""
+    answered = asked.Asked._answered
+    looked = []
+
+    def checked(self: asked.Asked, one: dict[str, str], job: Job) -> Cell:
+        cell = answered(self, one, job)
+        if cell.samples_per_second is not None:
+            for bound in (self.least_in_all, self.least_without_sharing, self.least, self.least_of_all_kernels):
+                assert bound(job) * cell.samples_per_second <= 1 + 1e-9, (bound.__name__, one)
+            plain = self._plain(plain_setup(job))
+            assert cell.device_bytes is not None
+            assert least_bytes(job, plain) <= cell.device_bytes
+            assert most_samples(job, self._plain(plain_setup(job, whole=True))) >= (cell.micro_batch_size or 0)
+            looked.append(cell)
+        return cell
+
+    monkeypatch.setattr(asked.Asked, "_answered", checked)
+    document = planned(*words, "--within", "100", "--exclude", "compile=true")
+    assert document["slower"] == 0
+    assert document["within"] == 1
+    assert len(looked) >= document["fits"] > 10
+
+
+def test_micro_batches_of_a_pipeline_are_searched() -> None:
+    """Smaller micro-batches leave a smaller bubble, so the fastest plan is not at the largest that fits."""
+    words = ("-m", "gpt2-medium", "-g", "a100", "--gpus", "1", "--runtime", "megatron", "--pipeline", "4")
+    pins = ("--checkpointing", "none", "--attention", "sdpa", "--global-batch", "16", "--loss", "standard")
+    document = planned(*words, *pins, "--exclude", "compile=true", "--exclude", "offload=optimizer")
+    assert document["candidates"] == 5 * document["combinations"]
+    rates = {}
+    for micro in (1, 2, 4, 8, 16):
+        alone = run("fit", *words, *pins, "--micro-batch", str(micro), "--format", "json").document
+        assert alone["verdict"] == "fits"
+        rates[micro] = alone["time"]["samples_per_second"]
+    best = max(rates, key=lambda micro: rates[micro])
+    assert best < max(rates)
+    found = document["plans"][document["fastest"]]
+    assert (found["micro_batch_size"], found["samples_per_second"]) == (best, rates[best])
+    assert document["ladder"][-1]["option"] == f"--micro-batch {best}"
 
 
 def test_where_the_allocator_is_simulated_the_plans_that_are_shown_are() -> None:
     words = ("-m", "qwen3-0.6b", "-g", "2xt4", "--seq", "512", "--runtime", "torchtitan", "--exclude", "compile=true")
     document = planned(*words, "--exclude", "offload=optimizer", "--loss", "standard")
-    assert document["refused"] + document["too_large"] + document["fits"] == document["candidates"]
     shown = {document["fastest"], document["simplest"], *document["front"]}
     assert not any(document["plans"][place]["is_estimated"] for place in shown)
     found = document["plans"][document["fastest"]]
@@ -126,7 +188,9 @@ def test_where_the_allocator_is_simulated_the_plans_that_are_shown_are() -> None
 
 def test_a_list_is_tried_value_by_value() -> None:
     words = ("-m", "gpt2", "-g", "t4", "--seq", "512", "--checkpointing", "none", "--exclude", "compile=true")
-    document = planned(*words, "--optimizer", "adamw,adamw-8bit", "--runtime", "all", "--loss", "standard")
+    document = planned(
+        *words, "--optimizer", "adamw,adamw-8bit", "--runtime", "all", "--loss", "standard", "--within", "100"
+    )
     assert document["axes"]["optimizer"] == ["adamw", "adamw-8bit"]
     assert document["axes"]["runtime"][0] == "transformers"
     assert {"pytorch", "nanogpt"} <= set(document["axes"]["runtime"])
@@ -137,7 +201,7 @@ def test_a_list_is_tried_value_by_value() -> None:
 
 def test_what_is_given_is_pinned_and_what_is_excluded_is_left_out() -> None:
     document = planned(*WORDS, "--checkpointing", "full", "--exclude", "loss=fused")
-    assert set(document["axes"]) == {"loss", "compile", "offload"}
+    assert set(document["axes"]) == {"attention", "loss", "compile", "offload"}
     assert document["axes"]["loss"] == ["-"]
     assert all(one["activation_checkpointing"] == "full" for one in document["plans"])
     assert "names no open choice" in refused("plan", *WORDS, "--exclude", "colour=red").err
@@ -146,7 +210,7 @@ def test_what_is_given_is_pinned_and_what_is_excluded_is_left_out() -> None:
 
 def test_a_program_that_splits_models_has_degrees() -> None:
     words = ("-m", "gpt2-medium", "-g", "a100", "--gpus", "4", "--runtime", "megatron", "--checkpointing", "none")
-    document = planned(*words, "--exclude", "context=2", "--exclude", "context=4")
+    document = planned(*words, "--exclude", "context=2", "--exclude", "context=4", "--within", "50")
     assert {"tensor", "pipeline"} <= set(document["axes"])
     assert any(one["options"]["tensor"] != "-" for one in document["plans"])
     for one in document["plans"]:

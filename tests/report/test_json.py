@@ -144,9 +144,12 @@ COMPARISON = Comparison(
 
 SEARCH = Search(
     axes={},
-    candidates=3,
+    combinations=4,
+    candidates=8,
     refused=1,
     too_large=1,
+    slower=1,
+    within=0.1,
     fits=1,
     complete=True,
     plans=(Plan(COMPARISON.cells[0]._replace(options={}), 1, "--loss fused"),),

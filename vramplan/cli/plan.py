@@ -30,12 +30,24 @@ Exclude = Annotated[
     ),
 ]
 
+Within = Annotated[
+    float,
+    typer.Option(
+        "--within",
+        min=10.0,
+        max=100.0,
+        metavar="PERCENT",
+        help="How much slower than the fastest plan others may be, to be looked for; 100: all of them.",
+    ),
+]
+
 
 @with_job
 @done_by("vramplan.cli.runs.plan:plan")
 def plan(
     given: dict[str, Any],
     exclude: Exclude = None,
+    within: Within = 10.0,
     config: Configs = None,
     program: From = None,
     version: EngineVersion = None,
@@ -49,10 +61,11 @@ def plan(
     folder: EmitTo = None,
     force: Force = False,
 ) -> None:
-    """Searches for the fastest way to run a job: sharding, degrees of parallelism, checkpointing, loss, compiling.
+    """Searches for the fastest way to run a job: sharding, parallelism, attention, checkpointing, loss, batch.
 
     What an option gives is pinned, and a list (--optimizer adamw,adamw-8bit) is tried value by value.
-    Everything else that is open is tried in every combination, each answered as `fit` answers it.
+    Everything else that is open is tried in every combination. What is shown is what `fit` answers; what a bound says
+    is more than 10 % slower than the fastest is passed over (--within looks further).
     `--runtime all` tries every program that has the model.
     It prints the fastest plan that fits for certain, the simple one (the least complex within 10 % of it), those that
     nothing beats in both memory and rate, and what each choice of the fastest bought. With --emit it writes the fastest
@@ -63,7 +76,7 @@ def plan(
     \b
     Examples:
       vramplan plan -m llama-3.2-1b -g l4 --gpus 8
-      vramplan plan -m gpt2-xl -g v100 --global-batch 512
+      vramplan plan -m gpt2-xl -g v100 --global-batch 512 --within 50
       vramplan plan -m llama-2-13b -g a100 --gpus 16 --runtime megatron
       vramplan plan -m llama-3.1-8b -g 8xh100 --sharding fsdp --emit axolotl
       vramplan plan -m llama-3.2-3b -g 8xa100 --exclude compile=true --exclude sharding=ddp

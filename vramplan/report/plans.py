@@ -80,8 +80,13 @@ def picture(answer: Search) -> str:
 
 def summary(answer: Search) -> list[str]:
     """What was looked at, and which plans win."""
-    looked = f"{answer.candidates:,} plans: {answer.fits:,} fit, {answer.too_large:,} do not or not for certain, "
-    said = [f"{looked}{answer.refused:,} the program cannot run or are not modelled"]
+    looked = f"{answer.combinations:,} combinations"
+    if answer.candidates > answer.combinations:
+        looked += f", {answer.candidates:,} with their micro-batches"
+    near = f"{answer.fits:,} fit" + (f" and are within {answer.within:.0%} of the fastest" if answer.within < 1 else "")
+    others = f"{answer.slower:,} are slower, " if answer.slower else ""
+    refused = f"{answer.refused:,} the program cannot run or are not modelled"
+    said = [f"{looked}: {near}, {others}{answer.too_large:,} do not fit or not for certain, {refused}"]
     if not answer.complete:
         said.insert(0, "interrupted: this is the best so far")
     if answer.fastest is None:

@@ -42,9 +42,12 @@ class Search(NamedTuple):
     """The plans that fit, the fastest first, and what was looked at."""
 
     axes: Mapping[str, tuple[str, ...]]  # the values of each choice that was open
-    candidates: int
-    refused: int  # that the program cannot run, or that are not modelled
+    combinations: int  # of these values
+    candidates: int  # with every way to divide the batch of a step into micro-batches
+    refused: int  # combinations that the program cannot run, or that are not modelled
     too_large: int
+    slower: int  # than `within` of the fastest for certain, so that they were not looked at, or were left out
+    within: float  # the part of the rate of the fastest by which others may be slower
     fits: int  # of which the answer has the fastest, those on the front and the simple one
     complete: bool  # False: it was interrupted
     plans: tuple[Plan, ...]

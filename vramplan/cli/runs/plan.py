@@ -9,8 +9,9 @@ from typing import Any
 
 import typer
 
+from vramplan.answers.candidates import PLAIN, SPLITS, open_axes
 from vramplan.answers.fit import answered
-from vramplan.answers.plans import PLAIN, SPLITS, open_axes, searched
+from vramplan.answers.plans import searched
 from vramplan.catalog.runtimes import list_runtimes
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
@@ -35,6 +36,7 @@ RUNTIME, ALL = "runtime", "all"
 def plan(
     given: dict[str, Any],
     exclude: list[str] | None,
+    within: float,
     config: list[str] | None,
     program: str | None,
     version: str | None,
@@ -70,8 +72,8 @@ def plan(
         _machine(_over(base, as_job({**first, **({} if one is None else {RUNTIME: one})})), folders)
         for one in lists.get(RUNTIME, (None,))
     ]
-    devices, experts = machines[0].devices, machines[0].experts
-    opened = open_axes(devices, splits=any(one.splits for one in machines), experts=experts)
+    devices, splits = machines[0].devices, any(one.splits for one in machines)
+    opened = open_axes(devices, splits=splits, experts=machines[0].experts, attention=machines[0].attention)
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     axes |= {option: values for option, values in opened.items() if parameters[option] not in lists}
     axes = _without(axes, exclude or [])
@@ -100,7 +102,7 @@ def plan(
         ]
         return " ".join(words)
 
-    found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet))
+    found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet), within / 100)
     if svg is not None:
         save(svg, picture(found), "--svg")
     if emission is not None:
@@ -134,6 +136,7 @@ class Machine(NamedTuple):
     runtime: str
     devices: int  # in all
     splits: bool  # whether the program splits models over them
+    attention: str
     experts: int  # in a block of the model, among which devices may share; 0: none
 
 
@@ -144,7 +147,8 @@ def _machine(keys: dict[str, Any], folders: list[Path]) -> Machine:
     split, experts = job.split, job.model.experts
     replica = 1 if split is None else split.tensor * split.pipeline * split.context
     splits = bool(engine_of(job.runtime.engine).families)
-    return Machine(job.runtime.name, job.data_parallel_size * replica, splits, 0 if experts is None else experts.routed)
+    routed = 0 if experts is None else experts.routed
+    return Machine(job.runtime.name, job.data_parallel_size * replica, splits, job.attention, routed)
 
 
 def _with_every_runtime(

@@ -1,0 +1,284 @@
+"""What a search asks about combinations of choices: whether a program runs them, what they need at least, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from vramplan.answers.candidates import Family, is_layout, replica_of
+from vramplan.answers.compared import Keys, Prices, cell_of
+from vramplan.answers.session import Session
+from vramplan.errors import InputError, UsageError
+from vramplan.job import build_any_job
+from vramplan.job.lookup import Catalog
+from vramplan.planner.accumulation import Schedule
+from vramplan.planner.choose import accumulation_of
+from vramplan.planner.floor import floor_of
+from vramplan.planner.least import (
+    Work,
+    arithmetic_of,
+    cuts_of,
+    least_bytes,
+    least_seconds,
+    most_samples,
+    parts_of,
+    plain_setup,
+    work_of,
+)
+from vramplan.replay.record import Record
+from vramplan.replay.setup import Setup
+from vramplan.results.compared import Cell
+from vramplan.time.rates import Rates, rates_of
+from vramplan.values.job import Job
+from vramplan.values.textbook import TextbookJob
+
+NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
+EIGHTHS = 8
+MOST_PLAIN = 256  # plain replays that are kept, of some kilobytes once their kernels are counted
+
+
+def at(job: Job, schedule: Schedule) -> Job:
+    """A job that pins a schedule."""
+    micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
+    return job._replace(micro_batch_size=micro, gradient_accumulation_steps=steps)
+
+
+class Asked:
+    """Answers about combinations, and what was learned of refusals.
+
+    Most combinations of a large search are refused, each for a few of its choices: whatever else is chosen beside
+    these, the program cannot run it. Which they are is found once, by trying every other value of each.
+    """
+
+    def __init__(
+        self,
+        axes: Mapping[str, tuple[str, ...]],
+        devices: int,
+        keys_of: Callable[[Mapping[str, str]], Keys],
+        profiles: Sequence[Path],
+    ) -> None:
+        self.axes, self.devices, self.keys_of = axes, devices, keys_of
+        self.session, self.prices, self.catalog = Session(), Prices(profiles), Catalog(profiles)
+        self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
+        self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
+        self.simulated: dict[tuple[str, ...], Job] = {}  # by all choices: whose allocator was estimated up to now
+        self.known: dict[tuple[str, ...], Job | str] = {}  # by all choices: the job, or why there is none
+        self.plain: dict[tuple[Setup, int], Record] = {}  # by micro-batch: 1, or 2 for all above
+        self.works: dict[tuple[Setup, int], Work] = {}  # by the plain iteration, and the devices that share it
+        self.whole: dict[tuple[Setup, int, int], Work] = {}  # the same of every kernel
+
+    # ------------------------------------------------------------------------------------------------- what can be run
+    def job(self, one: Mapping[str, str]) -> Job | None:
+        """The job of a combination; None: it is refused."""
+        for options, values in self.refusals.items():
+            if tuple([one[option] for option in options]) in values:
+                return None
+        job = self._job(one)
+        if isinstance(job, str):
+            self._learn(one, job)
+            return None
+        return job
+
+    def found_job(self, cell: Cell) -> Job:
+        """The job of a run that was answered."""
+        job = self._job(cell.options)
+        assert not isinstance(job, str)
+        return job
+
+    def batches(self, family: Family) -> int:
+        """In how many ways a device's part of the batch of a step is divided into micro-batches; 1 if it is not given.
+
+        It is that of the job's first combination, on the devices of the family.
+        """
+        jobs = ((values, job) for values, job in self.known.items() if not isinstance(job, str))
+        values, job = next(jobs, ((), None))
+        if job is None:
+            return 1
+        pinned = parts_of(job) // replica_of(dict(zip(self.axes, values, strict=True)))
+        data = max(1, self.devices // (pinned * replica_of(family.values)))
+        try:
+            accumulation = accumulation_of(job._replace(data_parallel_size=data, split=None))
+        except UsageError:
+            return 1
+        return 1 if accumulation.free else len(list(accumulation.schedules()))
+
+    def _job(self, one: Mapping[str, str]) -> Job | str:
+        """The job, or why there is none."""
+        values = tuple(one.values())
+        found = self.known.get(values)
+        if found is None:
+            found = self.known[values] = self._resolved(one)
+        return found
+
+    def _resolved(self, one: Mapping[str, str]) -> Job | str:
+        try:
+            job = build_any_job(self.keys_of(one), catalog=self.catalog)
+        except InputError as error:
+            return str(error.problems[0])
+        return "equations have no time to compare" if isinstance(job, TextbookJob) else job
+
+    def _learn(self, one: Mapping[str, str], why: str) -> None:
+        """Remember on which choices a refusal hangs: those of which another value is refused for another reason."""
+        hangs_on = tuple(option for option in self.axes if not self._is_idle(option, one, why))
+        self.refusals.setdefault(hangs_on, set()).add(tuple(one[option] for option in hangs_on))
+
+    def _is_idle(self, option: str, one: Mapping[str, str], why: str) -> bool:
+        others = [{**one, option: value} for value in self.axes[option] if value != one[option]]
+        possible = [other for other in others if is_layout(other, self.devices)]
+        return bool(possible) and all(self._job(other) == why for other in possible)
+
+    # ---------------------------------------------------------------------------------------------------------- bounds
+    def first_job(self, family: Family) -> Job | None:
+        """The job of the first combination of a family that the program can run; None: it can run none."""
+        return next((job for one in family if (job := self.job(one)) is not None), None)
+
+    def least_in_all(self, job: Job) -> float:
+        """Seconds that a sample takes at least: those of products and attention, spread over all devices.
+
+        This and the other bounds are 0 where the peak rate of the GPU is not known.
+        """
+        devices = job.data_parallel_size * parts_of(job)
+        alone = job._replace(sharding=None, split=None, planned=None, data_parallel_size=1, offload=())
+        return self.least(alone._replace(global_batch_size=0, gradient_accumulation_steps=1)) / devices
+
+    def least_without_sharing(self, job: Job) -> float:
+        """The same with what the devices of a replica tell each other, whatever shares the states."""
+        return self.least(job, shared=False)
+
+    def least(self, job: Job, *, shared: bool = True) -> float:
+        """The same with what all devices tell each other."""
+        rates = rates_of(job)
+        if rates is None:
+            return 0.0
+        setup, parts = plain_setup(job), parts_of(job)
+        plain = self._plain(setup)
+        work = self.works.get((setup, parts))
+        if work is None:
+            work = self.works[setup, parts] = arithmetic_of(plain, parts)
+        return least_seconds(job, work, plain, rates, shared=shared)
+
+    def least_of_all_kernels(self, job: Job) -> float:
+        """The same with every kernel that a device runs at least.
+
+        A micro-batch of 1 has a plain replay of its own, as views of it copy less; it is made where it may matter.
+        """
+        rates = rates_of(job)
+        if rates is None:
+            return 0.0
+        smallest = accumulation_of(job).smallest()
+        alone = at(job, smallest)
+        if smallest.micro_batch_size != 1:
+            return self._least_at(job, rates, 2)
+        if job.micro_batch_size == 1:
+            return self._least_at(alone, rates, 1)
+        several = self._least_at(job, rates, 2)
+        return several if self.least(alone) >= several else min(several, self._least_at(alone, rates, 1))
+
+    def _least_at(self, job: Job, rates: Rates, batch: int) -> float:
+        setup, parts = plain_setup(job, whole=True), cuts_of(job)
+        plain = self._plain(setup, batch)
+        work = self.whole.get((setup, parts, batch))
+        if work is None:
+            work = self.whole[setup, parts, batch] = work_of(plain, parts)
+        return least_seconds(job, work, plain, rates, most=max(1, most_samples(job, self._plain(setup))))
+
+    def has_room(self, job: Job) -> bool:
+        """Whether a single sample may have room beside the states."""
+        return most_samples(job, self._plain(plain_setup(job, whole=True))) > 0
+
+    def is_too_large(self, one: Mapping[str, str], job: Job) -> bool:
+        """Whether what is alive all the time certainly is more than the device has, whatever is checkpointed."""
+        states = self._states(one)
+        if states not in self.too_large:
+            if least_bytes(job, self._plain(plain_setup(job))) <= job.usable_bytes:
+                return False
+            self.too_large.add(states)
+        return True
+
+    def _plain(self, setup: Setup, batch: int = 2) -> Record:
+        found = self.plain.get((setup, batch))
+        if found is None:
+            if len(self.plain) >= MOST_PLAIN:
+                self.plain.clear()
+            found = self.plain[setup, batch] = self.session.replays.record(setup, batch)
+        return found
+
+    def _states(self, one: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple([value for option, value in one.items() if option not in NO_STATES])
+
+    # --------------------------------------------------------------------------------------------------------- answers
+    def cell(self, one: Mapping[str, str], job: Job) -> Cell | None:
+        """The run of a combination; None: it is certainly too large. Raises InputError where it cannot be answered."""
+        states = self._states(one)
+        if states in self.too_large:
+            return None
+        floor = floor_of(job, self.session.replays)
+        if floor is not None and floor.peak_bytes > floor.usable_bytes:
+            if floor.states_bytes > floor.usable_bytes:
+                self.too_large.add(states)
+            return None
+        if job.allocator is not None:  # a simulation takes as long as a hundred estimates
+            self.simulated[tuple(one.values())] = job
+        return self._answered(one, job._replace(allocator=None))
+
+    def schedules_of_pipeline(self, job: Job) -> list[Job]:
+        """A job at every micro-batch that makes its batch of a step; none if it has no pipeline, or no choice.
+
+        Where the allocator is simulated the one that `fit` chooses is looked at alone.
+        """
+        is_piped = job.split is not None and job.split.pipeline > 1
+        if not is_piped or job.micro_batch_size is not None or job.allocator is not None:
+            return []
+        accumulation = accumulation_of(job)
+        return [] if accumulation.free else [at(job, schedule) for schedule in accumulation.schedules()]
+
+    def smaller(self, job: Job, usual: Cell) -> Iterator[Job]:
+        """A job at smaller micro-batches than the usual one, the largest first; none where they are pinned.
+
+        Where the steps are given and any micro-batch is exact, they are eighths of the usual one.
+        """
+        largest = usual.micro_batch_size
+        if job.micro_batch_size is not None or largest is None or job.allocator is not None:
+            return
+        accumulation = accumulation_of(job)
+        if accumulation.free:
+            sizes = dict.fromkeys(largest * part // EIGHTHS for part in range(EIGHTHS - 1, 0, -1))
+            schedules = [accumulation.for_micro(micro) for micro in sizes if micro]
+        else:
+            schedules = [schedule for schedule in accumulation.schedules() if schedule.micro_batch_size < largest]
+        yield from (at(job, schedule) for schedule in schedules)
+
+    def run(self, one: Mapping[str, str], job: Job) -> Cell:
+        """The run of a job at the one micro-batch that it has."""
+        return self._answered(one, job)
+
+    def is_estimated(self, cell: Cell) -> bool:
+        """Whether the allocator of a run was estimated, although the program's is simulated."""
+        return tuple(cell.options.values()) in self.simulated
+
+    def settled(self, cell: Cell) -> Cell | None:
+        """The same with its allocator simulated: at the batch that the estimate chose, else at the best of its own."""
+        job = self.simulated.pop(tuple(cell.options.values()))
+        steps = cell.gradient_accumulation_steps
+        pinned = job._replace(micro_batch_size=cell.micro_batch_size, gradient_accumulation_steps=steps)
+        for tried in (pinned, job):
+            try:
+                found = self._answered(cell.options, tried)
+            except InputError:
+                continue
+            if found.is_possible or tried is job:
+                return found
+        return None
+
+    def rung(self, one: Mapping[str, str]) -> Cell | None:
+        """The same of some of the choices, with the others as they are without an option."""
+        job = self._resolved(one)
+        if isinstance(job, str):
+            return None
+        try:
+            return self._answered(one, job)
+        except InputError:
+            return None
+
+    def _answered(self, one: Mapping[str, str], job: Job) -> Cell:
+        return cell_of(one, self.session.brief(job), self.prices)

@@ -1,0 +1,178 @@
+"""The way through the combinations of a search: from what may be fastest to what is slower for certain.
+
+A combination has a bound of its rate that costs next to nothing (the products and the attention that any way to run the
+model has, and what its devices tell each other), then a closer one (every kernel of a device that holds all states),
+then its answer. What is left when every bound is below the rates that are looked for is never answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
+
+from vramplan.answers.asked import Asked
+from vramplan.answers.candidates import DEGREES, Family, complexity
+from vramplan.errors import InputError
+from vramplan.results.compared import Cell
+from vramplan.results.plans import Plan
+from vramplan.tuples import NamedTuple
+from vramplan.values.job import Job
+
+
+class Waiting(NamedTuple):
+    """What is to be looked at, the one that may be fastest first."""
+
+    seconds: float  # that a sample takes at least
+    number: int  # in which it came
+    one: Mapping[str, str] | Family | tuple[Family, ...]
+    job: Job | None  # None: of a family, or of several
+    is_close: bool  # whether the bound is the closer one
+
+
+def rate_of(plan: Plan) -> float:
+    """Samples per second of all devices."""
+    return plan.cell.samples_per_second or 0.0
+
+
+def is_plan(cell: Cell) -> bool:
+    """Whether a run fits for certain, keeps its limits, and has a rate."""
+    return cell.is_possible and cell.samples_per_second is not None
+
+
+def pinned(flags: str, job: Job, cell: Cell) -> str:
+    """The options of a plan with another micro-batch than `fit` chooses."""
+    words = [flags]
+    if job.micro_batch_size is None:
+        words.append(f"--micro-batch {cell.micro_batch_size}")
+    if job.gradient_accumulation_steps is None:
+        words.append(f"--steps {cell.gradient_accumulation_steps}")
+    return " ".join(words).strip()
+
+
+class Walk:
+    """One search: what waits, and what was found."""
+
+    def __init__(
+        self, asked: Asked, families: Sequence[Family], within: float, watch: Callable[[int, int], None]
+    ) -> None:
+        self.asked, self.within, self.watch = asked, within, watch
+        self.combinations = sum(map(len, families))
+        self.families = families
+        self.found: list[Plan] = []  # of each combination the fastest
+        self.smaller: list[Plan] = []  # at smaller micro-batches
+        self.refused = self.too_large = 0
+        self.waiting: list[Waiting] = []
+        self._came = 0
+
+    def begin(self) -> None:
+        """Put the families where their bounds say: those together that differ in degrees of parallelism alone."""
+        kin: dict[tuple[str, ...], list[Family]] = {}
+        for family in self.families:
+            kin.setdefault(tuple(value for key, value in family.values.items() if key not in DEGREES), []).append(
+                family
+            )
+        for families in kin.values():
+            self._put(*self._bounded(families, self.asked.least_in_all))
+
+    def _bounded(self, families: Sequence[Family], least: Callable[[Job], float]) -> tuple[float, tuple[Family, ...]]:
+        """The bound of the first of some families that the program can run, and the families from there on."""
+        for number, family in enumerate(families):
+            self.told()
+            job = self.asked.first_job(family)
+            if job is not None:
+                return least(job), tuple(families[number:])
+            self.refused += len(family)
+        return float("inf"), ()
+
+    def go(self, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+        """Look at all that may be among the plans that are looked for."""
+        while self.waiting and self.waiting[0].seconds <= self._limit:
+            self.told()
+            waiting = heappop(self.waiting)
+            if isinstance(waiting.one, Family):
+                self._open(waiting.one)
+                continue
+            if isinstance(waiting.one, tuple):
+                for family in waiting.one:
+                    seconds, runnable = self._bounded((family,), self.asked.least_without_sharing)
+                    if runnable:
+                        self._put(max(seconds, waiting.seconds), family)
+                continue
+            assert waiting.job is not None
+            if not waiting.is_close:
+                if not self.asked.has_room(waiting.job):
+                    self.too_large += 1
+                    continue
+                seconds = self.asked.least_of_all_kernels(waiting.job)
+                self._put(max(seconds, waiting.seconds), waiting.one, waiting.job, is_close=True)
+                continue
+            self._answer(waiting.one, waiting.job, flags_of(waiting.one))
+
+    def _answer(self, one: Mapping[str, str], job: Job, flags: str) -> None:
+        """Ask for the run of a combination, and for those at smaller micro-batches that may be looked for.
+
+        These need less memory, and are no faster; but in a pipeline they leave a smaller bubble, so there each is asked
+        that may be fast enough.
+        """
+        points = complexity(one, self.asked.axes)
+
+        def plan(cell: Cell, *, is_usual: bool = False) -> Plan:
+            return Plan(cell, points, flags if is_usual else pinned(flags, job, cell))
+
+        schedules = self.asked.schedules_of_pipeline(job)
+        if schedules:
+            bounds = sorted((self.asked.least_of_all_kernels(at), number, at) for number, at in enumerate(schedules))
+            fast = [at for seconds, _, at in bounds if seconds <= self._limit]
+            plans = [plan(cell) for at in fast if is_plan(cell := self.asked.run(one, at))]
+            plans.sort(key=lambda plan: -rate_of(plan))
+            self.found += plans[:1]
+            self.smaller += plans[1:]
+            self.too_large += not plans and len(fast) == len(schedules)
+            return
+        try:
+            usual = self.asked.cell(one, job)
+        except InputError:
+            self.refused += 1
+            return
+        if usual is None or not is_plan(usual):
+            self.too_large += 1
+            return
+        self.found.append(plan(usual, is_usual=True))
+        for at in self.asked.smaller(job, usual):
+            cell = self.asked.run(one, at)
+            if not is_plan(cell) or (cell.samples_per_second or 0.0) * self._limit < 1:
+                break
+            self.smaller.append(plan(cell))
+
+    def told(self) -> None:
+        """Say how far the search is."""
+        self.watch(self.refused + self.too_large + len(self.found), self.combinations)
+
+    @property
+    def _limit(self) -> float:
+        """Seconds of a sample of the slowest plans that are looked for."""
+        best = max(map(rate_of, self.found), default=0.0)
+        least = best * (1 - self.within)
+        return 1 / least if least > 0 else float("inf")
+
+    def _open(self, family: Family) -> None:
+        for one in family:
+            job = self.asked.job(one)
+            if job is None:
+                self.refused += 1
+            elif self.asked.is_too_large(one, job):
+                self.too_large += 1
+            else:
+                self._put(self.asked.least(job), one, job)
+
+    def _put(
+        self,
+        seconds: float,
+        one: Mapping[str, str] | Family | tuple[Family, ...],
+        job: Job | None = None,
+        *,
+        is_close: bool = False,
+    ) -> None:
+        if one:
+            heappush(self.waiting, Waiting(seconds, self._came, one, job, is_close))
+            self._came += 1
